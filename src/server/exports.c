@@ -26,7 +26,7 @@ static bool is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-/* An address of this machine that others can reach, if there is one. */
+/* An address of this machine that other machines can reach, if there is one. */
 static void find_address(char address[64])
 {
     struct ifaddrs *all = NULL;
@@ -45,7 +45,7 @@ static void find_address(char address[64])
 }
 
 /* "http://127.0.0.1:3000".  A server on all addresses is named by its domain, or by an
- * address that others reach. */
+ * address that other machines can reach. */
 static void put_url(const struct serve_options *options, char *url, size_t room)
 {
     const char *scheme = options->tls_cert ? "https" : "http";
@@ -83,12 +83,12 @@ void exports_warn(const struct serve_options *options)
     if (!options->tls_cert)
         fprintf(stderr,
                 "cay: warning: %s:%u is served without TLS: API keys, files and output "
-                "can be read on the network (give --tls-cert and --tls-key, or listen on "
-                "127.0.0.1 behind a proxy that speaks TLS)\n",
+                "can be read on the network (use --tls-cert and --tls-key, or listen on "
+                "127.0.0.1 behind a TLS proxy)\n",
                 options->address, options->port);
     if (!options->domain)
-        fputs("cay: other machines use this server by its address; --domain NAME lets "
-              "them use a host name\n",
+        fputs("cay: other machines reach this server by its address; use --domain NAME "
+              "for a host name\n",
               stderr);
 }
 
@@ -106,7 +106,7 @@ static int find_key(struct state *state, char ret_key[API_KEY_MAX], struct cay_e
     return code ? code : api_key_find(state->registry, state->options.home, ret_key, err);
 }
 
-/* `cay serve & eval "$(cay env)"` is fine: a first start is waited for. */
+/* For `cay serve & eval "$(cay env)"`: waits for the first start to create the key. */
 static int wait_for_key(struct state *state, char ret_key[API_KEY_MAX],
                         struct cay_error *err)
 {
@@ -120,7 +120,7 @@ static int wait_for_key(struct state *state, char ret_key[API_KEY_MAX],
     return code;
 }
 
-/* Where the server is, if --listen does not say it. */
+/* Finds the address of the server unless --listen is given. */
 static int find_server(struct serve_options *options, const char *store,
                        struct live *live, struct cay_error *err)
 {
@@ -128,12 +128,11 @@ static int find_server(struct serve_options *options, const char *store,
 
     if (count > 1)
         return cay_fail(err, CAY_E_INVALID, 0, "serve.env", "--listen",
-                        "several servers of this user run",
-                        "name one with --listen ADDR:PORT");
+                        "several servers of this user are running",
+                        "choose one with --listen ADDR:PORT");
     if (count == 0) {
         fprintf(stderr,
-                "cay: no server of this user runs; the exports are for one that listens "
-                "on %s:%u\n",
+                "cay: no server of this user is running; the exports are for %s:%u\n",
                 options->address, options->port);
         return CAY_OK;
     }
@@ -154,9 +153,9 @@ int exports_command(char *const *argv, struct cay_error *err)
     int code = options_parse(argv, &state.options, err);
 
     if (code == 1) {
-        fputs("Usage: eval \"$(cay env [--listen ADDR:PORT] [--store WHERE] "
-              "[--tls-cert FILE --tls-key FILE])\"\n"
-              "Print what to export to use the E2B SDKs with the server that runs.\n",
+        fputs("Usage: eval \"$(cay env [--listen ADDR:PORT] [--store STORE] [--tls-cert "
+              "FILE --tls-key FILE])\"\nPrint the variables that make the E2B SDKs use "
+              "the running server.\n",
               stdout);
         return CAY_OK;
     }
@@ -178,13 +177,13 @@ int exports_command(char *const *argv, struct cay_error *err)
 static int fail_store(int error, struct cay_error *err)
 {
     static const char hint[] = "start one with cay serve; if another user runs it, that "
-                               "user's cay env and cay key new print what to export";
+                               "user can run cay env or cay key new";
 
     if (error == ENOENT)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "serve.env", "store",
                         "this user has not started a server", "%s", hint);
     return cay_fail(err, CAY_E_DENIED, error, "serve.env", "store",
-                    "the records of the server belong to another user", "%s", hint);
+                    "the store of the server belongs to another user", "%s", hint);
 }
 
 int server_state_open(struct state *state, bool only_existing, struct cay_error *err)

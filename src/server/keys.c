@@ -85,8 +85,7 @@ static int new_key(struct registry *registry, const char *tenant, bool as_json,
 
     if (!*tenant || strlen(tenant) >= TENANT_MAX ||
         strspn(tenant, letters) != strlen(tenant))
-        return cay_fail(err, CAY_E_INVALID, 0, "key.new", tenant,
-                        "invalid name of a tenant",
+        return cay_fail(err, CAY_E_INVALID, 0, "key.new", tenant, "invalid tenant name",
                         "use letters, digits, \"-\", \"_\" and \".\"");
     int code = api_key_new(registry, tenant, key, err);
     if (code)
@@ -95,7 +94,7 @@ static int new_key(struct registry *registry, const char *tenant, bool as_json,
     code = keys_finish_output(err);
     if (code && err)
         cay_copy_text(err->hint, sizeof err->hint,
-                      "the new key was not printed: remove it with cay key rm");
+                      "the new key was not printed; remove it with cay key rm");
     return code;
 }
 
@@ -105,8 +104,8 @@ static int remove_key(struct registry *registry, const char *text, struct cay_er
     long long number = strtoll(text, &end, 10);
 
     if (end == text || *end)
-        return cay_fail(err, CAY_E_INVALID, 0, "key.rm", text, "invalid number of a key",
-                        "cay key ls shows the number of each key");
+        return cay_fail(err, CAY_E_INVALID, 0, "key.rm", text, "invalid key number",
+                        "cay key ls shows the numbers");
     return registry_remove_key(registry, number, err);
 }
 
@@ -115,7 +114,7 @@ static bool is_output_option(const char *word)
     return strcmp(word, "-o") == 0 || strcmp(word, "--output") == 0;
 }
 
-/* The words without options, which may stand anywhere: --store WHERE and -o text|json. */
+/* Splits off the options, which may be anywhere: --store STORE and -o text|json. */
 static int take_options(char *const *argv, char *ret_words[WORDS + 1], bool *ret_json,
                         struct serve_options *options, struct cay_error *err)
 {
@@ -134,7 +133,7 @@ static int take_options(char *const *argv, char *ret_words[WORDS + 1], bool *ret
             *ret_json = output && strcmp(output, "json") == 0;
             if (!*ret_json && (!output || strcmp(output, "text") != 0))
                 return cay_fail(err, CAY_E_INVALID, 0, "key", "--output",
-                                "invalid output format", "it is text or json");
+                                "invalid output format", "give text or json");
             argv += is_output_option(*argv);
         } else if (count < WORDS) {
             ret_words[count++] = *argv;
@@ -142,17 +141,17 @@ static int take_options(char *const *argv, char *ret_words[WORDS + 1], bool *ret
     }
     int code = options_parse(store, options, err);
     if (!code && options->store && strstr(options->store, "memory:"))
-        code =
-            cay_fail(err, CAY_E_INVALID, 0, "key", "--store",
-                     "keys in memory are the server's own", "give --api-key-file to it");
+        code = cay_fail(err, CAY_E_INVALID, 0, "key", "--store",
+                        "a store in memory belongs to the server process",
+                        "start the server with --api-key-file");
     return code;
 }
 
 int keys_command(char *const *argv, bool *ret_json, struct cay_error *err)
 {
     static const char usage[] =
-        "Usage: cay key [-o text|json] [--store WHERE] new [TENANT] | ls | rm NUMBER\n"
-        "Keys of one tenant see the same sandboxes, keys of others do not.\n";
+        "Usage: cay key [-o text|json] [--store STORE] new [TENANT] | ls | rm "
+        "NUMBER\nAll keys of a tenant see the sandboxes of that tenant, and no others.\n";
     struct state state = {0};
     char *words[WORDS + 1] = {NULL};
     int code = take_options(argv, words, ret_json, &state.options, err);
@@ -175,8 +174,8 @@ int keys_command(char *const *argv, bool *ret_json, struct cay_error *err)
         code = remove_key(state.registry, words[1], err);
     else
         code = cay_fail(err, CAY_E_INVALID, 0, "key", words[0],
-                        "unknown command, or too many or too few words",
-                        "cay key new [TENANT], cay key ls, cay key rm NUMBER");
+                        "unknown command or wrong number of arguments",
+                        "use cay key new [TENANT], cay key ls, or cay key rm NUMBER");
     registry_close(state.registry);
     return code;
 }

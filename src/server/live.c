@@ -26,7 +26,7 @@ void live_write(const struct serve_options *options, const char *store)
     held = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (held < 0)
         return;
-    if (fcntl(held, F_OFD_SETLK, &lock) != 0) { /* another server's, on the same port */
+    if (fcntl(held, F_OFD_SETLK, &lock) != 0) { /* another server has the same port */
         (void)close(held);
         held = -1;
         return;

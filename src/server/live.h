@@ -4,21 +4,20 @@
 
 #include "server/wire/options.h"
 
-/* Where servers listen, for `cay env`: a file $CAY_HOME/serve-PORT.live for each, which
- * the server holds a lock on for as long as it lives.  One without a lock was left by a
- * server that was killed. */
+/* The address of each server, for `cay env`: a file $CAY_HOME/serve-PORT.live, which the
+ * server keeps locked.  A file without a lock belongs to a server that was killed. */
 
 struct live {
-    char address[64], domain[256]; /* domain "": none given */
+    char address[64], domain[256]; /* domain "": none */
     unsigned port;
     bool has_tls;
 };
 
-/* Failing is not an error: the server works without. */
+/* The server works without it, so a failure is ignored. */
 void live_write(const struct serve_options *options, const char *store);
 void live_remove(void);
 
-/* How many servers with this home and store live; one of them is returned. */
+/* Counts the servers with this home and store, and returns one of them. */
 unsigned live_find(const char *home, const char *store, struct live *ret_live);
 
 #endif

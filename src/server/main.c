@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* cay-serve: what `cay serve`, `cay key` and `cay env` become, so that the libraries of a
- * server do not slow down the start of everything else. */
+/* cay-serve: runs `cay serve`, `cay key` and `cay env`.  A program of its own, so that
+ * loading the libraries of the server does not slow down the start of other commands. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,31 +33,26 @@
 #include "server/wire/warn.h"
 
 static const char help[] =
-    "Usage: cay serve [OPTION]...\n"
-    "Serve sandboxes to programs that use the E2B SDKs.\n\n"
-    "  --listen ADDR:PORT     where (127.0.0.1:3000; port 0: any)\n"
-    "  --domain NAME          sandboxes are at PORT-ID.NAME (localhost:PORT)\n"
-    "  --tls-cert FILE        speak TLS with this certificate (PEM)\n"
-    "  --tls-key FILE         and its key\n"
-    "  --store WHERE          records and keys: PATH, sqlite:PATH or memory:\n"
-    "                         ($CAY_HOME/serve.db)\n"
-    "  --api-key-file FILE    a key that is valid besides those of `cay key`\n"
-    "  --pool N               keep N sandboxes ready (0)\n"
-    "  --memory SIZE          of each sandbox (1G)\n"
-    "  --disk SIZE            of each sandbox in memory (512M)\n"
-    "  --storage memory|disk  where sandboxes keep their files (memory)\n"
-    "  --internet none|host   network of sandboxes that ask for the internet (none)\n"
-    "  --reserve SIZE         memory that stays free (256M)\n"
-    "  --max-hours N          longest time to live (24)\n"
-    "  --on-exit leave|kill   what becomes of the sandboxes (leave)\n"
-    "  --drain SECONDS        time for requests in flight at SIGTERM (10)\n"
-    "  --access-log FILE      one line of JSON for each request (-: standard error)\n"
-    "  --check-store          report what is wrong with the store, and exit\n"
-    "  --rebuild-store        make rows from the sandboxes that run, and exit\n"
-    "  --quiet                do not print what to export\n\n"
-    "cay env prints what to export; cay key manages keys.  See cay-serve(1).\n";
+    "Usage: cay serve [OPTION]...\nServe sandboxes to programs that use the E2B "
+    "SDKs.\n\n  --listen ADDR:PORT     address to listen on (127.0.0.1:3000; port 0: "
+    "any)\n  --domain NAME          sandboxes are at PORT-ID.NAME (localhost:PORT)\n  "
+    "--tls-cert FILE        certificate for TLS (PEM)\n  --tls-key FILE         private "
+    "key for TLS (PEM)\n  --store STORE          sandboxes and keys: PATH, sqlite:PATH "
+    "or memory:\n                         ($CAY_HOME/serve.db)\n  --api-key-file FILE    "
+    "accept the API key in this file as well\n  --pool N               keep N sandboxes "
+    "ready (0)\n  --memory SIZE          memory limit of each sandbox (1G)\n  --disk "
+    "SIZE            disk limit of each sandbox in memory (512M)\n  --storage "
+    "memory|disk  where sandboxes store files (memory)\n  --internet none|host   network "
+    "of sandboxes that request internet access (none)\n  --reserve SIZE         memory "
+    "to leave free (256M)\n  --max-hours N          longest timeout of a sandbox (24)\n  "
+    "--on-exit leave|kill   leave sandboxes running at exit, or kill them (leave)\n  "
+    "--drain SECONDS        time for open requests at SIGTERM (10)\n  --access-log FILE  "
+    "    log requests as JSON lines (-: standard error)\n  --check-store          check "
+    "the store, and exit\n  --rebuild-store        recreate rows from running sandboxes, "
+    "and exit\n  --quiet                do not print the exports\n\ncay env prints the "
+    "exports; cay key manages API keys.  See cay-serve(1).\n";
 
-/* As the other commands do: src/cli/output.c. */
+/* The same format as src/cli/output.c. */
 static int fail(const struct cay_error *err, bool as_json)
 {
     struct json json;
@@ -84,7 +79,7 @@ static int fail(const struct cay_error *err, bool as_json)
     return cay_code_exit(err->code);
 }
 
-/* A key that somebody else has made, for who deploys many servers with the same. */
+/* Adds a key created elsewhere, for example one shared by several servers. */
 static int add_key_file(struct state *state, struct cay_error *err)
 {
     const char *path = state->options.api_key_file;
@@ -106,7 +101,7 @@ enum { FIRST_PASSED = 3, BACKLOG = 1024 };
 
 static const char listen_op[] = "serve.listen";
 
-/* As sd_listen_fds(3) has it: LISTEN_PID is us, and there is one. */
+/* See sd_listen_fds(3): LISTEN_PID is this process, and one descriptor is passed. */
 static int passed_socket(void)
 {
     const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
@@ -159,8 +154,8 @@ static bool fill_address(const struct serve_options *options,
     return inet_pton(AF_INET6, options->address, &six->sin6_addr) == 1;
 }
 
-/* The socket that clients come to: one that systemd has passed, or a new one.  The port
- * that it has goes into the options. */
+/* The listening socket: passed by systemd, or a new one.  Stores its address in the
+ * options. */
 static int listen_open(struct serve_options *options, int *ret_socket,
                        struct cay_error *err)
 {
@@ -178,8 +173,8 @@ static int listen_open(struct serve_options *options, int *ret_socket,
         if (bind(fd, (struct sockaddr *)&address, len) != 0 || listen(fd, BACKLOG) != 0)
             return errno == EADDRINUSE
                        ? cay_fail(err, CAY_E_BUSY, errno, listen_op, options->address,
-                                  "somebody else listens on this port",
-                                  "end that server, or choose another port: --listen")
+                                  "the port is in use",
+                                  "stop the other server, or choose a port with --listen")
                        : cay_fail_errno(err, errno, listen_op, options->address);
     }
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
@@ -220,7 +215,7 @@ static gnutls_datum_t datum(char *text)
     return (gnutls_datum_t){(unsigned char *)text, (unsigned)strlen(text)};
 }
 
-/* The half that will speak TLS could only die of a pair that is none. */
+/* Checked here, since the front would only exit on a bad pair. */
 static int check_pair(const char *cert_path, const char *key_path, char *cert, char *key,
                       struct cay_error *err)
 {
@@ -234,20 +229,19 @@ static int check_pair(const char *cert_path, const char *key_path, char *cert, c
         gnutls_certificate_set_x509_key_mem(pair, &shown, &secret, GNUTLS_X509_FMT_PEM);
     gnutls_certificate_free_credentials(pair);
     if (certs <= 0)
-        return cay_fail(err, CAY_E_INVALID, 0, tls_op, cert_path,
-                        "this is no certificate in PEM", "give another --tls-cert");
+        return cay_fail(err, CAY_E_INVALID, 0, tls_op, cert_path, "not a PEM certificate",
+                        "check --tls-cert");
     if (result == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
         return cay_fail(err, CAY_E_INVALID, 0, tls_op, key_path,
-                        "this is the key of another certificate",
-                        "give the one that belongs to --tls-cert");
+                        "the key does not match the certificate",
+                        "give the key that belongs to --tls-cert");
     if (result != GNUTLS_E_SUCCESS)
         return cay_fail(err, CAY_E_INVALID, 0, tls_op, key_path,
-                        "this is no private key in PEM, or one with a password",
-                        "give another --tls-key");
+                        "not a PEM private key, or an encrypted one", "check --tls-key");
     return CAY_OK;
 }
 
-/* The content of both files, if they are a certificate and its key; to be freed. */
+/* Reads both files and checks that they match; free both. */
 static int tls_read(const char *cert_path, const char *key_path, char **ret_cert,
                     char **ret_key, struct cay_error *err)
 {
@@ -276,9 +270,9 @@ struct server {
 
 static struct server server;
 
-/* A front has the listening socket, its own to the broker, the log and what it needs to
- * speak; nothing else comes along.  First out of the way, then to their places: of the
- * broker's, which lead to every sandbox, any number may be open. */
+/* The front keeps its socket to the broker, the listening socket and the log.  All other
+ * descriptors of the broker, some of which lead to sandboxes, are closed: first the kept
+ * ones move out of the way, then to the lowest numbers. */
 static void close_others(int *const fds[], size_t count)
 {
     int place = STDERR_FILENO + 1;
@@ -308,13 +302,13 @@ static _Noreturn void become_front(int socket)
     sigprocmask(SIG_SETMASK, &none, NULL);
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &ignore, NULL);
-    (void)sigaction(SIGINT, &ignore, NULL); /* these two are for the broker */
+    (void)sigaction(SIGINT, &ignore, NULL); /* the broker handles these two */
     (void)sigaction(SIGTERM, &ignore, NULL);
     (void)prctl(PR_SET_NAME, "cay-front");
     front_run(front);
 }
 
-/* Memory that the front shares with the broker: its beats. */
+/* The heartbeat counter, in memory that the front shares with the broker. */
 static bool share_beats(void)
 {
     void *beats = mmap(NULL, sizeof *server.front.beats, PROT_READ | PROT_WRITE,
@@ -333,16 +327,17 @@ static int start_front(struct broker *broker)
     int ends[2];
 
     if (server.restarts.count > 0)
-        warn_line(&warn, "the half that speaks HTTP has ended (%s %d); starting another",
+        warn_line(&warn, "the front exited (%s %d); starting another",
                   WIFSIGNALED(broker->front_status) ? "signal" : "status",
                   WIFSIGNALED(broker->front_status) ? WTERMSIG(broker->front_status)
                                                     : WEXITSTATUS(broker->front_status));
     broker->is_front_replaced = false;
-    /* Clients can make a front slow, and must not end the server that way. */
+    /* Clients can slow down a front; a replaced one must not count towards the restart
+     * limit. */
     if ((!was_stuck && !restarts_allowed(&server.restarts, (int64_t)clock_ms())) ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return -1;
-    pid_t pid = fork(); /* allow: fork the half that speaks HTTP; there are no threads */
+    pid_t pid = fork(); /* allow: fork the front; there are no threads */
     if (pid == 0)
         become_front(ends[1]);
     (void)close(ends[1]);
@@ -375,7 +370,7 @@ static void log_error(const char *about, const struct cay_error *error)
     warn_line(&warn, "%s: %s (%s)", about, error->message, error->hint);
 }
 
-/* Two of the same id are of the same boot, and CLOCK_BOOTTIME goes on between them. */
+/* CLOCK_BOOTTIME continues between two servers with the same boot id. */
 static int set_clock(struct registry *registry, struct cay_error *err)
 {
     char boot_id[64] = "";
@@ -390,8 +385,7 @@ static int set_clock(struct registry *registry, struct cay_error *err)
     return code;
 }
 
-/* On a full disk: what the store has can be served, and changed as soon as there is room.
- */
+/* A store on a full disk can be read, and written to once there is space. */
 static int allow_full(const struct registry *registry, int code,
                       const struct cay_error *error)
 {
@@ -399,9 +393,8 @@ static int allow_full(const struct registry *registry, int code,
         return code;
     log_error("store", error);
     if (registry_is_exclusive(registry))
-        fputs("cay: store: opened for reading only; creating a sandbox fails with 507 "
-              "until "
-              "there is room\n",
+        fputs("cay: store: read-only; creating a sandbox fails with 507 until there is "
+              "space\n",
               stderr);
     return CAY_OK;
 }
@@ -471,8 +464,7 @@ static int check_or_rebuild(struct state *state, struct cay_error *err)
     return code;
 }
 
-/* Who has removed the default key has others, or will make them: the server needs none.
- */
+/* If the default key was removed, the server runs without printing one. */
 static int find_key(const struct state *state, char ret_key[API_KEY_MAX],
                     struct cay_error *err)
 {
@@ -480,13 +472,13 @@ static int find_key(const struct state *state, char ret_key[API_KEY_MAX],
 
     if (code != CAY_E_NOT_FOUND)
         return code;
-    fprintf(stderr, "cay: the default API key was removed, and is not among the exports "
-                    "(cay key new makes another)\n");
+    fprintf(stderr, "cay: the default API key was removed and is not exported (create "
+                    "one with cay key new)\n");
     ret_key[0] = '\0';
     return CAY_OK;
 }
 
-/* A stream takes a descriptor or two in each of the processes. */
+/* A stream needs up to two descriptors in each process. */
 static void raise_files(void)
 {
     struct rlimit files;
@@ -529,7 +521,7 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
         exports_print(&state.options, key);
         (void)fflush(stdout);
         if (state.options.internet == CAY_NETWORK_NONE)
-            fputs("cay: sandboxes have no internet access; --internet host gives it\n",
+            fputs("cay: sandboxes have no internet access (use --internet host)\n",
                   stderr);
     }
     exports_warn(&state.options);
@@ -542,8 +534,7 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
     if (server.broker.is_over)
         return CAY_OK;
     return cay_fail(err, CAY_E_UNAVAILABLE, 0, "serve.run", "serve",
-                    "the half that speaks HTTP does not stay alive",
-                    "see what the lines before this one say of its end");
+                    "the front keeps exiting", "see the log lines above");
 }
 
 int main(int argc, char **argv)
@@ -561,8 +552,8 @@ int main(int argc, char **argv)
     else if (strcmp(command, "env") == 0)
         code = exports_command(rest, &err);
     else
-        code = cay_fail(&err, CAY_E_INVALID, 0, "serve", command,
-                        "there is no such command", "cay serve, cay key, cay env");
+        code = cay_fail(&err, CAY_E_INVALID, 0, "serve", command, "unknown command",
+                        "use cay serve, cay key or cay env");
     if (!code && strcmp(command, "serve") != 0)
         code = keys_finish_output(&err);
     return code < 0 ? fail(&err, as_json) : 0;

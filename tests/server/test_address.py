@@ -40,7 +40,7 @@ def test_env_notices_that_the_server_was_killed(own_server):
     server.kill()
     assert f"serve-{server.port}.live" in files(server.home)
     done = server.cay("env")
-    assert "no server of this user runs" in done.stderr and "127.0.0.1:3000" in done.stdout
+    assert "no server of this user is running" in done.stderr and "127.0.0.1:3000" in done.stdout
     server.start()
     assert exports(server.cay("env").stdout) == server.exports
     server.stop()

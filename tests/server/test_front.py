@@ -59,7 +59,7 @@ def test_front_accepts_again_after_running_out_of_descriptors(limited_server, fi
     try:
         for _ in range(2):
             clients = open_idle(server, files + 80)
-            wait_until(lambda: "as many as it may" in server.log.read_text(),
+            wait_until(lambda: "connections, the maximum" in server.log.read_text(),
                        "a front that is full is not logged")
             for client in clients:
                 client.close()
@@ -115,7 +115,7 @@ def test_front_that_accepts_nothing_is_replaced(own_server):
         waiting.sendall(request("GET /health", "Connection: close"))
         assert Answers(waiting).next().status in (200, 204)
     assert server.front() != server.first_front
-    assert "accepts no connections" in server.log.read_text()
+    assert "does not accept connections" in server.log.read_text()
     server.first_front = server.front()
 
 
@@ -199,7 +199,7 @@ def test_keeper_deaths_are_logged(own_server):
     sandbox = Sandbox.create()
     for number in (signal.SIGKILL, signal.SIGSEGV):
         keeper = kill_keeper(server, number)
-        line = (f"the keeper of sandbox {sandbox.sandbox_id} (process {keeper}) ended with "
+        line = (f"the keeper of sandbox {sandbox.sandbox_id} (process {keeper}) exited with "
                 f"signal {int(number)}")
         wait_until(lambda text=line: text in server.log.read_text(), "a death is not logged")
         assert sandbox.files.exists("/etc/passwd")  # by the next one

@@ -303,7 +303,7 @@ def test_a_list_that_is_too_long_says_so(server, create):
     sandbox = create()
     sandbox.files.write("deep.py", DEEP)
     sandbox.commands.run("python3 deep.py 4000")
-    with pytest.raises(RateLimitException, match="at most 64 MiB"):
+    with pytest.raises(RateLimitException, match="exceeds 64 MiB"):
         sandbox.files.list(BOTTOM)
     assert sandbox.files.list(os.path.dirname(BOTTOM))[0].path == BOTTOM
 

@@ -163,7 +163,7 @@ def test_why_a_sandbox_is_gone_is_said(create):
     assert "was killed" in told(killed.sandbox_id)
     assert "reached its end of life" in told(expired.sandbox_id)
     assert told("neverwas") == 'sandbox "neverwas" does not exist'
-    assert "can be no sandbox" in told("sb-abcdefgh234567xy")
+    assert "invalid sandbox id" in told("sb-abcdefgh234567xy")
 
 
 # --- Listing ----------------------------------------------------------------------------

@@ -166,7 +166,7 @@ MORE = f"mkdir $(seq -f d%.0f {MANY})"
 def test_more_directories_than_can_be_watched_are_not_watched_in_part(sandbox):
     """Who would hear nothing of some of them is told, when it is asked for or as they come."""
     sandbox.commands.run(f"mkdir all none && cd all && {MORE}")
-    with pytest.raises(SandboxException, match=f"at most {MANY} directories"):
+    with pytest.raises(SandboxException, match=f"at most {MANY} watched directories"):
         sandbox.files.watch_dir("all", recursive=True)
     assert sandbox.files.watch_dir("all").get_new_events() == []
 
@@ -177,7 +177,7 @@ def test_more_directories_than_can_be_watched_are_not_watched_in_part(sandbox):
         try:
             watch.get_new_events()
         except SandboxException as error:
-            return f"at most {MANY} directories" in str(error)
+            return f"at most {MANY} watched directories" in str(error)
         return False
 
     wait_until(is_told, "nobody is told")

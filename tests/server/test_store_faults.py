@@ -181,7 +181,7 @@ def test_a_lost_store_is_noticed_and_can_be_rebuilt(own_server, lose):
     done = server.cay("serve", "--check-store")
     assert done.returncode != 0 and f"sandbox {made}: " in done.stdout, done
     done = server.cay("serve", "--rebuild-store")
-    assert done.returncode != 0 and "uses this store" in done.stderr, done
+    assert done.returncode != 0 and "is using this store" in done.stderr, done
     server.stop()
     done = server.cay("serve", "--rebuild-store")
     assert done.returncode == 0 and "rows made: 1" in done.stdout, done
@@ -220,13 +220,13 @@ def test_check_store_reports_rows_and_sandboxes_that_do_not_match(own_server):
     server = own_server()
     unknown = create(server)
     done = server.cay("serve", "--check-store")
-    assert (done.returncode, done.stdout) == (0, "the store is whole (version 1)\n"), done
+    assert (done.returncode, done.stdout) == (0, "the store is consistent (version 1)\n"), done
     server.stop()
     change(server, f"UPDATE sandboxes SET id = 'nosuchsandbox' WHERE id = '{unknown}'")
     done = server.cay("serve", "--check-store")
     assert done.returncode != 0
-    assert "row nosuchsandbox: no sandbox of it is running\n" in done.stdout
-    assert f"sandbox {unknown}: runs for tenant default and has no row\n" in done.stdout
+    assert "row nosuchsandbox: no sandbox is running\n" in done.stdout
+    assert f"sandbox {unknown}: running for tenant default, without a row\n" in done.stdout
     server.start()
     assert set(known(server)) == {unknown}
 

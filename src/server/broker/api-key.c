@@ -36,9 +36,8 @@ int api_key_add(struct registry *registry, const char *tenant, const char *key,
 
     if (strncmp(key, "e2b_", 4) != 0 || strspn(key + 4, "0123456789abcdef") != len - 4 ||
         len < 24 || len >= API_KEY_MAX)
-        return cay_fail(err, CAY_E_INVALID, 0, "secrets.key", NULL,
-                        "this is no API key that the SDKs would take",
-                        "use \"e2b_\" and 20 to 59 of the digits 0-9 and a-f");
+        return cay_fail(err, CAY_E_INVALID, 0, "secrets.key", NULL, "invalid API key",
+                        "use \"e2b_\" and 20 to 59 hexadecimal digits (0-9, a-f)");
     secrets_hash(key, digest);
     if (registry_find_key(registry, digest, known, NULL) == CAY_OK)
         return CAY_OK;
@@ -57,7 +56,7 @@ int api_key_tenant(struct registry *registry, const char *key,
     return registry_find_key(registry, digest, ret_tenant, err);
 }
 
-/* 1 if it was read, 0 if there is none. */
+/* 1 if it was read, 0 if there is no file. */
 static int read_default(const char *directory, char ret_key[API_KEY_MAX],
                         struct cay_error *err)
 {
@@ -85,9 +84,10 @@ static int check_known(struct registry *registry, const char *key, struct cay_er
 
     if (api_key_tenant(registry, key, tenant, err) != CAY_E_NOT_FOUND)
         return CAY_OK;
-    return cay_fail(err, CAY_E_NOT_FOUND, 0, "secrets.key", default_name,
-                    "the default API key was removed",
-                    "remove this file in $CAY_HOME, and a new one is made");
+    return cay_fail(
+        err, CAY_E_NOT_FOUND, 0, "secrets.key", default_name,
+        "the default API key was removed",
+        "remove this file from $CAY_HOME, and the next start creates a new key");
 }
 
 int api_key_find(struct registry *registry, const char *directory,
@@ -96,9 +96,10 @@ int api_key_find(struct registry *registry, const char *directory,
     int got = read_default(directory, ret_key, err);
 
     if (got == 0)
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, "secrets.key", default_name,
-                        "there is no default API key yet",
-                        "cay serve makes it when it starts; cay key new makes others");
+        return cay_fail(
+            err, CAY_E_NOT_FOUND, 0, "secrets.key", default_name,
+            "there is no default API key",
+            "cay serve creates it at its first start; cay key new creates others");
     return got < 0 ? got : check_known(registry, ret_key, err);
 }
 

@@ -10,23 +10,23 @@ enum { API_KEY_MAX = 64 };
 int api_key_new(struct registry *registry, const char *tenant, char ret_key[API_KEY_MAX],
                 struct cay_error *err);
 
-/* One of that shape, of 20 to 59 digits, that is there after this. */
+/* Adds a key of that form, with 20 to 59 digits, unless it exists. */
 int api_key_add(struct registry *registry, const char *tenant, const char *key,
                 struct cay_error *err);
 
-/* Whose it is. */
+/* The tenant that a key belongs to. */
 int api_key_tenant(struct registry *registry, const char *key,
                    char ret_tenant[TENANT_MAX], struct cay_error *err);
 
-/* Makes the default key, if there is one, known to a store that is new. */
+/* Adds the existing default key, if there is one, to a new store. */
 int api_key_adopt(struct registry *registry, const char *directory,
                   struct cay_error *err);
 
-/* The one that was made at the first start, for `cay env`: none is made. */
+/* The default key, which the first start of the server created; for `cay env`. */
 int api_key_find(struct registry *registry, const char *directory,
                  char ret_key[API_KEY_MAX], struct cay_error *err);
 
-/* The same; it is made if there is none. */
+/* The same, but creates it if there is none. */
 int api_key_default(struct registry *registry, const char *directory,
                     char ret_key[API_KEY_MAX], struct cay_error *err);
 

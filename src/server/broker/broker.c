@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The broker: judges what the front asks, and has others do it.  It never waits for a
- * sandbox: whatever takes time is done by a keeper, which answers the client's channel
- * itself or, where a record is to be changed, one of ours (control.c). */
+/* The broker checks the credential of each request from the front and forwards it.  It
+ * never waits for a sandbox: the keeper of the sandbox does the work and replies to the
+ * client's channel, or, if a record has to change, to a request of the broker's own
+ * (request.c). */
 #include "server/broker/broker.h"
 
 #include <errno.h>
@@ -51,7 +52,7 @@ void broker_wake_at(struct broker *broker, int64_t end_ms)
     (void)timerfd_settime(broker->timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
-/* --- Judging --- */
+/* --- Refusals --- */
 
 void broker_refuse(struct request_packet *request, int status, int code,
                    const char *message, const char *hint)
@@ -71,12 +72,13 @@ void broker_forward(struct broker *broker, struct request_packet *request, const
         struct keeper_handle *keeper = keepers_find(broker, id);
         error = keeper ? request_forward(keeper->socket, request) : -EAGAIN;
         if (keeper && error == -EPIPE)
-            keepers_lost(broker, keeper); /* a new one will find out what is wrong */
+            keepers_lost(broker, keeper); /* the next keeper finds out why */
     }
-    /* One that ends before it was asked has found no sandbox, or could not look; who
-     * asked hears of it as if it had ended a moment later. */
+    /* A keeper that exits before it reads the request found no sandbox, or could not open
+     * it. Close the channel, as if the keeper had exited while it handled the request. */
     if (error && error != -EPIPE)
-        broker_refuse(request, 503, CAY_E_BUSY, "the sandbox has too much to answer",
+        broker_refuse(request, 503, CAY_E_BUSY,
+                      "the sandbox has too many pending requests",
                       "try again in a moment");
     else
         request_packet_done(request);
@@ -85,10 +87,10 @@ void broker_forward(struct broker *broker, struct request_packet *request, const
 static void refuse_unknown(struct request_packet *request)
 {
     broker_refuse(request, 502, CAY_E_NOT_FOUND, "The sandbox was not found",
-                  "it has ended or never was; list the sandboxes to see which there are");
+                  "it has ended or never existed; list the sandboxes");
 }
 
-/* Who has its token is told why. */
+/* The reason is only for clients that have the sandbox's token. */
 static void refuse_ended(struct request_packet *request, const char *reason)
 {
     broker_refuse(request, 502, CAY_E_KILLED, "The sandbox was not found", reason);
@@ -100,12 +102,12 @@ static void refuse_token(struct request_packet *request)
                   "send the sandbox's envdAccessToken as X-Access-Token");
 }
 
-/* --- Sandboxes that are not named --- */
+/* --- Requests without a sandbox id --- */
 
 struct search {
     struct broker *broker;
     struct request_packet *request;
-    const char *path; /* NULL: it is no signature, but a token */
+    const char *path; /* NULL: the credential is a token, not a signature */
     struct record_row *found;
 };
 
@@ -141,8 +143,8 @@ static bool compare(const struct record_row *row, void *cookie)
     return false;
 }
 
-/* With no sandbox named, the one whose token made the signature is meant; or is shown,
- * which counts before any signature. */
+/* Without a sandbox id, finds the sandbox by its token or by the signature made with it.
+ * A token takes precedence over a signature. */
 static bool find_by_credential(struct broker *broker, struct request_packet *request,
                                const char *path, struct record_row *row)
 {
@@ -157,7 +159,7 @@ static bool find_by_credential(struct broker *broker, struct request_packet *req
     return true;
 }
 
-/* The signature is over the path as it stands in the URL, which is the last string. */
+/* The signature covers the path as it is in the URL, which is the last string. */
 static bool check_signature(struct broker *broker, struct request_packet *request,
                             struct record_row *row)
 {
@@ -172,20 +174,20 @@ static bool check_signature(struct broker *broker, struct request_packet *reques
     int64_t expires = request->head.numbers[FILE_EXPIRES];
     if (expires >= 0 && expires < clock_since_1970_ms() / 1000) {
         broker_refuse(request, 401, CAY_E_DENIED, "signature is already expired",
-                      "make a new URL");
+                      "create a new URL");
         return false;
     }
     if (*row->id ? is_signed_by(broker, request, path, row)
                  : find_by_credential(broker, request, path, row))
         return true;
     broker_refuse(request, 401, CAY_E_DENIED, "invalid signature",
-                  "make the URL with the SDK, for this sandbox, path and user");
+                  "create the URL with the SDK, for this sandbox, path and user");
     return false;
 }
 
 /* --- The data plane --- */
 
-/* Whether what the client has shown is enough; if not, it was told. */
+/* Checks the credential of a request; replies if it is not sufficient. */
 static bool check_credential(struct broker *broker, struct request_packet *request,
                              struct record_row *row)
 {
@@ -222,7 +224,7 @@ static void handle_data(struct broker *broker, struct request_packet *request)
                !find_by_credential(broker, request, NULL, &row)) {
         if (is_file)
             refuse_token(request);
-        else /* whose it was may have ended */
+        else /* the sandbox of this token may have ended */
             refuse_unknown(request);
         return;
     }
@@ -273,7 +275,7 @@ static void handle_request(struct broker *broker, struct request_packet *request
     if (code == CAY_E_NOT_FOUND)
         broker_refuse(request, 401, CAY_E_DENIED,
                       *request->head.credential ? "Invalid API key" : "Missing API key",
-                      "send one as X-API-KEY; cay env prints one that works");
+                      "send it as X-API-KEY; cay env prints one");
     else if (code)
         broker_refuse(request, 503, code, error.message, error.hint);
     else
@@ -290,16 +292,16 @@ static void on_front(struct broker *broker, struct source *source)
         int got = request_receive(broker->front, &broker->request);
         if (got == -EAGAIN)
             return;
-        if (got == -EMFILE) /* the front sees that the channel of this one was closed */
+        if (got == -EMFILE) /* the front sees that the channel is closed */
             continue;
-        if (got != 1) { /* it is gone, or not what we started */
+        if (got != 1) { /* the front exited or sent an invalid packet */
             broker_poll_remove(broker, broker->front);
             (void)close(broker->front);
             broker->front = -1;
             return;
         }
         handle_request(broker, &broker->request);
-        request_packet_done(&broker->request); /* unless somebody has taken it over */
+        request_packet_done(&broker->request); /* unless another owner took it over */
     }
 }
 
@@ -330,7 +332,7 @@ static void reap(struct broker *broker)
     }
 }
 
-/* The first signal; without a front there is nothing to finish. */
+/* The first signal starts to drain; without a front there is nothing to finish. */
 static void drain(struct broker *broker)
 {
     static const char word = 'd';
@@ -344,14 +346,14 @@ static void drain(struct broker *broker)
     broker->drain_end_ms = (int64_t)clock_ms() + drain_ms;
 }
 
-/* The front has finished its requests, and the keepers what those have begun. */
+/* The front has finished its requests, and the keepers theirs. */
 static bool has_drained(const struct broker *broker)
 {
     return broker->drain_end_ms && ((broker->front < 0 && !broker->pending) ||
                                     (int64_t)clock_ms() >= broker->drain_end_ms);
 }
 
-/* Until the drain is over, or else the front is to be checked. */
+/* Until the end of the drain, or until the next check of the front. */
 static int wait_ms(const struct broker *broker)
 {
     int64_t left = broker->drain_end_ms - (int64_t)clock_ms();
@@ -410,13 +412,13 @@ static bool restart_if_gone(struct broker *broker, int (*restart)(struct broker 
 {
     if (broker->front >= 0 || broker->drain_end_ms)
         return true;
-    kill_front(broker); /* one that has let go of us is not to stay */
+    kill_front(broker); /* it closed the socket: do not leave it running */
     broker->front = restart && !broker->is_over ? restart(broker) : -1;
     return broker->front >= 0 &&
            broker_poll_add(broker, broker->front, &broker->front_source);
 }
 
-/* The new front does not wait for the end of the old one, which may be stuck in the
+/* Starts the new front without waiting for the old one to exit, which may be stuck in the
  * kernel. */
 static void check_front(struct broker *broker)
 {
@@ -435,14 +437,14 @@ static void check_front(struct broker *broker)
               (int)broker->front_pid);
     broker->is_front_replaced = true;
     (void)kill(broker->front_pid, SIGKILL);
-    broker->front_status = SIGKILL; /* as wait(2) has it */
+    broker->front_status = SIGKILL; /* in the format of wait(2) */
     broker->front_pid = 0;
     broker_poll_remove(broker, broker->front);
     (void)close(broker->front);
     broker->front = -1;
 }
 
-/* A process of ours that has nothing left to do ends in a moment. */
+/* Waits a moment for a process that has nothing left to do. */
 static void wait_for_exit(pid_t pid)
 {
     enum { MOMENT_MS = 1000 };
@@ -454,7 +456,7 @@ static void wait_for_exit(pid_t pid)
     (void)close(life.fd);
 }
 
-/* It has the port, and lines that are still to be logged, until it has ended. */
+/* Until it exits, the front has the port, and log lines to write. */
 static void end_front(struct broker *broker)
 {
     if (broker->front >= 0)

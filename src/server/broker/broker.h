@@ -9,50 +9,53 @@
 #include "server/broker/keepers.h"
 #include "server/broker/secrets.h"
 
-/* Whether a process is stuck: it counts beats up in shared memory while it advances, and
- * is looked at every HEARTBEAT_MS.  A process without a beat is stuck after 20 seconds,
- * or, if it uses CPU time (a long request at a low CPU share), after 100 seconds.
+/* Detects a stuck process.  It increments a counter in shared memory while it makes
+ * progress; the broker reads it every HEARTBEAT_MS.  A process without progress is stuck
+ * after 20 seconds, or after 100 seconds if it uses CPU time (a long request at a low CPU
+ * share).
  *
- * Looks are counted, not time: if the whole machine stood still, the process missed at
+ * Checks are counted, not time: if the whole machine was suspended, the process missed at
  * most one. */
 
 enum {
     HEARTBEAT_MS = 2000,
-    HEARTBEAT_IDLE = 5,   /* what a look without a beat and without CPU time counts */
-    HEARTBEAT_MISSED = 50 /* stuck */
+    HEARTBEAT_IDLE = 5,   /* weight of a check without progress and without CPU time */
+    HEARTBEAT_MISSED = 50 /* sum of the weights at which a process is stuck */
 };
 
 struct heartbeat {
-    uint64_t beats, cpu_ns, checked_ms; /* at the last look */
+    uint64_t beats, cpu_ns, checked_ms; /* at the previous check */
     unsigned missed;
 };
 
-/* One look.  Returns true if the process is stuck, and starts anew. */
+/* One check.  Returns true if the process is stuck, and resets the state. */
 bool heartbeat_check(struct heartbeat *heartbeat, uint64_t beats, uint64_t cpu_ns);
 
-/* The CPU time of a process, 0 if there is none. */
+/* CPU time of a process; 0 if it does not exist. */
 uint64_t heartbeat_cpu_ns(pid_t pid);
 
-/* How often a process may be started again: one that ends now and then may do so for
- * years, one that ends again and again would never serve anybody. */
+/* Limits how often the front is restarted: it may exit now and then for years, but the
+ * server gives up on one that exits again and again. */
 
 enum {
-    RESTARTS_MAX = 100, /* of them within RESTARTS_MS */
+    RESTARTS_MAX = 100, /* within RESTARTS_MS */
     RESTARTS_MS = 3600 * 1000,
-    DEATHS_MAX = 5, /* in a row, each before it was ALIVE_MS old */
+    DEATHS_MAX = 5, /* consecutive exits, each before the front was ALIVE_MS old */
     ALIVE_MS = 1000
 };
 
 struct restarts {
-    int64_t started_ms[RESTARTS_MAX]; /* the last of them, around the end */
-    uint64_t count;                   /* of all */
+    int64_t started_ms[RESTARTS_MAX]; /* of the latest starts: a ring */
+    uint64_t count;                   /* of all starts */
     unsigned deaths;
 };
 
-/* It is to be started, now by a clock that only goes on: false if that was too often. */
+/* Call before each start, with a monotonic clock.  Returns false if there were too many.
+ */
 bool restarts_allowed(struct restarts *restarts, int64_t now_ms);
 
-/* What the loop waits for: the first member of whatever owns the descriptor. */
+/* An event source of the loop: the first member of the struct that owns the descriptor.
+ */
 struct source {
     void (*ready)(struct broker *broker, struct source *source);
 };
@@ -64,123 +67,124 @@ struct broker {
     const char *domain;
     struct keeper_handle *keepers;
     struct broker_request *pending;
-    struct unwritten *unwritten; /* records that the disk did not take: records.c */
+    struct unwritten *unwritten; /* rows that could not be written yet: records.c */
     int epoll, timer, signals;
-    int front; /* where asks come from */
+    int front; /* socket on which requests arrive */
     struct source front_source, timer_source, signal_source;
     pid_t front_pid;
-    int front_status;              /* of the last that ended */
-    _Atomic uint64_t *front_beats; /* which the front counts up; NULL: not looked at */
-    struct heartbeat heartbeat;    /* of the front */
-    bool is_front_replaced;        /* it was stuck, and the broker has killed it */
-    int64_t next_end_ms;           /* the timer goes off then */
-    /* Tells who runs the server; NULL: nobody. */
+    int front_status; /* exit status of the last one */
+    _Atomic uint64_t
+        *front_beats;           /* counter that the front increments; NULL: not checked */
+    struct heartbeat heartbeat; /* of the front */
+    bool is_front_replaced;     /* it was stuck, and the broker killed it */
+    int64_t next_end_ms;        /* when the timer fires */
+    /* Logs for the operator; NULL: nothing is logged. */
     void (*log_error)(const char *about, const struct cay_error *error);
     bool is_over;
-    int64_t
-        drain_end_ms; /* of clock_ms(): requests in flight have until then; 0: serving */
+    int64_t drain_end_ms; /* by clock_ms(): deadline for open requests; 0: not draining */
     unsigned pool_starting;
-    struct request_packet request; /* the one that is being judged */
+    struct request_packet request; /* the one that is being handled */
 };
 
-/* From here on SIGTERM and SIGINT drain and end it, as soon as it runs. */
+/* From here on SIGTERM and SIGINT are blocked; broker_run() handles them. */
 int broker_open(struct broker *broker, struct cay_error *err);
 
-/* Answers asks from `front` until SIGTERM or SIGINT, or until `front` is closed.  The
- * first such signal drains: the front refuses new requests and ends when those in flight
- * are finished, at most --drain seconds later; the second signal ends it at once.
- * `restart_front` is called when the process at its other end dies, and gives a new
- * socket; NULL: then it is over. */
+/* Handles requests from `front` until SIGTERM or SIGINT, or until `front` is closed.  The
+ * first signal drains: the front refuses new requests and exits when the open ones are
+ * finished, at most --drain seconds later; the second signal ends the loop at once.
+ * `restart_front` returns the socket of a new front after the old one exited; NULL: the
+ * loop ends instead. */
 void broker_run(struct broker *broker, int (*restart_front)(struct broker *broker));
 
 bool broker_poll_add(struct broker *broker, int fd, struct source *source);
 void broker_poll_remove(struct broker *broker, int fd);
 
-/* The clock of a sandbox was set. */
+/* Sets the timer to fire at this time, unless it fires earlier. */
 void broker_wake_at(struct broker *broker, int64_t end_ms);
 
 /* --- Records: records.c --- */
 
-/* A record as it is, whether written or not.  CAY_E_NOT_FOUND: there never was one. */
+/* Finds the row of a sandbox, including changes that are not written yet.
+ * CAY_E_NOT_FOUND: there is none. */
 int broker_find_record(struct broker *broker, const char *id, struct record_row *ret_row,
                        struct cay_error *err);
-/* The same for one that was just read. */
+/* Applies changes that are not written yet to a row that was just read. */
 void broker_apply_unwritten(struct broker *broker, struct record_row *row);
 
-/* "was killed", ...: why the sandbox is gone, or will be in a moment; NULL: it is not. */
+/* "was killed", ...: why the sandbox ended or is about to end; NULL: it has not. */
 const char *broker_end_reason(const struct broker *broker, const struct record_row *row);
 
-/* What has happened to a sandbox is so, whether it can be written or not; if not it is
- * remembered, and tried again. */
+/* Writes a row.  If that fails, the broker keeps it in memory and writes it later: what
+ * happened to the sandbox cannot be undone. */
 void broker_write_record(struct broker *broker, const struct record_row *row);
 void broker_retry_writes(struct broker *broker);
 
 /* --- The control plane: control.c --- */
 
 enum {
-    DEFAULT_TIMEOUT_S = 15,      /* of the first version of the API */
-    DEFAULT_LONG_TIMEOUT_S = 300 /* of the second */
+    DEFAULT_TIMEOUT_S = 15,      /* in version 1 of the API */
+    DEFAULT_LONG_TIMEOUT_S = 300 /* in version 2 */
 };
 
-/* Answers an ask whose key is `tenant`'s. */
+/* Handles a request with an API key of `tenant`. */
 void control_handle(struct broker *broker, struct request_packet *request,
                     const char *tenant);
 
-/* Ends, or pauses, those whose time is over, and sets the timer for the next. */
+/* Kills or pauses sandboxes whose time is over, and sets the timer for the next one. */
 void broker_expire(struct broker *broker);
 
-/* Sandboxes may have ended while no server was there to see it. */
+/* Updates rows of sandboxes that ended while no server was running. */
 void broker_reconcile(struct broker *broker);
 
-/* Kills every sandbox that has a record; without keepers. */
+/* Kills every sandbox that has a row, without keepers. */
 void broker_kill_all(struct broker *broker);
 
-/* The sandbox of a keeper has ended by itself. */
+/* A sandbox ended without a request of the broker. */
 void broker_sandbox_ended(struct broker *broker, const char *id, bool had_memory_kills);
 
-/* Or is only just being paused: whoever comes now comes after that. */
+/* Also true while a pause is pending: later requests are handled after it. */
 bool control_is_paused(const struct broker *broker, const struct record_row *row);
 
-/* Wakes a paused sandbox, and then hands the ask on. */
+/* Resumes a paused sandbox, then forwards the request. */
 void control_resume_for(struct broker *broker, struct request_packet *request,
                         const struct record_row *row);
 
-/* Has its keeper do something about a sandbox, and its record changed then; `reason` is
- * why it is gone, if it is to go, and `seconds` its new time to live. */
+/* Sends a request to the keeper of a sandbox, and updates the row when it is done.
+ * `reason` is the end reason for OP_KILL, `seconds` the new timeout. */
 void control_start(struct broker *broker, enum op op, struct record_row *row,
                    struct request_packet *request, const char *reason, int64_t seconds);
 
-/* Tells who asked, if not. */
+/* Replies with an error and returns false if the timeout is invalid. */
 bool control_check_timeout(struct broker *broker, struct request_packet *request,
                            int64_t seconds);
 
-/* Its time begins now. */
+/* Sets the end of a sandbox, counted from now. */
 void control_set_end(struct broker *broker, struct record_row *row, int64_t seconds);
 
-/* --- Making sandboxes: create.c --- */
+/* --- Creation: create.c --- */
 
-enum { POOL_AGAIN_MS = 1000 }; /* before a pool that could not be filled is again */
+enum { POOL_AGAIN_MS = 1000 }; /* delay before the pool is filled again after a failure */
 
 void broker_create(struct broker *broker, struct request_packet *request,
                    const char *tenant);
 
-/* A server that ended in between had written the row, and no more. */
+/* Repeats OP_CONFIRM for a server that exited after it wrote the row. */
 void broker_confirm(struct broker *broker, const struct record_row *row);
 
-/* Tells whether sandboxes can be made of a template. */
+/* Replies whether a template exists. */
 void broker_find_template(struct request_packet *request);
 
-/* Keeps as many sandboxes ready as was asked for. */
+/* Starts sandboxes until --pool of them are ready or being created. */
 void broker_fill_pool(struct broker *broker);
 
-/* --- Telling of them: listing.c --- */
+/* --- Replies --- */
 
 int broker_reply_sandbox(struct broker *broker, int channel, const struct record_row *row,
                          bool resumed);
 void broker_list(struct broker *broker, struct request_packet *request,
                  const char *tenant);
 
-/* Hands an ask to the keeper of a sandbox, and closes it here. */
+/* Forwards a request to the keeper of a sandbox, and closes it here. */
 void broker_forward(struct broker *broker, struct request_packet *request,
                     const char *id);
 

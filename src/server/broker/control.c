@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The control plane: what is asked with an API key about a sandbox that exists. */
+/* The control plane: requests with an API key about an existing sandbox. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum {
     REMEMBERED_MS = 24 * 3600 * 1000,
-    KILL_PATIENCE_MS = 2000 /* with a keeper that does something else */
+    KILL_PATIENCE_MS = 2000 /* for a busy keeper, before it is killed */
 };
 
 static void send_result(struct request_packet *request, int code,
@@ -47,7 +47,7 @@ void control_set_end(struct broker *broker, struct record_row *row, int64_t seco
     broker_wake_at(broker, row->end_ms);
 }
 
-/* --- The outcome of errands --- */
+/* --- Results --- */
 
 static int killed(struct broker *broker, struct broker_request *pending,
                   const struct reply_packet *reply, struct cay_error *err)
@@ -82,8 +82,8 @@ static int64_t seconds_until(int64_t end_ms)
     return left_ms > 0 ? (left_ms + 999) / 1000 : 1;
 }
 
-/* Somebody else may have woken it meanwhile, for longer: then it has that time, also by
- * its own clock, which was just set to ours. */
+/* A concurrent request may have resumed the sandbox with a later end: keep that, and set
+ * the sandbox's own TTL, which was just set from this request, accordingly. */
 static void set_end_resumed(struct broker *broker, struct record_row *row,
                             int64_t seconds)
 {
@@ -115,13 +115,12 @@ static int resumed(struct broker *broker, struct broker_request *pending,
     return CAY_OK;
 }
 
-/* --- Those that exist --- */
+/* --- Existing sandboxes --- */
 
 static bool find(struct broker *broker, struct request_packet *request,
                  const char *tenant, struct record_row *row)
 {
-    char message[160] =
-        "this can be no sandbox's id: those are lower-case letters and digits";
+    char message[160] = "invalid sandbox id (lower-case letters and digits)";
     struct cay_error error;
     bool is_id = record_is_id(request->head.sandbox);
     int code = is_id ? broker_find_record(broker, request->head.sandbox, row, &error)
@@ -138,12 +137,11 @@ static bool find(struct broker *broker, struct request_packet *request,
     if (is_id)
         snprintf(message, sizeof message, "sandbox \"%s\" %s", request->head.sandbox,
                  reason);
-    broker_refuse(request, 404, CAY_E_NOT_FOUND, message,
-                  "list the sandboxes to see which there are");
+    broker_refuse(request, 404, CAY_E_NOT_FOUND, message, "list the sandboxes");
     return false;
 }
 
-/* What its record says by now. */
+/* Sends the timeout that the row has now. */
 static void set_timeout_again(struct broker *broker, struct broker_request *pending)
 {
     AUTO_RECORD row = {0};
@@ -176,7 +174,7 @@ void control_start(struct broker *broker, enum op op, struct record_row *row,
         pending->force_ms = server_clock_ms() + KILL_PATIENCE_MS;
         broker_wake_at(broker, pending->force_ms);
     }
-    /* A sandbox that is to be paused at the end of its time is not to end itself. */
+    /* A sandbox that the broker pauses at its end must not kill itself. */
     bool sets_ttl = op == OP_TIMEOUT || op == OP_RESUME;
     broker_request_send(broker, pending,
                         sets_ttl && !(row->flags & CREATE_AUTO_PAUSE) ? seconds : 0);
@@ -194,7 +192,7 @@ bool control_is_paused(const struct broker *broker, const struct record_row *row
     return row->state == RECORD_PAUSED || broker_request_find(broker, OP_PAUSE, row->id);
 }
 
-/* A running one is only ever given more time. */
+/* A running sandbox only gets more time. */
 static void connect_to(struct broker *broker, struct request_packet *request,
                        struct record_row *row)
 {
@@ -305,7 +303,7 @@ static void handle_sandbox(struct broker *broker, struct request_packet *request
     case OP_RESUME:
         pause_or_resume(broker, request, &row);
         break;
-    default: /* what only its keeper knows */
+    default: /* only the keeper can answer */
         broker_forward(broker, request, row.id);
         break;
     }

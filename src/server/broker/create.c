@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Sandboxes that are made for clients, and those that are made before anybody asks. */
+/* Creates sandboxes for clients and for the pool. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 static const char default_template[] = "base";
 
-/* Names under which E2B's clients ask for it. */
+/* Template names that E2B clients use for the default. */
 static bool is_default_template(const char *name)
 {
     return strcmp(name, default_template) == 0 ||
@@ -32,7 +32,7 @@ static bool has_template(const char *name)
     return found;
 }
 
-/* What the kernel thinks could be given to a new program without swapping. */
+/* MemAvailable: what the kernel could give to a new program without swapping. */
 static uint64_t available_memory(void)
 {
     FILE *file = fopen("/proc/meminfo", "re");
@@ -66,7 +66,7 @@ static struct keeper_handle *take_pooled(struct broker *broker, const char *temp
     return NULL;
 }
 
-/* The record is complete but for its id and times, which the keeper knows. */
+/* The row is complete except for its id and times, which the keeper returns. */
 static void send_to(struct broker *broker, struct broker_request *pending,
                     struct keeper_handle *keeper, const char *const *env,
                     int64_t env_count)
@@ -90,7 +90,7 @@ static void send_to(struct broker *broker, struct broker_request *pending,
     broker_request_send_to(broker, pending, keeper, &request, &strings);
 }
 
-/* The sandbox that was ready has just ended. */
+/* The pooled sandbox has just ended. */
 static void create_again(struct broker *broker, struct broker_request *pending)
 {
     send_to(broker, pending, keepers_start(broker, ""), NULL, 0);
@@ -113,7 +113,7 @@ static void refuse_template(struct request_packet *request, const char *name)
 
     snprintf(message, sizeof message, "template \"%.*s\" not found", TEMPLATE_MAX, name);
     broker_refuse(request, 404, CAY_E_NOT_FOUND, message,
-                  "base is always there; cay template ls lists the others");
+                  "base always exists; cay template ls lists the others");
 }
 
 void broker_find_template(struct request_packet *request)
@@ -148,18 +148,17 @@ static bool may_create(struct broker *broker, struct request_packet *request,
         broker->options->internet == CAY_NETWORK_NONE) {
         broker_refuse(request, 501, CAY_E_UNSUPPORTED,
                       "sandboxes of this server have no internet access",
-                      "start it with --internet host, or do not ask for it");
+                      "start it with --internet host, or do not request it");
         return false;
     }
     if (registry_is_exclusive(broker->registry)) {
         broker_refuse(request, 507, CAY_E_NO_SPACE,
-                      "the disk with the server's records is full", "make room on it");
+                      "the disk with the server's records is full", "free some space");
         return false;
     }
     if (available_memory() < broker->options->reserve_bytes) {
-        broker_refuse(request, 429, CAY_E_LIMIT,
-                      "this machine has no memory left for another sandbox",
-                      "end some, or try again later");
+        broker_refuse(request, 429, CAY_E_LIMIT, "not enough memory for another sandbox",
+                      "kill some sandboxes, or try again later");
         return false;
     }
     return control_check_timeout(broker, request, numbers[CREATE_TIMEOUT]);
@@ -174,7 +173,7 @@ static struct keeper_handle *keeper_by_pid(struct broker *broker, pid_t pid)
     return keeper;
 }
 
-/* The sandbox has its full time to live: only now does the client hear of it. */
+/* The sandbox has its full time to live; reply to the client only now. */
 static int confirmed(struct broker *broker, struct broker_request *pending,
                      const struct reply_packet *reply, struct cay_error *err)
 {
@@ -195,8 +194,7 @@ static void send_confirm(struct broker *broker, struct broker_request *pending)
     broker_request_send_strings(broker, pending, &request, &strings);
 }
 
-/* One that is to be paused at the end of its time gets no other time to live: the broker
- * pauses it. */
+/* A sandbox that is paused at its end gets no TTL: the broker pauses it. */
 static struct broker_request *new_confirm(struct broker *broker,
                                           const struct record_row *row, int64_t seconds)
 {
@@ -210,8 +208,8 @@ static struct broker_request *new_confirm(struct broker *broker,
     return pending;
 }
 
-/* The row is written.  Until the keeper has confirmed it the sandbox has ten seconds to
- * live, so that no crash leaves a sandbox that is in no store. */
+/* The row is written.  Until the keeper confirms it the sandbox has a TTL of ten seconds,
+ * so that a crash cannot leave a sandbox without a row. */
 static int confirm(struct broker *broker, struct broker_request *created,
                    struct cay_error *err)
 {
@@ -236,7 +234,7 @@ void broker_confirm(struct broker *broker, const struct record_row *row)
         send_confirm(broker, pending);
 }
 
-/* The sandbox is ready: its time begins now. */
+/* The sandbox is ready; its time starts now. */
 static int created(struct broker *broker, struct broker_request *pending,
                    const struct reply_packet *reply, struct cay_error *err)
 {
@@ -245,7 +243,7 @@ static int created(struct broker *broker, struct broker_request *pending,
 
     if (!keeper || !id || strncmp(id, "sb-", 3) != 0 || !record_is_id(id + 3))
         return cay_fail(err, CAY_E_INTERNAL, 0, "server.create", NULL,
-                        "the sandbox has a name that cannot be told", "see the log");
+                        "the sandbox has an invalid id", "see the log of the server");
     cay_copy_text(keeper->id, sizeof keeper->id, id + 3);
     memcpy(pending->row.id, keeper->id, sizeof pending->row.id);
     if (pending->is_pooled) {
@@ -297,8 +295,8 @@ void broker_create(struct broker *broker, struct request_packet *request,
     take_metadata(strings + 1, pairs, &pending->row.metadata);
     if (pending->row.metadata.failed) {
         struct cay_error error;
-        cay_fail(&error, CAY_E_INVALID, 0, "server", NULL, "there is too much metadata",
-                 "give at most %d bytes of it", METADATA_MAX);
+        cay_fail(&error, CAY_E_INVALID, 0, "server", NULL, "too much metadata",
+                 "give at most %d bytes", METADATA_MAX);
         broker_request_fail(pending, 400, &error);
         broker_request_free(broker, pending);
         return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Sandboxes whose time is over, and those that have ended without us. */
+/* Sandboxes whose time is over, and sandboxes that ended while no server was running. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,8 +20,8 @@ struct due {
 
 enum {
     DUE_AT_A_TIME = 64,
-    MORE_MS = 20,   /* when there are more, which wait for these */
-    AGAIN_MS = 1000 /* what was begun may fail */
+    MORE_MS = 20,   /* delay for the rest of a batch */
+    AGAIN_MS = 1000 /* a request may fail */
 };
 
 static bool is_due(const struct record_row *written, void *cookie)
@@ -88,7 +88,7 @@ void broker_sandbox_ended(struct broker *broker, const char *id, bool had_memory
 
 enum { ROUNDS_MAX = 100 };
 
-/* What a record says. */
+/* The part of a row that is compared. */
 struct known {
     char id[SANDBOX_ID_MAX];
     enum record_state state;
@@ -97,7 +97,7 @@ struct known {
 };
 
 struct known_list {
-    struct known list[1024]; /* more are found out when they are asked for */
+    struct known list[1024]; /* the rest is checked when a client requests it */
     size_t count;
 };
 
@@ -117,7 +117,7 @@ static bool recovery(const struct record_row *row, void *cookie)
 
 static enum record_state state_of(const struct cay_sandbox_info *info)
 {
-    /* A damaged one still runs, and a client can kill it. */
+    /* A damaged sandbox is still running, and a client can kill it. */
     return info && info->state == CAY_STATE_RUNNING   ? RECORD_RUNNING
            : info && info->state == CAY_STATE_DAMAGED ? RECORD_RUNNING
            : info && info->state == CAY_STATE_PAUSED  ? RECORD_PAUSED
@@ -135,7 +135,7 @@ static void correct(struct broker *broker, const char *id,
     } else if (broker_find_record(broker, id, &row, NULL) == CAY_OK) {
         bool wakes = row.state == RECORD_PAUSED && state_of(info) == RECORD_RUNNING;
         row.state = state_of(info);
-        if (wakes) /* the end in the row is that from before the pause */
+        if (wakes) /* the row has the end from before the pause */
             row.end_ms = server_clock_ms() +
                          recovery_left_ms(info, broker->options->max_timeout_s);
         broker_write_record(broker, &row);
@@ -163,7 +163,7 @@ static void end_one(struct broker *broker, const char *id)
     broker_write_record(broker, &row);
 }
 
-/* The server before had written its row, but not told it to live on. */
+/* The previous server wrote the row, but did not confirm it. */
 static bool is_unconfirmed(const struct broker *broker, const struct known *known,
                            const struct cay_sandbox_info *info)
 {
@@ -185,8 +185,8 @@ static void confirm_again(struct broker *broker, const char *id)
         broker_confirm(broker, &row);
 }
 
-/* A sandbox of this store has a row, or gets one; one that the store says is gone, ends.
- * False: it is of a store that was in this place before. */
+/* Adds a missing row for a sandbox of this store, and kills a sandbox whose row says that
+ * it ended.  Returns false if it belongs to an earlier store at the same path. */
 static bool adopt(struct broker *broker, const struct cay_sandbox_info *info)
 {
     AUTO_RECORD row = {0};
@@ -214,16 +214,16 @@ static void warn_unknown(struct broker *broker, unsigned count)
     char message[128];
 
     snprintf(message, sizeof message,
-             "%u sandboxes run that an earlier store at this path had created", count);
+             "%u running sandboxes belong to an earlier store at this path", count);
     cay_fail(&recovery, CAY_E_NOT_FOUND, 0, "server", NULL, message,
-             "cay serve --check-store lists them; stop the server, and cay serve "
-             "--rebuild-store makes rows from them");
+             "cay serve --check-store lists them; to recreate their rows, stop the "
+             "server and run cay serve --rebuild-store");
     if (broker->log_error)
         broker->log_error("store", &recovery);
 }
 
-/* The records first: what another server makes meanwhile has none among these, and what
- * it has removed is gone. */
+/* Reads the rows first: a sandbox that another server creates meanwhile is not among
+ * them, and one that it removed is gone. */
 void broker_reconcile(struct broker *broker)
 {
     static struct known_list known;
@@ -259,7 +259,7 @@ void broker_kill_all(struct broker *broker)
     const struct registry_filter filter = {.states = 1u << RECORD_RUNNING |
                                                      1u << RECORD_PAUSED};
 
-    /* What cannot be written would be found again and again. */
+    /* Rows that cannot be written would be found again. */
     for (int rounds = 0; rounds < ROUNDS_MAX; rounds++) {
         known.count = 0;
         if (registry_visit(broker->registry, &filter, recovery, &known, NULL) != CAY_OK ||

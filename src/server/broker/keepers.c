@@ -20,8 +20,8 @@
 
 enum { KEPT_FD = 3 };
 
-/* Zeroes memory that is not on the stack or the heap.  Whole pages are given back: to
- * write to them would copy what a fork shares. */
+/* Zeroes memory that is neither on the stack nor on the heap.  Whole pages are returned
+ * to the kernel: writing to them would copy pages that a fork shares. */
 static void zero_pages(void *memory, size_t len)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)memory;
@@ -36,8 +36,8 @@ static void zero_pages(void *memory, size_t len)
     explicit_bzero((char *)memory + (last - from), from + len - last);
 }
 
-/* A keeper has the rights to reach sandboxes, and nothing else of the broker's: no
- * record, no secret, no other keeper's socket. */
+/* A keeper may reach sandboxes, but keeps nothing else of the broker: no row, no secret,
+ * no socket of another keeper. */
 static _Noreturn void become_keeper(struct broker *broker, int socket,
                                     const struct keeper_spec *spec)
 {
@@ -49,8 +49,7 @@ static _Noreturn void become_keeper(struct broker *broker, int socket,
     if ((socket != KEPT_FD && dup3(socket, KEPT_FD, O_CLOEXEC) != KEPT_FD) ||
         close_range(KEPT_FD + 1, ~0u, 0) != 0)
         _exit(1);
-    /* The broker ends its keepers, when it has drained; PID 1 of a sandbox resets the
-     * mask. */
+    /* The broker ends its keepers after the drain; PID 1 of a sandbox resets the mask. */
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGINT);
     sigaddset(&blocked, SIGTERM);
@@ -123,8 +122,7 @@ bool keepers_is_behind(const struct broker *broker, pid_t pid)
     return keeper && ioctl(keeper->socket, SIOCOUTQ, &unread) == 0 && unread > 0;
 }
 
-/* A keeper ends with its sandbox, or because it was told to; anything else is reported.
- */
+/* Logs exits other than at the end of the sandbox or on request. */
 static void report_end(const struct keeper_handle *keeper, bool is_signal, int status)
 {
     static struct warn warn;
@@ -132,7 +130,7 @@ static void report_end(const struct keeper_handle *keeper, bool is_signal, int s
     if (!is_signal &&
         (status == 0 || status == KEEPER_SANDBOX_GONE || status == KEEPER_OUT_OF_MEMORY))
         return;
-    warn_line(&warn, "the keeper of %s%s (process %d) ended with %s %d%s%s",
+    warn_line(&warn, "the keeper of %s%s (process %d) exited with %s %d%s%s",
               *keeper->id ? "sandbox " : "no sandbox yet", keeper->id, (int)keeper->pid,
               is_signal ? "signal" : "status", status, is_signal ? ", " : "",
               is_signal ? strsignal(status) : "");
@@ -153,7 +151,7 @@ void keepers_lost(struct broker *broker, struct keeper_handle *keeper)
 {
     siginfo_t end = {0};
 
-    (void)kill(keeper->pid, SIGKILL); /* or it might be waited for for ever */
+    (void)kill(keeper->pid, SIGKILL); /* it might never exit */
     (void)waitid(P_PID, (id_t)keeper->pid, &end, WEXITED | WNOWAIT);
     note_end(broker, keeper, end.si_code != CLD_EXITED, end.si_status);
 }

@@ -9,35 +9,36 @@
 #include "server/wire/options.h"
 #include "server/wire/record.h"
 
-/* A process of ours that looks after one sandbox: whatever that sandbox does to keep
- * those waiting who ask it something, only it waits. */
+/* The broker's handle of a keeper: a process that serves one sandbox.  If the sandbox
+ * blocks it, no other sandbox has to wait. */
 struct keeper_handle {
     struct keeper_handle *next;
-    char id[SANDBOX_ID_MAX]; /* "": it has none yet */
+    char id[SANDBOX_ID_MAX]; /* "": none yet */
     pid_t pid;
     int socket;
-    bool is_pooled; /* its sandbox is ready and nobody's */
+    bool is_pooled; /* its sandbox is in the pool */
 };
 
 struct broker;
 
-/* Starts one; with an id for the sandbox that has it. */
+/* Starts a keeper, for an existing sandbox if `id` is not "". */
 struct keeper_handle *keepers_start(struct broker *broker, const char *id);
 
-/* The one that looks after this sandbox, started if need be; NULL: it cannot be. */
+/* The keeper of a sandbox, started if necessary; NULL on failure. */
 struct keeper_handle *keepers_find(struct broker *broker, const char *id);
 
-/* Lets it go, and with it all its channels. */
+/* Closes its socket; the keeper then exits and closes its channels. */
 void keepers_drop(struct broker *broker, struct keeper_handle *keeper);
 
-/* Whether it has yet to read something that it was sent. */
+/* Whether it has not read everything that was sent to it. */
 bool keepers_is_behind(const struct broker *broker, pid_t pid);
 
-/* It takes no questions any more, so it is ending.  What its end says of the sandbox is
- * noted before anybody starts another. */
+/* The keeper does not read requests any more: kills it, and records what its exit status
+ * says about the sandbox before another one is started. */
 void keepers_lost(struct broker *broker, struct keeper_handle *keeper);
 
-/* The process has ended with this status of wait(2); whether it was a keeper to spare. */
+/* A process exited with this status of wait(2).  Returns true if it was a keeper of the
+ * pool. */
 bool keepers_reaped(struct broker *broker, pid_t pid, int status);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Records as they are: what could not be written yet counts before what was. */
+/* Rows, including changes that are not written yet, and replies made from them. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ enum { AGAIN_MS = 1000 };
 
 struct unwritten {
     struct unwritten *next;
-    struct record_row row; /* without its metadata, which does not change */
+    struct record_row row; /* without metadata, which does not change */
 };
 
 static struct unwritten **find_unwritten(struct broker *broker, const char *id)
@@ -39,7 +39,7 @@ static void drop_unwritten(struct unwritten **link)
     free(old);
 }
 
-/* What the system did cannot be undone because a disk is full: it is remembered. */
+/* A full disk cannot undo what happened to a sandbox: keep the row in memory. */
 static void add_unwritten(struct broker *broker, const struct record_row *row,
                           const struct cay_error *error)
 {
@@ -67,7 +67,7 @@ void broker_write_record(struct broker *broker, const struct record_row *row)
         add_unwritten(broker, row, &error);
 }
 
-/* Of a store that was opened on a full disk. */
+/* For a store that was opened on a full disk. */
 static void recover(struct broker *broker)
 {
     struct cay_error recovery;
@@ -78,7 +78,7 @@ static void recover(struct broker *broker)
         broker_wake_at(broker, server_clock_ms() + AGAIN_MS);
         return;
     }
-    cay_fail(&recovery, CAY_E_NO_SPACE, 0, "server", NULL, "the disk has room again",
+    cay_fail(&recovery, CAY_E_NO_SPACE, 0, "server", NULL, "the disk has space again",
              "sandboxes can be created");
     if (broker->log_error)
         broker->log_error("store", &recovery);
@@ -91,7 +91,7 @@ void broker_retry_writes(struct broker *broker)
     recover(broker);
     if (!*link)
         return;
-    registry_set_waiting(broker->registry, false); /* others wait for us meanwhile */
+    registry_set_waiting(broker->registry, false); /* other requests wait meanwhile */
     while (*link && registry_update(broker->registry, &(*link)->row, NULL) == CAY_OK)
         drop_unwritten(link);
     registry_set_waiting(broker->registry, true);
@@ -133,7 +133,7 @@ const char *broker_end_reason(const struct broker *broker, const struct record_r
 
 enum {
     LIST_MAX = 100,
-    BESIDE_METADATA = 8 << 10 /* all else that is told of a sandbox */
+    BESIDE_METADATA = 8 << 10 /* everything else in a REPLY_SANDBOX */
 };
 
 static void fill_sandbox(struct broker *broker, const struct record_row *row,
@@ -154,7 +154,7 @@ static void fill_sandbox(struct broker *broker, const struct record_row *row,
     reply->numbers[SANDBOX_FLAGS] = row->flags;
     reply->numbers[SANDBOX_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
     reply->numbers[SANDBOX_MEMORY_MB] = (int64_t)(options->memory_bytes >> 20);
-    if (options->storage != CAY_STORAGE_DISK) /* which nothing limits */
+    if (options->storage != CAY_STORAGE_DISK) /* nothing limits it */
         reply->numbers[SANDBOX_DISK_MB] = (int64_t)(options->disk_bytes >> 20);
     strings_add(strings, row->id);
     strings_add(strings, row->template_name);
@@ -203,8 +203,8 @@ static bool has_metadata(const struct record_row *row, const char *key, const ch
     return false;
 }
 
-/* Whether the channel takes one more, and an end behind it.  The kernel counts more than
- * the bytes, but not twice as much. */
+/* Whether the channel has space for another packet and REPLY_DONE.  The kernel charges
+ * more than the bytes, but less than twice as much. */
 static bool has_room(int channel, const struct record_row *row)
 {
     int sent = 0, most = 0;
@@ -233,7 +233,8 @@ static bool list_one(const struct record_row *written, void *cookie)
     listing->error =
         broker_reply_sandbox(listing->broker, listing->request->channel, row, false);
     listing->sent += !listing->error;
-    if (listing->error == -EAGAIN && listing->sent > 0) { /* the next page has it */
+    if (listing->error == -EAGAIN &&
+        listing->sent > 0) { /* it will be on the next page */
         listing->error = 0;
         listing->more = true;
         return false;
@@ -241,7 +242,7 @@ static bool list_one(const struct record_row *written, void *cookie)
     return !listing->error;
 }
 
-/* A time from a client, by the clock of the rows; 0 is none. */
+/* A time from a client, converted to the clock of the rows; 0: none. */
 static int64_t since_start(int64_t shown_ms)
 {
     return shown_ms ? shown_ms - server_clock_step_ms() : 0;
@@ -255,8 +256,8 @@ void broker_list(struct broker *broker, struct request_packet *request,
     const struct request *head = &request->head;
     struct cay_error error = {0};
     struct reply last = {.kind = REPLY_DONE};
-    /* A page of sandboxes with all their metadata.  Who is not root may not have so much,
-     * and then pages are smaller. */
+    /* A page of sandboxes with all their metadata.  Without CAP_NET_ADMIN the buffer and
+     * the pages are smaller. */
     int buffer = 32 << 20;
 
     if (!strings || head->numbers[LIST_LIMIT] < 1 ||

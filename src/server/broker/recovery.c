@@ -22,7 +22,7 @@ static const char kind[] = "cay-serve 1";
 
 enum {
     DEFAULT_LEFT_MS = 300000
-}; /* for one that is paused at its end: it has no other */
+}; /* for a sandbox without a TTL, which the broker pauses */
 
 void recovery_done(struct recovery *recovery)
 {
@@ -124,8 +124,7 @@ enum recovery_origin recovery_origin(struct registry *registry,
                : RECOVERY_FOREIGN;
 }
 
-/* A store that was damaged or lost: what is wrong with it, and how it is made again from
- * the notes that the sandboxes carry. */
+/* Checks a damaged or lost store, and rebuilds it from the notes of the sandboxes. */
 
 static const char op[] = "serve.store";
 
@@ -161,13 +160,13 @@ static bool compare_row(const struct record_row *row, void *cookie)
     for (size_t i = 0; i < all->count; i++)
         if (strcmp(all->infos[i].id + 3, row->id) == 0 && all->infos[i].state == wanted)
             return true;
-    report("row %s: no sandbox of it is %s\n", row->id,
+    report("row %s: no sandbox is %s\n", row->id,
            wanted == CAY_STATE_PAUSED ? "paused" : "running");
     all->problems++;
     return true;
 }
 
-/* `registry` is NULL where there is no store at `path`. */
+/* `registry` is NULL if there is no store at `path`. */
 static void compare_sandbox(struct registry *registry, const char *path,
                             const struct cay_sandbox_info *info, struct comparison *all)
 {
@@ -175,14 +174,14 @@ static void compare_sandbox(struct registry *registry, const char *path,
     AUTO_RECOVERY recovery;
 
     record_init(&row);
-    if (!recovery_read(info, 0, &recovery)) /* its end does not matter */
+    if (!recovery_read(info, 0, &recovery)) /* its end is not used */
         return;
     bool is_ours = registry ? recovery_origin(registry, &recovery) != RECOVERY_FOREIGN
                             : strcmp(recovery.path, path) == 0;
     if (!is_ours || (registry && registry_find(registry, recovery.row.id, &row, NULL) !=
                                      CAY_E_NOT_FOUND))
         return;
-    report("sandbox %s: runs for tenant %s and has no row\n", recovery.row.id,
+    report("sandbox %s: running for tenant %s, without a row\n", recovery.row.id,
            recovery.row.tenant);
     all->problems++;
 }
@@ -207,7 +206,7 @@ int recovery_check_store(const char *path, struct cay_error *err)
     int code = is_there ? registry_open(path, &registry, err) : CAY_OK;
 
     if (!is_there) {
-        report("file: %s does not exist, or is empty\n", path);
+        report("file: %s is missing or empty\n", path);
         all.problems++;
     }
     if (!code)
@@ -221,10 +220,10 @@ int recovery_check_store(const char *path, struct cay_error *err)
     if (code)
         return code;
     if (all.problems)
-        return cay_fail(err, CAY_E_IO, 0, op, "store", "the store is not as it should be",
-                        "a server that starts corrects rows of sandboxes that are gone; "
-                        "cay serve --rebuild-store makes rows of sandboxes that run");
-    report("the store is whole (version %d)\n", REGISTRY_SCHEMA);
+        return cay_fail(err, CAY_E_IO, 0, op, "store", "the store has problems",
+                        "rows of ended sandboxes are corrected when a server starts; cay "
+                        "serve --rebuild-store recreates rows of running sandboxes");
+    report("the store is consistent (version %d)\n", REGISTRY_SCHEMA);
     return CAY_OK;
 }
 
@@ -238,8 +237,8 @@ static int check_unused(const char *path, struct cay_error *err)
         return errno == ENOENT ? CAY_OK : cay_fail_errno(err, errno, op, "store");
     return flock(fd, LOCK_EX | LOCK_NB) == 0
                ? CAY_OK
-               : cay_fail(err, CAY_E_BUSY, 0, op, "store", "a server uses this store",
-                          "stop it first");
+               : cay_fail(err, CAY_E_BUSY, 0, op, "store", "a server is using this store",
+                          "stop the server first");
 }
 
 int recovery_set_aside(const char *path, char ret_old[PATH_MAX], struct cay_error *err)
@@ -268,11 +267,11 @@ int recovery_set_aside(const char *path, char ret_old[PATH_MAX], struct cay_erro
         if (rename(from, to) != 0 && errno != ENOENT)
             return cay_fail_errno(err, errno, op, "store");
     }
-    report("the damaged store is now %s\n", ret_old);
+    report("the damaged store was renamed to %s\n", ret_old);
     return CAY_OK;
 }
 
-/* Until the first that cannot be read. */
+/* Stops at the first row that cannot be read. */
 static unsigned copy_keys(struct registry *registry, const char *old)
 {
     sqlite3 *db = NULL;
@@ -320,6 +319,6 @@ int recovery_rebuild_store(struct registry *registry, const char *old,
     }
     cay_free(infos);
     if (!code)
-        report("rows made: %u; keys kept from the damaged store: %u\n", rows, keys);
+        report("rows created: %u; keys copied from the damaged store: %u\n", rows, keys);
     return code;
 }

@@ -18,10 +18,10 @@
 
 enum {
     BUSY_MS = 5000,
-    APPLICATION = 0x43617953 /* "CayS": sessions (src/session) may lie in the same file */
+    APPLICATION = 0x43617953 /* "CayS"; src/session may use the same file */
 };
 
-/* The version of the whole file is the sessions', so ours is in a table. */
+/* user_version belongs to src/session, so this version is in a table. */
 static const char marks[] = "CREATE TABLE server (version INTEGER NOT NULL) STRICT;"
                             "INSERT INTO server VALUES (1);"
                             "PRAGMA application_id = 1130461523;";
@@ -35,7 +35,7 @@ static const char schema[] =
     "  reason TEXT NOT NULL, metadata BLOB NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE INDEX sandboxes_by_start ON sandboxes (state, started_ms, id);";
 
-/* They came later than the others, and stores without them are of the same version. */
+/* Added later; stores without these tables have the same version. */
 static const char listeners[] =
     "CREATE TABLE IF NOT EXISTS listeners (port INTEGER PRIMARY KEY,"
     "  has_tls INTEGER NOT NULL) STRICT;"
@@ -64,9 +64,10 @@ enum statement {
     STATEMENTS
 };
 
-/* Nearly all are gone: what the index tells of them is all that is looked at.  So a range
- * of states is searched for, though only some in it are wanted, and what has ended by
- * some time is searched for among what was started by then. */
+/* Almost all rows are of ended sandboxes, and only their index entries should be read. So
+ * the query searches a range of states, although it wants only some of them, and FORGET
+ * searches by start as well, since a sandbox that ended before some time was started
+ * before it. */
 #define COLUMNS                                                                          \
     "id, tenant, template, state, started_ms, end_ms, flags, token_version, reason, "    \
     "metadata"
@@ -101,17 +102,17 @@ struct registry {
     sqlite3 *db; /* NULL: registry_recover() could not open it */
     char *path;
     char identity[STORE_ID_MAX];
-    int lock; /* the file, with a shared flock(2): a store in use is not replaced */
+    int lock; /* the file, with a shared flock(2), so that a store in use is not replaced
+               */
     bool is_new, is_exclusive, is_damaged;
     sqlite3_stmt *statements[STATEMENTS];
 };
 
 static int fail_damaged(struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_IO, 0, "registry", "store",
-                    "the server's records are damaged",
-                    "cay serve --check-store reports what is wrong; cay serve "
-                    "--rebuild-store makes new records from the sandboxes that run");
+    return cay_fail(err, CAY_E_IO, 0, "registry", "store", "the store is damaged",
+                    "cay serve --check-store reports the problems; cay serve "
+                    "--rebuild-store recreates the records from the running sandboxes");
 }
 
 static int fail(struct registry *registry, const char *what, struct cay_error *err)
@@ -121,16 +122,16 @@ static int fail(struct registry *registry, const char *what, struct cay_error *e
 
     if (!registry->db)
         return cay_fail(err, CAY_E_UNAVAILABLE, 0, "registry", what,
-                        "the server's records cannot be opened", "try again in a moment");
+                        "the store cannot be opened", "try again in a moment");
     if (code == SQLITE_FULL ||
         ((code & 0xff) == SQLITE_IOERR && (error == ENOSPC || error == EDQUOT)))
         return cay_fail(err, CAY_E_NO_SPACE, ENOSPC, "registry", what,
-                        "the disk with the server's records is full", "make room on it");
+                        "the disk of the store is full", "free some space");
     if ((code & 0xff) == SQLITE_CORRUPT || code == SQLITE_NOTADB)
         return fail_damaged(err);
     return cay_fail(err, code == SQLITE_BUSY ? CAY_E_BUSY : CAY_E_IO, 0, "registry", what,
-                    "the server's records cannot be read or written",
-                    "see that it lies on a healthy local disk (sqlite %d)",
+                    "the store cannot be read or written",
+                    "check that it is on a healthy local disk (sqlite %d)",
                     sqlite3_extended_errcode(registry->db));
 }
 
@@ -141,7 +142,7 @@ static bool run(struct registry *registry, const char *text)
     return sqlite3_exec(registry->db, text, NULL, NULL, NULL) == SQLITE_OK;
 }
 
-/* The one number that a statement gives; 0 if it gives none. */
+/* The number that a statement returns; 0 if it returns none. */
 static int number_of(struct registry *registry, const char *text)
 {
     sqlite3_stmt *statement = NULL;
@@ -161,12 +162,12 @@ static int fail_foreign(const char *message, const char *hint, struct cay_error 
                     hint);
 }
 
-/* What there is, of what we know. */
+/* What the file contains. */
 struct found {
     int application, version, tables, ours;
 };
 
-/* Nothing is changed in what is not ours to touch. */
+/* Does not change the database of another program. */
 static int recognise(struct registry *registry, struct found *found,
                      struct cay_error *err)
 {
@@ -179,16 +180,16 @@ static int recognise(struct registry *registry, struct found *found,
     if (registry->is_damaged)
         return fail_damaged(err);
     if (found->version && found->version != REGISTRY_SCHEMA)
-        return fail_foreign("another version of Cay has made these records",
+        return fail_foreign("the store was created by another version of Cay",
                             "use that version, or another --store", err);
     if (found->application != APPLICATION && (found->application || found->tables) &&
         found->ours != 2)
-        return fail_foreign("this is the database of another program",
-                            "name a file that is not there yet", err);
+        return fail_foreign("the file is the database of another program",
+                            "choose a new file", err);
     return CAY_OK;
 }
 
-/* Makes what is not there. */
+/* Creates missing tables. */
 static int bring_up(struct registry *registry, struct cay_error *err)
 {
     struct found found;
@@ -203,7 +204,7 @@ static int bring_up(struct registry *registry, struct cay_error *err)
     return CAY_OK;
 }
 
-/* Two processes may be the first at the same time. */
+/* Two processes may create the tables at the same time. */
 static int migrate(struct registry *registry, struct cay_error *err)
 {
     struct found found;
@@ -231,9 +232,8 @@ static int prepare(struct registry *registry, struct cay_error *err)
     return CAY_OK;
 }
 
-/* SQLite would make it readable for others.  Not closed before SQLite has closed it:
- * closing any descriptor of a file gives up all locks of fcntl(2) that this process has
- * on it. */
+/* SQLite would create it with a wider mode.  Closed only after SQLite closed it: closing
+ * any descriptor of a file releases all fcntl(2) locks of the process on it. */
 static int make_file(const char *path, int *ret_fd, struct cay_error *err)
 {
     struct stat st;
@@ -243,8 +243,8 @@ static int make_file(const char *path, int *ret_fd, struct cay_error *err)
         return cay_fail_errno(err, errno, "registry.open", "store");
     if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077)
         return cay_fail(err, CAY_E_DENIED, 0, "registry.open", "store",
-                        "others could read or change these records",
-                        "make the file yours alone: chmod 0600");
+                        "other users can read or write the store",
+                        "restrict it: chmod 0600");
     if (flock(fd, LOCK_SH | LOCK_NB) != 0)
         return cay_fail(err, CAY_E_BUSY, 0, "registry.open", "store",
                         "the store is being rebuilt", "try again in a moment");
@@ -272,8 +272,8 @@ static void close_db(struct registry *registry)
     registry->db = NULL;
 }
 
-/* `alone`: for a disk without room for the file of the wal-index, which SQLite then keeps
- * in memory; so no other process can use the store at the same time. */
+/* `exclusive`: for a disk without space for the file of the WAL index.  SQLite then keeps
+ * the index in memory, so no other process can use the store. */
 static int open_db(struct registry *registry, bool exclusive, bool waits,
                    struct cay_error *err)
 {
@@ -332,7 +332,7 @@ bool registry_is_exclusive(const struct registry *registry)
 bool registry_recover(struct registry *registry)
 {
     if (registry->is_exclusive) {
-        close_db(registry); /* it has the file to itself */
+        close_db(registry); /* an exclusive lock is released first */
         if (open_db(registry, false, false, NULL) != CAY_OK)
             (void)!open_db(registry, true, false, NULL);
         registry_set_waiting(registry, true);
@@ -402,7 +402,7 @@ static void put_text(sqlite3_stmt *statement, int at, const char *text)
     sqlite3_bind_text(statement, at, text, -1, SQLITE_STATIC);
 }
 
-/* There are no statements while the store is not open. */
+/* There are no statements while the store is closed. */
 static void finish(sqlite3_stmt *statement)
 {
     sqlite3_reset(statement);
@@ -410,7 +410,7 @@ static void finish(sqlite3_stmt *statement)
         sqlite3_clear_bindings(statement);
 }
 
-/* Of a statement that gives no rows. */
+/* Runs a statement that returns no rows. */
 static int step(struct registry *registry, enum statement which, const char *what,
                 struct cay_error *err)
 {
@@ -453,8 +453,8 @@ int registry_find_key(struct registry *registry, const unsigned char hash[KEY_HA
     if (result == SQLITE_ROW)
         copy(statement, 0, ret_tenant, TENANT_MAX);
     else if (result == SQLITE_DONE)
-        code = cay_fail(err, CAY_E_NOT_FOUND, 0, "registry.key", NULL,
-                        "nobody has this API key", "cay key new makes one");
+        code = cay_fail(err, CAY_E_NOT_FOUND, 0, "registry.key", NULL, "unknown API key",
+                        "create one with cay key new");
     else
         code = fail(registry, "key", err);
     finish(statement);
@@ -467,7 +467,7 @@ int registry_remove_key(struct registry *registry, int64_t number, struct cay_er
     int code = step(registry, REMOVE_KEY, "key", err);
     if (!code && sqlite3_changes(registry->db) == 0)
         code = cay_fail(err, CAY_E_NOT_FOUND, 0, "registry.key", NULL,
-                        "there is no key of that number", "cay key ls lists them");
+                        "there is no key with this number", "cay key ls lists them");
     return code;
 }
 
@@ -531,7 +531,7 @@ static bool find_clock(struct registry *registry, const char *boot_id, int64_t *
     return found;
 }
 
-/* Those of earlier boots say nothing any more, but take no room worth a write. */
+/* Rows of earlier boots are unused, but not worth a write to remove. */
 int registry_find_clock(struct registry *registry, const char *boot_id,
                         int64_t *offset_ms, struct cay_error *err)
 {
@@ -542,7 +542,8 @@ int registry_find_clock(struct registry *registry, const char *boot_id,
     put_text(statement, 1, boot_id);
     sqlite3_bind_int64(statement, 2, *offset_ms);
     int code = step(registry, SET_CLOCK, "clock", err);
-    (void)find_clock(registry, boot_id, offset_ms); /* another server may be the first */
+    (void)find_clock(registry, boot_id,
+                     offset_ms); /* another server may have written it first */
     return code;
 }
 
@@ -680,9 +681,8 @@ int registry_forget(struct registry *registry, int64_t before_ms, struct cay_err
 /* --- The clock of the rows --- */
 
 enum {
-    STEP_MS =
-        1000, /* less is no step, but two clocks that are read one after the other */
-    READING_MS = 100 /* the two clocks were not read at the same time */
+    STEP_MS = 1000,  /* smaller differences are due to reading two clocks in sequence */
+    READING_MS = 100 /* longer: the process was preempted between the two readings */
 };
 
 static int64_t clock_offset_ms, clock_step_ms;

@@ -22,7 +22,7 @@ void broker_request_free(struct broker *broker, struct broker_request *pending)
         *link = pending->next;
     if (pending->is_pooled) {
         broker->pool_starting--;
-        broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS); /* should it fail */
+        broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS); /* in case it failed */
     }
     const int fds[] = {pending->channel, pending->client};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
@@ -40,7 +40,7 @@ void broker_request_fail(struct broker_request *pending, int status,
 {
     if (pending->client >= 0)
         (void)reply_send_error(pending->client, status, error);
-    if (pending->held) /* to whom 502 is a sandbox that is gone */
+    if (pending->held) /* data-plane clients expect 502 for a sandbox that ended */
         (void)reply_send_error(pending->held->channel, status == 404 ? 502 : status,
                                error);
 }
@@ -71,7 +71,7 @@ struct broker_request *broker_request_new(struct broker *broker, enum op op,
         request_packet_done(request);
     }
     struct broker_request **link = &broker->pending;
-    while (*link) /* the oldest is first */
+    while (*link) /* oldest first */
         link = &(*link)->next;
     *link = pending;
     return pending;
@@ -103,7 +103,7 @@ static void fail_busy(struct broker *broker, struct broker_request *pending)
 {
     struct cay_error error;
 
-    cay_fail(&error, CAY_E_BUSY, 0, "server", NULL, "the server has too much to do",
+    cay_fail(&error, CAY_E_BUSY, 0, "server", NULL, "the server is overloaded",
              "try again in a moment");
     broker_request_fail(pending, 503, &error);
     broker_request_free(broker, pending);
@@ -115,12 +115,12 @@ void broker_request_send_to(struct broker *broker, struct broker_request *pendin
 {
     int error = keeper ? send_to(broker, pending, keeper, request, strings) : -EAGAIN;
 
-    if (error == -EPIPE) { /* one that was ready, and has died since */
+    if (error == -EPIPE) { /* a pooled keeper that exited meanwhile */
         keepers_lost(broker, keeper);
         keeper = keepers_start(broker, "");
         error = keeper ? send_to(broker, pending, keeper, request, strings) : -EAGAIN;
     }
-    if (error && keeper) /* it ends, and removes the sandbox that it had ready */
+    if (error && keeper) /* it exits, and removes its pooled sandbox */
         keepers_drop(broker, keeper);
     if (error)
         fail_busy(broker, pending);
@@ -138,7 +138,7 @@ void broker_request_send_strings(struct broker *broker, struct broker_request *p
         struct keeper_handle *keeper = keepers_find(broker, pending->row.id);
         error = keeper ? send_to(broker, pending, keeper, request, strings) : -EAGAIN;
         if (keeper && error == -EPIPE)
-            keepers_lost(broker, keeper); /* a new one will find out what is wrong */
+            keepers_lost(broker, keeper); /* the next keeper finds out why */
     }
     if (error)
         fail_busy(broker, pending);
@@ -179,7 +179,7 @@ const struct broker_request *broker_request_find(const struct broker *broker, en
     return pending;
 }
 
-/* --- What became of them --- */
+/* --- Results --- */
 
 static int status_of(int code)
 {
@@ -206,14 +206,15 @@ static void report_failure(const struct broker *broker, struct broker_request *p
     int code = reply->head.code < 0 ? reply->head.code : CAY_E_INTERNAL;
 
     cay_fail(&error, code, 0, "server", NULL,
-             message ? message : "the sandbox does not answer", "%s",
+             message ? message : "the sandbox does not respond", "%s",
              hint ? hint : "try again");
-    /* What is wrong with this machine is for those to read who run it. */
+    /* Errors of this machine are for its operator: log them, and hide them from the
+     * client. */
     if (pending->op == OP_CREATE && status_of(code) >= 500 && !reply->head.status) {
         if (broker->log_error)
-            broker->log_error("no sandbox could be made", &error);
-        cay_fail(&error, code, 0, "server", NULL, "the sandbox could not be made",
-                 "the server's standard error says why");
+            broker->log_error("creating a sandbox failed", &error);
+        cay_fail(&error, code, 0, "server", NULL, "creating the sandbox failed",
+                 "see the server's standard error");
     }
     broker_request_fail(pending, status_of(code), &error);
 }
@@ -231,8 +232,8 @@ static void send_again(struct broker *broker, struct broker_request *pending)
     retry(broker, pending);
 }
 
-/* Either the sandbox has ended meanwhile, and then its record says so, or its keeper was
- * killed. */
+/* Either the sandbox ended meanwhile, which its row says, or only its keeper was killed.
+ */
 static void finish_unanswered(struct broker *broker, struct broker_request *pending)
 {
     char message[160];
@@ -243,7 +244,7 @@ static void finish_unanswered(struct broker *broker, struct broker_request *pend
 
     record_init(&row);
     if (op == OP_KILL)
-        pending->op = OP_NONE; /* this one is no reason any more */
+        pending->op = OP_NONE; /* do not count this request as the reason */
     if (*pending->row.id &&
         broker_find_record(broker, pending->row.id, &row, NULL) == CAY_OK)
         reason = broker_end_reason(broker, &row);
@@ -253,13 +254,13 @@ static void finish_unanswered(struct broker *broker, struct broker_request *pend
         return;
     }
     snprintf(message, sizeof message, "sandbox \"%s\" %s", pending->row.id,
-             reason ? reason : "does not answer");
+             reason ? reason : "does not respond");
     if (reason)
         cay_fail(&error, CAY_E_NOT_FOUND, 0, "server", NULL, message,
-                 "list the sandboxes to see which there are");
+                 "list the sandboxes");
     else
         cay_fail(&error, CAY_E_UNAVAILABLE, 0, "server", NULL,
-                 *pending->row.id ? message : "the sandbox could not be made",
+                 *pending->row.id ? message : "creating the sandbox failed",
                  "try again in a moment");
     broker_request_fail(pending, status_of(error.code), &error);
     broker_request_free(broker, pending);
@@ -285,8 +286,8 @@ void broker_request_force_late(struct broker *broker)
     }
 }
 
-/* In the order in which they came, since a pause and the end of it are not the same the
- * other way round; so it is known first of all of them that there is no answer. */
+/* In the order of their arrival, since pause and resume must not be swapped; so all of
+ * them must have lost their channel first. */
 static void finish_all_unanswered(struct broker *broker, pid_t keeper)
 {
     struct broker_request *next;
@@ -323,7 +324,7 @@ static void on_keeper_reply(struct broker *broker, struct source *source)
     if (got == 1 && reply.fd >= 0)
         (void)close(reply.fd);
     pid_t lost = pending->is_lost ? pending->keeper : 0;
-    if (got != 1) { /* why is known when the keeper was reaped */
+    if (got != 1) { /* the exit status of the keeper tells why */
         pending->has_no_reply = true;
         if (lost)
             finish_all_unanswered(broker, lost);

@@ -36,13 +36,13 @@ int secrets_draw(void *bytes, size_t len, struct cay_error *err)
     return cay_fail_errno(err, errno, "secrets.draw", "random");
 }
 
-/* --- Files that only we read --- */
+/* --- Private files --- */
 
 static int fail_open_to_others(const char *name, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_DENIED, 0, "secrets.open", name,
-                    "others could have read or written this file",
-                    "remove it, and a new one is made; or make it yours, mode 0600");
+                    "other users can read or write this file",
+                    "remove it to get a new one, or restrict it: chmod 0600");
 }
 
 int secrets_read_private(const char *path, const char *name, void *bytes, size_t len,
@@ -58,12 +58,12 @@ int secrets_read_private(const char *path, const char *name, void *bytes, size_t
         return fail_open_to_others(name, err);
     if (read(fd, bytes, len) != (ssize_t)len)
         return cay_fail(err, CAY_E_IO, 0, "secrets.open", name, "the file is too short",
-                        "remove it, and a new one is made");
+                        "remove it to get a new one");
     return 1;
 }
 
-/* One without a name is gone with us, however we end; where there is no such thing it
- * has one that nobody else takes. */
+/* An unnamed temporary file disappears if the process dies; without O_TMPFILE the file
+ * has a random name. */
 int secrets_write_private(const char *directory, const char *name, const void *bytes,
                           size_t len, struct cay_error *err)
 {
@@ -169,6 +169,6 @@ void secrets_signature(const char *path, const char *operation, const char *user
     }
     sha256_digest(&sha, sizeof digest, digest);
     base64_encode_raw(text, sizeof digest, digest);
-    /* 32 bytes are 43 characters and one "=", which is left out. */
+    /* 32 bytes are 43 characters and a "=", which is omitted. */
     snprintf(ret_signature, SIGNATURE_MAX, "v1_%.43s", text);
 }

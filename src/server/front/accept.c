@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The front accepts connections itself and hands them to libmicrohttpd, which after
- * EMFILE looks at its listening socket only when it is run for another reason: without a
- * connection it never is.
+/* The front accepts connections itself and passes them to libmicrohttpd, since after
+ * EMFILE libmicrohttpd polls its listening socket again only when it runs for another
+ * reason, which without a connection never happens.
  *
- * The listener is polled unless there is no room (connections_max) or accept4() reported
- * a shortage.  Room is looked for when a connection closes, a shortage every second. */
+ * The listener is polled unless connections_max is reached or accept4() failed for lack
+ * of resources.  A closed connection resumes polling; after a shortage it resumes every
+ * second. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -19,10 +20,10 @@
 enum {
     CONNECTIONS_MAX = 4096,
     CONNECTIONS_MIN = 4,
-    RESERVED_FILES = 32,  /* the loop, the log, and what is open for a moment */
-    CONNECTION_FILES = 3, /* its socket, a channel, and the file of an upload */
+    RESERVED_FILES = 32,  /* event loop, log, and short-lived descriptors */
+    CONNECTION_FILES = 3, /* socket, channel, and the file of an upload */
     ACCEPTS_AT_A_TIME = 16,
-    STALLED_SWEEPS = 30 /* without a connection accepted though some wait */
+    STALLED_SWEEPS = 30 /* without an accepted connection although clients wait */
 };
 
 unsigned accept_limit(void)
@@ -59,7 +60,7 @@ static void report_shortage(struct front *front, int error)
     front->shortage = error;
 }
 
-/* False if there is none, or none can be accepted now. */
+/* False if no connection waits, or none can be accepted now. */
 static bool accept_one(struct front *front)
 {
     struct sockaddr_storage address;
@@ -69,15 +70,15 @@ static bool accept_one(struct front *front)
 
     if (fd < 0 && cay_errno_is_shortage(errno))
         report_shortage(front, errno);
-    if (fd < 0) /* else it was a connection that broke before it was accepted */
+    if (fd < 0) /* otherwise the client disconnected before accept4() */
         return !cay_errno_is_shortage(errno) && errno != EAGAIN;
     if (front->shortage)
         warn_line(&front->accept_warn, "the front accepts connections again");
     front->shortage = 0;
     front->accepted++;
-    /* It closes what it does not take. */
+    /* It closes the socket on failure. */
     (void)MHD_add_connection(front->daemon, fd, (struct sockaddr *)&address, len);
-    front->has_resumed = true; /* run it before waiting */
+    front->has_resumed = true; /* run the daemon before waiting */
     return true;
 }
 
@@ -98,7 +99,7 @@ static void on_listener(uv_poll_t *poll, int status, int events)
         continue;
     if (accept_is_full(front) && !front->was_full)
         warn_line(&front->accept_warn,
-                  "the front has %llu connections, as many as it may; new clients wait",
+                  "the front has %llu connections, the maximum; new clients wait",
                   (unsigned long long)front->connections);
     front->was_full = accept_is_full(front);
     if (front->shortage || front->was_full)
@@ -121,10 +122,10 @@ bool accept_open(struct front *front)
     return front->is_listening;
 }
 
-/* If clients wait, there is room and no request is open, one of the clients was accepted
- * within STALLED_SWEEPS.  Open requests free their descriptors when they end; another
- * front would only break them off.  ENFILE and ENOMEM are the machine's: another front
- * would fare no better. */
+/* The front is stalled if clients wait, there is room, no request is open, and none was
+ * accepted within STALLED_SWEEPS.  Open requests free descriptors when they end; a new
+ * front would abort them.  ENFILE and ENOMEM concern the whole machine: a new front would
+ * not help. */
 bool accept_sweep(struct front *front)
 {
     bool is_ours = !front->shortage || front->shortage == EMFILE;
@@ -139,7 +140,7 @@ bool accept_sweep(struct front *front)
     if (front->stalled < STALLED_SWEEPS)
         return true;
     warn_line(&front->accept_warn,
-              "the front accepts no connections, with %llu open; it ends",
+              "the front does not accept connections (%llu are open); it exits",
               (unsigned long long)front->connections);
     return false;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Everything the front needs it has by the time it comes here: its sockets, its memory
- * and its code.  What is left are calls on descriptors that are open, and those that
- * libmicrohttpd, libuv and the C library cannot do without. */
+/* At this point the front has all its sockets, memory and code.  Only calls on open
+ * descriptors remain, and those that libmicrohttpd, libuv and the C library need. */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -69,7 +68,7 @@ static const int allowed[] = {
     SCMP_SYS(sched_yield),
     SCMP_SYS(setsockopt),
     SCMP_SYS(shutdown),
-    SCMP_SYS(sigaltstack), /* sanitizers ask where the stack is */
+    SCMP_SYS(sigaltstack), /* sanitizers query the stack */
     SCMP_SYS(time),
     SCMP_SYS(timerfd_create),
     SCMP_SYS(timerfd_settime),
@@ -77,10 +76,10 @@ static const int allowed[] = {
     SCMP_SYS(writev),
 };
 
-/* Sockets reach nothing but their peer.  A datagram socket could name any socket of the
- * host with each packet, so only pairs of the other types are created: AF_UNIX ignores
- * the address of sendmsg() there, which the filter cannot see.  TCP takes an address
- * from sendmsg() with MSG_FASTOPEN, which connects a socket that was disconnected. */
+/* Sockets can only reach their peer.  A datagram socket could address any socket of the
+ * host with each packet, so only pairs of other types are allowed: for these AF_UNIX
+ * ignores the address of sendmsg(), which the filter cannot see.  TCP uses the address of
+ * sendmsg() with MSG_FASTOPEN, which would connect a disconnected socket. */
 static int add_socket_rules(scmp_filter_ctx filter)
 {
     static const unsigned types[] = {SOCK_STREAM, SOCK_SEQPACKET};
@@ -96,7 +95,7 @@ static int add_socket_rules(scmp_filter_ctx filter)
         error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 2,
                                  SCMP_A0_32(SCMP_CMP_EQ, AF_UNIX),
                                  SCMP_A1_32(SCMP_CMP_MASKED_EQ, TYPE_MASK, types[i]));
-    /* Disconnects a socket (rights_dismiss()); no address is as short as this. */
+    /* Disconnects a socket (rights_dismiss()); no address is this short. */
     if (!error)
         error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(connect), 1,
                                  SCMP_A2_32(SCMP_CMP_EQ, sizeof(sa_family_t)));
@@ -109,14 +108,14 @@ static int add_rules(scmp_filter_ctx filter)
 
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed && !error; i++)
         error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
-    /* Memory that is not to be executed. */
+    /* No executable memory. */
     if (!error)
         error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
                                  SCMP_A2_32(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
     if (!error)
         error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
                                  SCMP_A2_32(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-    /* What libuv has to say about each descriptor. */
+    /* libuv sets each descriptor nonblocking. */
     if (!error)
         error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
                                  SCMP_A1_32(SCMP_CMP_EQ, FIONBIO));
@@ -136,9 +135,9 @@ static int set_filter(struct cay_error *err)
     return error ? cay_fail_errno(err, -error, op, "seccomp") : CAY_OK;
 }
 
-/* Beyond the file system it keeps fcntl() from sending signals, which the filter cannot,
- * and is a second layer before abstract sockets.  A kernel without landlock has the other
- * layers; one that has it must take it. */
+/* Besides the file system, landlock denies signals through fcntl(), which the filter
+ * cannot, and is a second layer for abstract sockets.  Kernels without landlock have the
+ * other layers; with it, a failure is an error. */
 static int set_landlock(struct cay_error *err)
 {
     int error = landlock_deny_all();
@@ -148,8 +147,8 @@ static int set_landlock(struct cay_error *err)
     return cay_fail_errno(err, -error, op, "landlock");
 }
 
-/* The root becomes a directory of the kernel's that has nothing but numbers of our own
- * descriptors in it, and cannot be written to. */
+/* The new root is a directory of procfs that contains only the numbers of our
+ * descriptors, and is not writable. */
 static int drop_user(struct cay_error *err)
 {
     if (geteuid() != 0)

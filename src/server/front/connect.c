@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The Connect protocol with JSON, as far as the SDKs use it: unary calls with plain JSON
- * bodies, and streams from the server, each message in an envelope of one byte of flags
- * and four of length.  A stream's last envelope tells how it ended; one that is cut has
+ * bodies, and server streams whose messages are in envelopes: one byte of flags and four
+ * of length.  The last envelope of a stream contains its status; an aborted stream has
  * none. */
 #include <jansson.h>
 #include <nettle/base64.h>
@@ -16,9 +16,9 @@
 #include "server/front/front.h"
 
 enum { ENVELOPE = 5, END_STREAM = 2, DEPTH_MAX = 64, KEEPALIVE_S = 90 };
-enum { VALUES_MAX = 1 << 17 }; /* in one body; each takes up to 230 bytes of memory */
+enum { VALUES_MAX = 1 << 17 }; /* per body; each takes up to 230 bytes of memory */
 
-/* --- Failures --- */
+/* --- Errors --- */
 
 static const struct mapping {
     const char *name;
@@ -43,13 +43,14 @@ static const struct mapping {
     {"unknown", CAY_E_PROTOCOL, 500},
 };
 
-/* The broker does not find keys and tokens; only a keeper does not find a user. */
+/* A keeper reports an unknown user this way; the broker has other codes for keys and
+ * tokens. */
 static bool is_unknown_user(const struct reply_packet *reply)
 {
     return reply->head.status == 401 && reply->head.code == CAY_E_NOT_FOUND;
 }
 
-/* It concerns the way to the sandbox, and not the call: then it is told as by a proxy. */
+/* The error comes from the broker, not from the call: respond like a proxy. */
 static bool is_refused(const struct reply_packet *reply)
 {
     return reply->head.kind == REPLY_FAILED && reply->head.status &&
@@ -105,14 +106,12 @@ bool connect_charge(struct exchange *exchange, struct buf *text)
 
     if (text->failed)
         snprintf(message, sizeof message,
-                 "an answer of this kind has at most %zu MiB; ask for less at a time",
-                 text->max >> 20);
+                 "the response exceeds %zu MiB; request less at a time", text->max >> 20);
     else if (exchange_charge_client(exchange, text->len))
         return true;
     else
         snprintf(message, sizeof message,
-                 "answers that wait to be read have at most %u MiB for one sandbox; "
-                 "read them first",
+                 "unread responses for one sandbox exceed %u MiB; read them first",
                  (unsigned)CLIENT_CHARGE_MAX >> 20);
     buf_done(text);
     exchange->charged = 0;
@@ -148,7 +147,7 @@ void connect_close(struct buf *out, size_t begin)
     close_as(out, begin, 0);
 }
 
-/* `code`: NULL if all went well. */
+/* `code`: NULL on success. */
 static void put_last(struct buf *out, const char *code, const char *message)
 {
     size_t begin = connect_open(out);
@@ -192,9 +191,8 @@ void connect_end_stream(struct exchange *exchange, const struct reply_packet *fa
     exchange_end(exchange, false);
 }
 
-/* As the cloud's proxy words it: SDKs look for the message.  The reply ends in order,
- * since one of their versions takes a connection that is cut within a chunk for a network
- * failure. */
+/* SDKs look for this message of E2B's proxy.  The response ends normally, since one SDK
+ * version reports a connection that is cut within a chunk as a network failure. */
 void connect_end_gone(struct exchange *exchange, const char *message)
 {
     put_last(&exchange->out, "unavailable", message);
@@ -203,15 +201,14 @@ void connect_end_gone(struct exchange *exchange, const char *message)
 
 void connect_end_late(struct exchange *exchange)
 {
-    put_last(&exchange->out, "deadline_exceeded",
-             "the time given for the stream is over");
+    put_last(&exchange->out, "deadline_exceeded", "the stream exceeded its timeout");
     exchange_end(exchange, false);
 }
 
 void connect_end_drained(struct exchange *exchange)
 {
     put_last(&exchange->out, "unavailable",
-             "the server is shutting down; the sandbox lives on: connect again");
+             "the server is shutting down; the sandbox keeps running: connect again");
     exchange_end(exchange, false);
 }
 
@@ -269,8 +266,8 @@ bool connect_user(const struct exchange *exchange, char ret_user[USER_MAX])
     return true;
 }
 
-/* The parser goes as deep as the text does, and allocates memory for each value; all of
- * this happens before the credentials are checked. */
+/* The parser recurses as deep as the text nests, and allocates memory for each value,
+ * before the credentials are checked. */
 static bool is_too_complex(const char *text, size_t len)
 {
     bool in_string = false;
@@ -329,10 +326,10 @@ typedef int8_t characters __attribute__((vector_size(16)));
 
 enum { BASE64_IN = 12, BASE64_READ = 13, BASE64_OUT = sizeof(words) };
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words begin with their end");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little-endian");
 
-/* Twelve bytes at a time, three in each word: aaaaaabb bbbbcccc ccdddddd are moved to
- * 00aaaaaa 00bbbbbb 00cccccc 00dddddd, and these to what stands for them. */
+/* Twelve bytes at a time, three in each word: the bits aaaaaabb bbbbcccc ccdddddd become
+ * 00aaaaaa 00bbbbbb 00cccccc 00dddddd, and then characters. */
 static void encode_twelve(char *to, const unsigned char *from)
 {
     uint32_t three[4];

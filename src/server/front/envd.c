@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The small resources of E2B's envd. */
+/* The small routes of E2B's envd. */
 #include <string.h>
 #include <time.h>
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A request from its first header to its last byte.
+/* An HTTP request from its first header to the last byte of its response.
  *
- * Whatever has to be waited for is waited for with the connection suspended;
- * libmicrohttpd then forgets about it until we resume it.  It also does not notice while
- * it is suspended that the client has left, so for what may wait for hours, as streams
- * do, we watch the client's socket ourselves. */
+ * While an exchange waits, its connection is suspended, and libmicrohttpd ignores the
+ * connection until it is resumed.  libmicrohttpd then does not detect that the client
+ * disconnected, so the front polls the sockets of long waits, such as streams, itself. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +99,7 @@ static bool wait_for(struct exchange *exchange, int fd, unsigned events,
     return epoll_ctl(exchange->front->wakes, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-/* None of these frees an exchange; so none that is still to come is gone. */
+/* No callback frees an exchange, so the later events stay valid. */
 void exchange_on_wakes(uv_poll_t *poll, int status, int events)
 {
     const struct front *front = poll->data;
@@ -122,7 +121,7 @@ void exchange_forget_client(struct exchange *exchange)
     exchange->has_client = false;
 }
 
-/* A channel that is closed is not waited for any more. */
+/* Closing the channel also removes it from the epoll set. */
 void exchange_close_channel(struct exchange *exchange)
 {
     if (exchange->channel >= 0)
@@ -204,7 +203,7 @@ void exchange_respond_empty(struct exchange *exchange, unsigned status)
                      MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
 }
 
-/* `reason`: why a sandbox is not there any more, or NULL. */
+/* `reason`: why the sandbox ended, or NULL. */
 static bool put_refusal(const struct exchange *exchange, unsigned status,
                         const char *message, const char *reason, struct buf *text)
 {
@@ -224,7 +223,7 @@ static bool put_refusal(const struct exchange *exchange, unsigned status,
     return json_finish(&json) && !text->failed;
 }
 
-/* Who opens a port in a browser reads no JSON. */
+/* Browsers get HTML instead of JSON. */
 static bool wants_page(const struct exchange *exchange)
 {
     const char *accept = exchange_header(exchange, "Accept");
@@ -248,9 +247,9 @@ static void put_page(unsigned status, const char *message, struct buf *text)
 static bool send_refusal(struct exchange *exchange, unsigned status, const char *phrase,
                          const char *message);
 
-/* E2B's code interpreter for JavaScript reports nothing of a reply but its status line,
- * so the reason phrase of a 501 names the feature.  libmicrohttpd has no phrases but its
- * own (over TLS it stays "Not Implemented"). */
+/* E2B's code interpreter for JavaScript reports only the status line of a response, so
+ * the reason phrase of a 501 names the feature.  libmicrohttpd cannot set the phrase
+ * (over TLS it stays "Not Implemented"). */
 static bool refuse_by_phrase(struct exchange *exchange, const char *message)
 {
     enum { PHRASE_MAX = 200 };
@@ -300,7 +299,7 @@ void exchange_refuse_and_close(struct exchange *exchange, unsigned status,
         (void)MHD_add_response_header(exchange->response, "Connection", "close");
 }
 
-/* Written past libmicrohttpd; the connection ends with it. */
+/* Bypasses libmicrohttpd; the connection ends afterwards. */
 static bool send_refusal(struct exchange *exchange, unsigned status, const char *phrase,
                          const char *message)
 {
@@ -311,8 +310,7 @@ static bool send_refusal(struct exchange *exchange, unsigned status, const char 
     exchange->is_refused = true;
     exchange->status = status;
     exchange->front->status[status / 100]++;
-    if (exchange->front->options
-            ->tls_cert || /* what is sent there is not ours to write */
+    if (exchange->front->options->tls_cert || /* TLS records cannot be bypassed */
         !put_refusal(exchange, status, message, NULL, &text))
         return false;
     buf_format(&raw,
@@ -367,7 +365,7 @@ void exchange_refuse_with(struct exchange *exchange, const struct reply_packet *
            message ? message : "failed", reply->head.code == CAY_E_KILLED ? hint : NULL);
 }
 
-/* --- Asking --- */
+/* --- Requests to the broker --- */
 
 void exchange_init_request(const struct exchange *exchange, enum op op,
                            struct request *ret_request)
@@ -383,10 +381,10 @@ void exchange_init_request(const struct exchange *exchange, enum op op,
             shown = bearer + 7;
     } else if (kind == CREDENTIAL_PORT) {
         shown = exchange_header(exchange, "E2B-Traffic-Access-Token");
-    } else { /* what needs none may be told by it which sandbox is meant */
+    } else { /* without a credential, the token tells which sandbox is meant */
         shown = exchange_header(exchange, "X-Access-Token");
     }
-    /* One that is too long is nobody's. */
+    /* A credential that is too long cannot be valid. */
     if (shown && strlen(shown) < CREDENTIAL_MAX)
         cay_copy_text(ret_request->credential, CREDENTIAL_MAX, shown);
     const char *id = exchange->route.plane == PLANE_CONTROL ? exchange->route.part
@@ -394,7 +392,7 @@ void exchange_init_request(const struct exchange *exchange, enum op op,
     if (strlen(id) < SANDBOX_ID_MAX)
         cay_copy_text(ret_request->sandbox, SANDBOX_ID_MAX, id);
     else
-        cay_copy_text(ret_request->sandbox, SANDBOX_ID_MAX, "-"); /* is no id */
+        cay_copy_text(ret_request->sandbox, SANDBOX_ID_MAX, "-"); /* an invalid id */
 }
 
 static void on_replies(struct exchange *exchange, unsigned events)
@@ -402,7 +400,7 @@ static void on_replies(struct exchange *exchange, unsigned events)
     struct reply_packet *reply = &exchange->front->reply;
 
     (void)events;
-    if (exchange->is_stream) { /* it is read when the client can take it */
+    if (exchange->is_stream) { /* read_stream() reads it when the client is ready */
         exchange_resume(exchange);
         return;
     }
@@ -419,7 +417,7 @@ static void on_replies(struct exchange *exchange, unsigned events)
         else
             exchange->handler->on_reply(exchange, reply);
         if (reply->fd >= 0)
-            rights_dismiss(reply->fd); /* nobody has taken it */
+            rights_dismiss(reply->fd); /* the handler did not take it */
     }
     if (exchange->response && !exchange->is_stream)
         exchange_close_channel(exchange);
@@ -434,7 +432,7 @@ int exchange_try_send(struct exchange *exchange, struct request *request,
     request->strings_len = (uint32_t)strings->len;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return -EMFILE;
-    /* What is large waits in memory until it is read, which may take a while. */
+    /* A memfd stays in memory until the keeper reads it, which may take a while. */
     int error =
         strings->len > CHANNEL_PACKET && !exchange_charge_client(exchange, strings->len)
             ? -EAGAIN
@@ -458,7 +456,7 @@ void exchange_send(struct exchange *exchange, struct request *request,
         exchange_refuse(exchange, error == -EMSGSIZE ? 413 : 503,
                         error == -EMSGSIZE ? "the request is too large"
                         : error == -EMFILE ? "the server has too many connections"
-                                           : "the server has too much to do");
+                                           : "the server is overloaded");
 }
 
 void exchange_await_reply(struct exchange *exchange, int channel)
@@ -470,7 +468,7 @@ void exchange_await_reply(struct exchange *exchange, int channel)
         return;
     }
     exchange_close_channel(exchange);
-    exchange_refuse_and_close(exchange, 503, "the server has too much to do");
+    exchange_refuse_and_close(exchange, 503, "the server is overloaded");
 }
 
 /* --- Streams --- */
@@ -490,7 +488,7 @@ static ssize_t take_out(struct exchange *exchange, char *data, size_t room)
 
     memcpy(data, exchange->out.data + exchange->out_at, len);
     exchange->out_at += len;
-    if (len == left) { /* a stream that waits holds no memory */
+    if (len == left) { /* an idle stream needs no memory */
         size_t max = exchange->out.max;
         buf_done(&exchange->out);
         buf_init(&exchange->out, max);
@@ -499,7 +497,7 @@ static ssize_t take_out(struct exchange *exchange, char *data, size_t room)
     return (ssize_t)len;
 }
 
-/* Called by libmicrohttpd when the client can take more. */
+/* Called by libmicrohttpd when the client accepts more data. */
 static ssize_t read_stream(void *cls, uint64_t position, char *data, size_t room)
 {
     struct exchange *exchange = cls;
@@ -536,8 +534,8 @@ static void end_stream(void *cls)
     exchange_free(cls);
 }
 
-/* Somebody who has closed, or half-closed, his side of a connection that only we write to
- * does not wait for more. */
+/* A client that closed or half-closed its side of the connection does not wait for more.
+ */
 static void on_client(struct exchange *exchange, unsigned events)
 {
     if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
@@ -556,7 +554,8 @@ void exchange_watch_client(struct exchange *exchange)
 void exchange_stream(struct exchange *exchange, const char *content_type,
                      uint64_t keepalive_ms, void (*keepalive)(struct exchange *exchange))
 {
-    /* Blocks are for clients of HTTP 1.0; to others goes what fits their connection. */
+    /* The block size matters only for HTTP/1.0; others get as much as the connection
+     * accepts. */
     enum { BLOCK = 4 << 10, OUT_MAX = 512 << 10 };
     struct MHD_Response *response = MHD_create_response_from_callback(
         MHD_SIZE_UNKNOWN, BLOCK, read_stream, exchange, end_stream);
@@ -578,12 +577,12 @@ void exchange_stream(struct exchange *exchange, const char *content_type,
 
 /* --- Memory --- */
 
-/* How much of the front's memory requests may have. */
+/* Limits of the memory that requests use in the front. */
 
 enum {
-    CHARGE_FREE = 64 << 10,        /* of one request, whatever others hold */
-    BODIES_CHARGE_MAX = 512 << 20, /* of all that have more than that */
-    CHARGE_STEP = 1 << 20,         /* all are looked at when it has grown by so much */
+    CHARGE_FREE = 64 << 10,        /* per request, in any case */
+    BODIES_CHARGE_MAX = 512 << 20, /* of all requests above that */
+    CHARGE_STEP = 1 << 20,         /* granularity of the charge */
     CLIENTS_CHARGE_MAX = 512 << 20
 };
 
@@ -599,7 +598,7 @@ bool exchange_charge_body(struct exchange *exchange, size_t len)
     return true;
 }
 
-/* A hash of what the client has shown. */
+/* A hash of the client's credential. */
 static uint64_t client_of(const struct exchange *exchange)
 {
     static const char *const names[] = {"X-Access-Token", "X-API-KEY", "Authorization"};
@@ -632,7 +631,7 @@ bool exchange_charge_client(struct exchange *exchange, size_t len)
 
 /* --- Lost replies --- */
 
-/* Requests whose channel was closed without a reply. */
+/* Requests whose channel was closed before the reply. */
 
 enum { LOSSES_MAX = 5, RETRIES_MAX = 3 };
 
@@ -643,7 +642,7 @@ bool exchange_is_read(const struct exchange *exchange)
                                            strcmp(exchange->method, "HEAD") == 0));
 }
 
-/* Requests that change nothing are made again, all others are refused: only the client
+/* Requests that change nothing are repeated; others are refused, since only the client
  * knows whether to repeat them. */
 static void end_loss(struct exchange *exchange)
 {
@@ -681,7 +680,8 @@ static void count_loss(const struct exchange *exchange, int got)
               loss == LOSS_ERROR ? strerrorname_np(-got) : "");
 }
 
-/* If only the keeper was lost the stream is cut, and the client looks for itself. */
+/* If only the keeper was lost, the stream is aborted, and the client checks the sandbox.
+ */
 static void check_sandbox(struct exchange *exchange, struct request *request, int got)
 {
     AUTO_BUF none = {0};
@@ -703,9 +703,10 @@ void exchange_end_lost_stream(struct exchange *exchange, const struct reply_pack
     exchange_end(exchange, true);
 }
 
-/* The channel was closed without an answer: either the sandbox is gone, which its record
- * says when its keeper was reaped, or only its keeper, of which there will be another.
- * A client that has only a signature looks for itself. */
+/* The channel was closed before the reply: either the sandbox ended, which its row says
+ * once the keeper was reaped, or only its keeper exited, and the next request starts
+ * another.  So ask for the health of the sandbox.  With only a signature that is not
+ * possible. */
 void exchange_on_loss(struct exchange *exchange, int got)
 {
     AUTO_BUF none = {0};

@@ -21,11 +21,10 @@ bool field_reject(struct fields *fields, const char *name)
 const char *fields_error(const struct fields *fields, char ret_text[FIELDS_ERROR_MAX])
 {
     if (!fields->object)
-        return "the body is not the JSON object it should be";
+        return "the body is not a JSON object";
     if (!fields->wrong)
-        return "the message is not what this call takes";
-    snprintf(ret_text, FIELDS_ERROR_MAX,
-             "%s is missing, or has a type or value that it cannot have", fields->wrong);
+        return "invalid message for this call";
+    snprintf(ret_text, FIELDS_ERROR_MAX, "%s is missing or invalid", fields->wrong);
     return ret_text;
 }
 

@@ -31,13 +31,13 @@ bool front_file_init_request(struct exchange *exchange, enum op op,
     exchange_init_request(exchange, op, request);
     request->numbers[FILE_EXPIRES] = -1;
     if (user && strlen(user) >= USER_MAX) {
-        exchange_refuse(exchange, 401, "there is no such user");
+        exchange_refuse(exchange, 401, "unknown user");
         return false;
     }
     if (user) {
         cay_copy_text(request->user, USER_MAX, user);
     } else if (!connect_user(exchange, request->user)) {
-        exchange_refuse(exchange, 401, "Authorization is to be Basic");
+        exchange_refuse(exchange, 401, "Authorization must be Basic");
         return false;
     }
     if (exchange_header(exchange, "X-Access-Token"))
@@ -85,8 +85,8 @@ static void download(struct exchange *exchange)
     exchange_send(exchange, &request, &strings);
 }
 
-/* "bytes=a-b", "bytes=a-", "bytes=-n": 1, 0 if there is none, -1 if it cannot be had.
- * More than one range is as good as none. */
+/* "bytes=a-b", "bytes=a-", "bytes=-n": returns 1, 0 if there is no range, -1 if it is not
+ * satisfiable.  Several ranges are ignored. */
 static int parse_range(const char *text, uint64_t size, uint64_t *ret_from,
                        uint64_t *ret_len)
 {
@@ -123,8 +123,7 @@ static int parse_range(const char *text, uint64_t size, uint64_t *ret_from,
     return 1;
 }
 
-/* Who is in the sandbox says when a file has changed; false if it is no year that a
- * header can carry. */
+/* Programs inside control the mtime; false if the year does not fit into a header. */
 static bool http_date(int64_t seconds, char *text, size_t room)
 {
     time_t when = (time_t)seconds;
@@ -135,7 +134,7 @@ static bool http_date(int64_t seconds, char *text, size_t room)
            strftime(text, room, "%a, %d %b %Y %H:%M:%S GMT", &tm) > 0;
 }
 
-/* A name that a header can carry; others are left out. */
+/* Omits a name that is not valid in a header. */
 static void add_disposition(struct MHD_Response *response, const char *path)
 {
     const char *name = front_file_base_name(path);
@@ -151,13 +150,13 @@ static void add_disposition(struct MHD_Response *response, const char *path)
     (void)MHD_add_response_header(response, "Content-Disposition", text);
 }
 
-/* --- Compressed --- */
+/* --- Compression --- */
 
-/* A file that is compressed as the client takes it. */
+/* A file that is compressed while the client reads it. */
 struct gzip {
     int fd;
     z_stream stream;
-    bool has_ended; /* the file has */
+    bool has_ended; /* at the end of the file */
     unsigned char piece[GZIP_PIECE];
 };
 
@@ -197,7 +196,7 @@ static void gzip_done(void *cls)
     free(gzip);
 }
 
-/* Takes the descriptor. */
+/* Takes over the descriptor. */
 static struct MHD_Response *gzip_response(int *fd)
 {
     struct gzip *gzip = calloc(1, sizeof *gzip);
@@ -218,9 +217,10 @@ static struct MHD_Response *gzip_response(int *fd)
     return response;
 }
 
-/* --- What the client takes --- */
+/* --- Content coding --- */
 
-/* Whether an element of Accept-Encoding is for `name`; and whether it takes that. */
+/* Whether an element of Accept-Encoding is for `name`; *ret_takes: whether it accepts it.
+ */
 static bool names_coding(const char *element, size_t len, const char *name,
                          bool *ret_takes)
 {
@@ -233,7 +233,7 @@ static bool names_coding(const char *element, size_t len, const char *name,
     return true;
 }
 
-/* What is not named is as "*" is, or `otherwise`. */
+/* A coding that is not listed is treated like "*", or else as `otherwise`. */
 static bool takes_coding(const char *accepted, const char *name, bool otherwise)
 {
     bool takes = otherwise, is_named = false;
@@ -248,8 +248,8 @@ static bool takes_coding(const char *accepted, const char *name, bool otherwise)
     return takes;
 }
 
-/* Who takes anything, as most clients do without being asked to, is better served with
- * the file as it is: here the network is not what is slow. */
+/* Most clients send Accept-Encoding without a need for it, and the network is not the
+ * bottleneck here: compress only if the client accepts nothing else. */
 struct coding {
     bool may_be_plain, is_gzip;
 };
@@ -274,8 +274,8 @@ static int64_t parse_date(const char *text)
     return end && !*end ? (int64_t)timegm(&tm) : -1;
 }
 
-/* 304 or 412 if what the client asks for first is not so, else 0.  There are no ETags, so
- * that only "*" is one of a file that is there. */
+/* 304 or 412 if a precondition fails, else 0.  There are no ETags, so only "*" matches.
+ */
 static unsigned check_conditions(const struct exchange *exchange, int64_t changed)
 {
     const char *match = exchange_header(exchange, "If-Match");
@@ -296,21 +296,20 @@ static void refuse_range(struct exchange *exchange, uint64_t size)
 {
     char text[64];
 
-    exchange_refuse(exchange, 416, "there are no such bytes in the file");
+    exchange_refuse(exchange, 416, "range not satisfiable");
     snprintf(text, sizeof text, "bytes */%llu", (unsigned long long)size);
     if (exchange->response)
         (void)MHD_add_response_header(exchange->response, "Content-Range", text);
 }
 
-/* --- As it is --- */
+/* --- Plain files --- */
 
 struct part {
     int fd;
     uint64_t from;
 };
 
-/* A file that has become shorter has no more bytes to come: better an end than to wait.
- */
+/* A file that became shorter ends the response with an error. */
 static ssize_t read_part(void *cls, uint64_t position, char *data, size_t room)
 {
     const struct part *part = cls;
@@ -327,7 +326,7 @@ static void part_done(void *cls)
     free(part);
 }
 
-/* Takes the descriptor. */
+/* Takes over the descriptor. */
 static struct MHD_Response *part_response(int *fd, uint64_t from, uint64_t len)
 {
     struct part *part = malloc(sizeof *part);
@@ -367,7 +366,7 @@ static void send_file(struct exchange *exchange, struct reply_packet *reply,
         refuse_range(exchange, size);
         return;
     }
-    /* Of an empty file there is nothing that could be sent from it. */
+    /* An empty file needs no callback. */
     struct MHD_Response *response =
         coding.is_gzip && !ranged && (len || !coding.may_be_plain)
             ? gzip_response(&reply->fd)
@@ -395,9 +394,9 @@ static void on_download(struct exchange *exchange, struct reply_packet *reply)
     if (status == 304)
         exchange_respond_empty(exchange, 304);
     else if (status)
-        exchange_refuse(exchange, status, "the file is not as you have it");
+        exchange_refuse(exchange, status, "precondition failed");
     else if (!coding.may_be_plain && !coding.is_gzip)
-        exchange_refuse(exchange, 406, "a file is sent as it is or as gzip");
+        exchange_refuse(exchange, 406, "only identity and gzip encodings are available");
     else
         send_file(exchange, reply, coding);
 }

@@ -4,16 +4,16 @@
 
 #include "server/front/front.h"
 
-/* /files of E2B's envd: whole files, up and down.
+/* /files of E2B's envd: uploads and downloads.
  *
- * The keeper opens the file and passes the descriptor out; bytes then go straight between
+ * The keeper opens the file and passes the descriptor to the front, which copies between
  * the client's socket and the file. */
 
-/* By token, or else by signature.  False if the request was refused. */
+/* Authenticates by token, or else by signature.  False if the request was refused. */
 bool front_file_init_request(struct exchange *exchange, enum op op,
                              struct request *request);
 
-/* With the statuses that this resource has for what a keeper refuses. */
+/* Refuses with the status codes of this route. */
 void front_file_refuse(struct exchange *exchange, const struct reply_packet *reply);
 
 const char *front_file_base_name(const char *path);

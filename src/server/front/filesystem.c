@@ -23,8 +23,8 @@ static const char *type_name(int64_t type)
                                         : "FILE_TYPE_UNSPECIFIED";
 }
 
-/* "Lrwxrwxrwx" for a link, "urwxr-xr-x" for a program that is run as its owner, and
- * "dtrwxrwxrwx" for /tmp, as Go writes them. */
+/* "Lrwxrwxrwx" for a link, "urwxr-xr-x" for a setuid program, "dtrwxrwxrwx" for /tmp, as
+ * in Go. */
 static void put_permissions(struct json *json, const int64_t *numbers)
 {
     static const char letters[] = "rwxrwxrwx";
@@ -120,7 +120,7 @@ static void put_entry_after(struct json *json, const struct reply_packet *reply,
 
 enum { LIST_TEXT = 64 << 20 };
 
-/* What a call has put together so far. */
+/* The response of a call, while it is written. */
 struct output {
     struct buf text;
     struct json json;
@@ -148,9 +148,9 @@ static struct output *output_new(struct exchange *exchange)
     return output;
 }
 
-/* --- Asking --- */
+/* --- Requests to the broker --- */
 
-static const char not_basic[] = "Authorization is to be Basic";
+static const char not_basic[] = "Authorization must be Basic";
 
 typedef bool fill(struct fields *fields, struct request *request, struct buf *strings);
 
@@ -220,7 +220,7 @@ static bool fill_watcher(struct fields *fields, struct request *request,
     return id || field_reject(fields, "watcherId");
 }
 
-/* --- Answers --- */
+/* --- Replies --- */
 
 static void finish(struct exchange *exchange)
 {
@@ -230,7 +230,7 @@ static void finish(struct exchange *exchange)
     exchange_respond_json(exchange, 200, &output->text);
 }
 
-/* An entry, or nothing but that it was done. */
+/* An entry, or an empty object. */
 static void on_entry(struct exchange *exchange, struct reply_packet *reply)
 {
     struct output *output = output_new(exchange);

@@ -58,7 +58,7 @@ bool filter_page(const char *text, int64_t *ret_ms, char ret_id[SANDBOX_ID_MAX])
 
 /* --- Times --- */
 
-/* So many digits; where they end, or NULL. */
+/* Parses this many digits; returns their end, or NULL. */
 static const char *take_digits(const char *text, int count, int *ret_number)
 {
     *ret_number = 0;
@@ -75,8 +75,8 @@ static const char *take_one_of(const char *text, const char *letters)
     return text && *text && strchr(letters, *text) ? text + 1 : NULL;
 }
 
-/* Rounded up to milliseconds: starts are kept in milliseconds, and a start at or after
- * the given time is at or after the rounded one. */
+/* Rounds up to milliseconds: rows have their start in milliseconds, and a start at or
+ * after the given time is at or after the rounded one. */
 static const char *take_fraction(const char *text, int *ret_ms)
 {
     int weight = 100;
@@ -93,7 +93,7 @@ static const char *take_fraction(const char *text, int *ret_ms)
     return text;
 }
 
-/* "Z", "+01:00"; a plus may have become a blank on its way. */
+/* "Z", "+01:00"; URL decoding may have turned the plus into a space. */
 static const char *take_zone(const char *text, int *ret_minutes)
 {
     int hours, minutes;
@@ -129,7 +129,7 @@ bool filter_time(const char *text, int64_t *ret_ms)
     time_t seconds = timegm(&real);
     if (real.tm_mon != tm.tm_mon || real.tm_mday != tm.tm_mday ||
         real.tm_hour != tm.tm_hour || real.tm_min != tm.tm_min)
-        return false; /* a day or an hour that there is not */
+        return false; /* such as February 30 */
     *ret_ms = ((int64_t)seconds - zone * INT64_C(60)) * 1000 + ms;
     return true;
 }
@@ -148,7 +148,8 @@ const char *filter_template(const char *text, char ret_name[FILTER_TEMPLATE_MAX]
 
 /* --- Metadata --- */
 
-/* "%41" and "+", in place.  An escaped NUL, which no text can have, stays as it is. */
+/* Decodes "%41" and "+" in place.  "%00" is not decoded, since text cannot contain NUL.
+ */
 static void unescape(char *text, bool plus)
 {
     char *to = text;

@@ -13,7 +13,7 @@ static const char blanks[] = " \t";
 
 /* --- Parameters of a header: NAME=VALUE after each semicolon --- */
 
-/* Decodes into `to`, which has room for all of it; returns what follows, or NULL. */
+/* Decodes into `to`, which must be as long as `at`; returns the rest, or NULL. */
 static const char *take_value(const char *at, char *to)
 {
     bool is_quoted = *at == '"';
@@ -28,7 +28,7 @@ static const char *take_value(const char *at, char *to)
     return is_quoted && *at++ != '"' ? NULL : at;
 }
 
-/* Its value, to be freed; NULL if there is none. */
+/* Returns a copy, or NULL if there is none. */
 static char *find_parameter(const char *header, const char *wanted)
 {
     AUTO_FREE char *value = malloc(strlen(header) + 1);
@@ -58,7 +58,7 @@ bool form_init(struct form *form, const char *content_type)
     memcpy(form->delimiter, "\r\n--", 4);
     memcpy(form->delimiter + 4, boundary, len + 1);
     form->delimiter_len = 4 + len;
-    form->matched = 2; /* the first begins the body */
+    form->matched = 2; /* the first delimiter starts the body */
     form->state = FORM_BEFORE;
     return true;
 }
@@ -110,7 +110,7 @@ static bool ends_with(const struct buf *buf, const char *text)
     return buf->len >= len && memcmp(buf->data + buf->len - len, text, len) == 0;
 }
 
-/* One byte of what stands between a delimiter and the bytes of a part. */
+/* One byte between a delimiter and the content of a part. */
 static bool take_head_byte(struct form *form, char byte)
 {
     struct buf *head = &form->head;
@@ -138,8 +138,8 @@ static bool pass(struct form *form, const char *data, size_t len)
     return form->state != FORM_PART || !len || form->bytes(form->cookie, data, len);
 }
 
-/* How many bytes at the end of the data may be the beginning of a delimiter, of which
- * only the first byte is a carriage return. */
+/* Length of a partial delimiter at the end of the data.  Only its first byte is a
+ * carriage return. */
 static size_t match_end(const struct form *form, const char *data, size_t len)
 {
     size_t most = len < form->delimiter_len ? len : form->delimiter_len - 1;
@@ -149,7 +149,7 @@ static size_t match_end(const struct form *form, const char *data, size_t len)
     return memcmp(data + len - rest, form->delimiter, rest) == 0 ? rest : 0;
 }
 
-/* Takes bytes up to the end of a delimiter; returns how many, or 0 if it is over. */
+/* Handles bytes up to the end of a delimiter; returns how many, or 0 to stop. */
 static size_t take_bytes(struct form *form, const char *data, size_t len)
 {
     if (form->matched && *data == form->delimiter[form->matched]) {

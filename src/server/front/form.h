@@ -7,36 +7,36 @@
 
 #include "base/buf.h"
 
-/* multipart/form-data as it comes.
+/* An incremental parser of multipart/form-data.
  *
- * Names are read as Go's mime package reads them: in quotes, a backslash before a quote
- * or a backslash stands for that character, and any other is itself.  What browsers write
- * as %22, %0A and %0D stays as it was sent, since names may have those characters. */
+ * Names are parsed like in Go's mime package: within quotes, a backslash escapes a quote
+ * or a backslash, and is literal otherwise.  %22, %0A and %0D, which browsers send, are
+ * not decoded, since file names may contain these characters. */
 
 enum { FORM_DELIMITER_MAX = 4 + 70 };
 
 enum form_state { FORM_BEFORE, FORM_LINE_END, FORM_HEAD, FORM_PART, FORM_OVER };
 
 struct form {
-    /* A part begins; `filename` is NULL if it has none.  False stops. */
+    /* A part begins; `filename` may be NULL.  Return false to stop. */
     bool (*begin)(void *cookie, const char *name, const char *filename);
-    /* Some of its bytes. */
+    /* Content of the part. */
     bool (*bytes)(void *cookie, const char *data, size_t len);
     void *cookie;
     enum form_state state;
-    char delimiter[FORM_DELIMITER_MAX + 1]; /* with the line end before it */
-    size_t delimiter_len, matched;          /* so many of its bytes have just come */
-    struct buf head;                        /* of the part that begins, or a line end */
+    char delimiter[FORM_DELIMITER_MAX + 1]; /* with the preceding line end */
+    size_t delimiter_len, matched;          /* number of its bytes that were just seen */
+    struct buf head; /* header lines of a part, or the rest of a delimiter line */
 };
 
-/* False if the Content-Type names no boundary that can be one. */
+/* False if the Content-Type has no valid boundary. */
 bool form_init(struct form *form, const char *content_type);
 void form_done(struct form *form);
 
-/* False if this is no form, or a callback has said so. */
+/* False if the form is malformed, or a callback returned false. */
 bool form_feed(struct form *form, const char *data, size_t len);
 
-/* Whether its end has come. */
+/* Whether the final delimiter was seen. */
 bool form_is_whole(const struct form *form);
 
 #endif

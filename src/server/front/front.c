@@ -15,34 +15,34 @@
 #include "base/clock.h"
 
 enum {
-    /* Headers, and what is being sent.  All of it is cleared after each request, so that
-     * more would cost small requests more than it saves large ones; up to 32 KiB it would
-     * lie on the heap, which does not shrink when many have left. */
+    /* For headers and pending output.  It is cleared after each request, so a larger one
+     * would cost small requests more than it saves large ones; up to 32 KiB it would be
+     * on the heap, which does not shrink when many clients disconnect. */
     CONNECTION_MEMORY = 36 << 10,
     IDLE_S = 75,
     SWEEP_MS = 1000,
-    HEADERS_MS = 10000, /* for a connection's first headers to come */
-    CROWDED_MS = 2000,  /* of an idle connection, while clients wait for one */
+    HEADERS_MS = 10000, /* for the first headers of a connection */
+    CROWDED_MS = 2000,  /* for an idle connection while other clients wait */
     BODY_MS = 10000,
-    BODY_BYTES = 4096,    /* at least so many in that time */
-    BODY_UNUSED = 4096,   /* of one that its handler does not need */
-    UNREAD_MAX = 1 << 20, /* of a body, after its refusal was sent */
+    BODY_BYTES = 4096,    /* minimum in that time */
+    BODY_UNUSED = 4096,   /* if the handler does not need the body */
+    UNREAD_MAX = 1 << 20, /* of a body after its request was refused */
     PARTS = 4
 };
 
 enum {
-    RUNS_AT_A_TIME = 8 /* of the daemon, each a step of what it has to do */
+    RUNS_AT_A_TIME = 8 /* of MHD_run() */
 };
 
-/* A connection, and since when it has been sending headers. */
+/* A connection, and since when it is idle or sends headers. */
 struct visit {
     struct visit *next, **link;
     int socket;
-    unsigned requests, open; /* begun; begun and not completed */
+    unsigned requests, open; /* all requests; those not completed */
     uint64_t since_ms;
 };
 
-/* The broker replaces a front that does not advance: pulse.h. */
+/* The broker replaces a front without progress: struct heartbeat. */
 static void beat(struct front *front)
 {
     if (front->options->beats)
@@ -51,14 +51,14 @@ static void beat(struct front *front)
 
 /* --- The access log --- */
 
-/* The access log: one line of JSON for each request.  Lines are written together, at the
+/* The access log: one line of JSON per request.  Lines are buffered, and written at the
  * latest before the loop waits.  If the log is a pipe that is not read, the lines stay in
  * the buffer, and new ones are dropped while it is full: the front never blocks. */
 
 enum {
     LOG_FLUSH = 48 << 10,
-    LOG_MAX = 64 << 10, /* more than that and the longest line */
-    LOG_PIECE = 4096    /* a writable pipe takes as much without blocking (PIPE_BUF) */
+    LOG_MAX = 64 << 10, /* FLUSH and the longest line fit */
+    LOG_PIECE = 4096 /* a writable pipe accepts this much without blocking (PIPE_BUF) */
 };
 
 static void flush_log(struct front *front)
@@ -73,7 +73,8 @@ static void flush_log(struct front *front)
             write(out.fd, log->data + done, left < LOG_PIECE ? left : LOG_PIECE);
         if (got < 0 && errno == EAGAIN)
             break;
-        done = got > 0 ? done + (size_t)got : log->len; /* a full disk: they are lost */
+        done =
+            got > 0 ? done + (size_t)got : log->len; /* a full disk: the lines are lost */
     }
     if (done)
         memmove(log->data, log->data + done, log->len - done);
@@ -120,7 +121,7 @@ static const struct handler *const planes[][PARTS] = {
     [PLANE_ENVD] = {process_handlers, filesystem_handlers, file_handlers, envd_handlers},
 };
 
-/* Sets ret_other if the path is known, but with another method. */
+/* Sets ret_other if the path exists with another method. */
 static const struct handler *find_handler(struct exchange *exchange, bool *ret_other)
 {
     char part[PART_MAX];
@@ -143,7 +144,7 @@ static const struct handler *find_handler(struct exchange *exchange, bool *ret_o
     return NULL;
 }
 
-/* The request line is here.  What is returned becomes the request. */
+/* Called after the request line.  The result becomes the request's context. */
 static void *on_request_line(void *cls, const char *target,
                              struct MHD_Connection *connection)
 {
@@ -191,7 +192,7 @@ static bool has_body(const struct exchange *exchange)
 
 static const char too_large[] = "the body is too large";
 
-/* As it says itself, before any of it has come. */
+/* Checks Content-Length before the body arrives. */
 static bool is_too_long(const struct exchange *exchange)
 {
     const char *len = exchange_header(exchange, "Content-Length");
@@ -200,7 +201,7 @@ static bool is_too_long(const struct exchange *exchange)
            strtoull(len, NULL, 10) > exchange->body.max;
 }
 
-/* The headers are here. */
+/* Called after the headers. */
 static void begin(struct exchange *exchange)
 {
     unsigned status;
@@ -231,7 +232,7 @@ static void begin(struct exchange *exchange)
     exchange->body.max =
         exchange->handler->body_max ? exchange->handler->body_max : BODY_UNUSED;
     if (exchange->handler != &port_handler && strstr(exchange->target, "%00"))
-        exchange_refuse_and_close(exchange, 400, "there is a NUL in the URL");
+        exchange_refuse_and_close(exchange, 400, "the URL contains a NUL");
     else if (is_too_long(exchange))
         exchange_refuse_and_close(exchange, 413, too_large);
     else if (exchange->handler->begin && !exchange->handler->begin(exchange) &&
@@ -245,13 +246,13 @@ static void drop_body(struct exchange *exchange)
     (void)exchange_charge_body(exchange, 0);
 }
 
-/* It has had its reply, or the client was seen to leave. */
+/* The response was sent, or the client disconnected. */
 static bool is_done_with(const struct exchange *exchange)
 {
     return exchange->is_refused || (exchange->is_over && !exchange->is_stream);
 }
 
-/* A piece of the body.  False if the connection is to be closed. */
+/* A piece of the body.  False to close the connection. */
 static bool take_body(struct exchange *exchange, const char *data, size_t len)
 {
     exchange->body_bytes += len;
@@ -259,14 +260,14 @@ static bool take_body(struct exchange *exchange, const char *data, size_t len)
         return (exchange->unread += len) < UNREAD_MAX;
     if (is_done_with(exchange))
         return false;
-    if (exchange->response) /* it is refused; the rest is of no interest */
+    if (exchange->response) /* already refused: ignore the rest */
         return true;
     if (exchange->handler->feed) {
         (void)exchange->handler->feed(exchange, data, len);
         exchange->body_bytes -= exchange->body_left;
     } else if (!exchange_charge_body(exchange, exchange->body.len + len)) {
         drop_body(exchange);
-        return exchange_refuse_now(exchange, 503, "the server has too much to do");
+        return exchange_refuse_now(exchange, 503, "the server is overloaded");
     } else if (!buf_append(&exchange->body, data, len)) {
         drop_body(exchange);
         return exchange_refuse_now(exchange, 413, too_large);
@@ -306,18 +307,18 @@ static enum MHD_Result begin_request(struct exchange *exchange,
     return exchange->response && !exchange->is_suspended ? queue(exchange) : MHD_YES;
 }
 
-/* All of the request is here.  False if the connection is to be closed. */
+/* The request is complete.  False to close the connection. */
 static bool act(struct exchange *exchange)
 {
     exchange->has_body = true;
     exchange->handler->act(exchange);
     if (exchange->response || exchange->is_stream || !exchange_is_read(exchange))
-        drop_body(exchange); /* which a stream would keep for hours */
-    /* A request without a reply would come here again and again. */
+        drop_body(exchange); /* a stream would keep it for hours */
+    /* Without a response libmicrohttpd would call again and again. */
     if (exchange->is_refused && !exchange->is_suspended)
         return false;
     if (!exchange->response && !exchange->is_suspended && !exchange->is_stream)
-        exchange_refuse(exchange, 500, "the request could not be answered");
+        exchange_refuse(exchange, 500, "internal error: no response");
     return true;
 }
 
@@ -339,7 +340,7 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection,
         *upload_len = exchange->response ? 0 : exchange->body_left;
         return goes_on ? MHD_YES : MHD_NO;
     }
-    if (exchange->is_again && !exchange->response) { /* the body has yet to come */
+    if (exchange->is_again && !exchange->response) { /* the body has not arrived yet */
         exchange->is_again = false;
         return MHD_YES;
     }
@@ -373,16 +374,17 @@ static void complete(void *cls, struct MHD_Connection *connection, void **reques
     exchange_forget_client(exchange);
     if (exchange->is_stream)
         front->streams--;
-    /* What was broken off is closed at the next event of its socket, and one that was
-     * reset has none.  But before all headers are there libmicrohttpd closes it itself,
-     * and would do so twice. */
+    /* libmicrohttpd closes an aborted connection at the next event of its socket, and a
+     * reset one has no more events: suspend and resume it.  But before all headers
+     * arrived it closes the connection itself, and would do so twice. */
     if (how == MHD_REQUEST_TERMINATED_WITH_ERROR && exchange->has_begun &&
         !exchange->is_suspended) {
         exchange_suspend(exchange);
         exchange_resume(exchange);
     }
     *request = NULL;
-    if (exchange->response && !exchange->is_queued) /* of a stream, it holds us */
+    if (exchange->response &&
+        !exchange->is_queued) /* the response of a stream references the exchange */
         MHD_destroy_response(TAKE_PTR(exchange->response));
     exchange_free(exchange);
 }
@@ -427,7 +429,7 @@ static void cut(struct front *front, int socket)
     (void)shutdown(socket, SHUT_RDWR);
 }
 
-/* libmicrohttpd does not see an end that came together with the last bytes. */
+/* libmicrohttpd does not detect an end that arrived together with the last bytes. */
 static bool has_left(int socket)
 {
     char byte;
@@ -435,7 +437,7 @@ static bool has_left(int socket)
     return recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* Who sends his headers, or a body, a byte at a time does not wear us down. */
+/* Disconnects clients that send headers or a body too slowly. */
 static void sweep_slow(struct front *front, uint64_t now)
 {
     bool is_crowded =
@@ -525,8 +527,8 @@ static void run_daemon(struct front *front)
         (void)uv_timer_stop(&front->daemon_timer);
 }
 
-/* Streams end at once, with a reason: the process or directory that they show lives on,
- * and the client can connect to it again.  All other requests may finish. */
+/* Streams end at once, with a reason: the process or directory still exists, and the
+ * client can connect again.  All other requests may finish. */
 static void end_streams(struct front *front)
 {
     for (struct exchange *exchange = front->exchanges; exchange;
@@ -535,13 +537,13 @@ static void end_streams(struct front *front)
             connect_end_drained(exchange);
 }
 
-/* Without threads of its own the daemon does not notice who was resumed. */
+/* Without its own thread the daemon does not notice resumed connections. */
 static void before_waiting(uv_prepare_t *prepare)
 {
     struct front *front = prepare->data;
 
     if (front->is_draining)
-        end_streams(front); /* also those that have begun since */
+        end_streams(front); /* also those that began meanwhile */
     if (front->has_resumed)
         run_daemon(front);
     flush_log(front);
@@ -549,7 +551,8 @@ static void before_waiting(uv_prepare_t *prepare)
         _exit(0);
 }
 
-/* One packet is the order to drain, and the end of the socket that of the broker. */
+/* A packet is the request to drain; the end of the socket means that the broker exited.
+ */
 static void on_broker(uv_poll_t *poll, int status, int events)
 {
     struct front *front = poll->data;
@@ -599,7 +602,7 @@ static struct MHD_Daemon *start_daemon(struct front *front)
 bool front_open(struct front *front, const struct front_options *options)
 {
     front->options = options;
-    json_object_seed(0); /* of random bytes, which it could not read later */
+    json_object_seed(0); /* random; /dev/urandom cannot be opened later */
     if (uv_loop_init(&front->loop) != 0)
         return false;
     front->connections_max = accept_limit();

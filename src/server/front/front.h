@@ -12,115 +12,116 @@
 #include "server/wire/warn.h"
 #include "json/json.h"
 
-/* The half that speaks HTTP: one thread, one loop, no rights.  It has the listening
- * socket, a socket to the broker, perhaps a log, and can open nothing else. */
+/* The front: the process that speaks HTTP, with one thread, one loop and no rights.  It
+ * has the listening socket, a socket to the broker and possibly a log, and cannot open
+ * anything. */
 
 struct exchange;
 
-/* What is done with one kind of request. */
+/* A route. */
 struct handler {
     const char *method;
-    /* "/sandboxes/{id}/timeout": a braced part is any one name, kept as `part`. */
+    /* "/sandboxes/{id}/timeout": a name in braces matches any one name, stored as `part`.
+     */
     const char *path;
-    size_t body_max; /* 0: none is needed, and a little of it is not looked at */
-    /* The body as it comes, if it is not to be collected: false if it was enough. */
+    size_t body_max; /* 0: no body is needed; a small one is ignored */
+    /* For a body that is not collected: begin() at the headers, feed() for each piece.
+     * They return false to stop. */
     bool (*begin)(struct exchange *exchange);
     bool (*feed)(struct exchange *exchange, const char *data, size_t len);
-    /* All of the request is here. */
+    /* The request is complete. */
     void (*act)(struct exchange *exchange);
-    /* An answer to what was asked; called until the reply was made. */
+    /* A reply from the broker or keeper; called until there is a response. */
     void (*on_reply)(struct exchange *exchange, struct reply_packet *reply);
-    unsigned flags; /* the handler's own */
-    /* It changes nothing, though its method is not GET: a lost request is tried again. */
+    unsigned flags; /* for the handler */
+    /* Changes nothing although the method is not GET: repeated if the reply is lost. */
     bool is_read;
-    const char *missing_feature; /* the feature that a route would need: e2b-missing.c */
+    const char *missing_feature; /* name of the unsupported feature: missing.c */
 };
 
 enum plane {
-    PLANE_CONTROL = 1, /* no sandbox is named */
-    PLANE_ENVD = 2,    /* a sandbox's own service, port 49983 */
-    PLANE_PORT = 3     /* what listens inside */
+    PLANE_CONTROL = 1, /* no sandbox in the host name */
+    PLANE_ENVD = 2,    /* the envd of a sandbox, port 49983 */
+    PLANE_PORT = 3     /* another port of a sandbox */
 };
 
 enum { ENVD_PORT = 49983, PART_MAX = 128 };
 
-/* The largest bodies of JSON: a call that names a process, a request for a sandbox, and a
- * command with its arguments, or input.  All of it is read before the credentials are
- * checked. */
+/* Limits of JSON bodies: calls that name a process, requests about sandboxes, and
+ * commands or input.  Bodies are read before the credentials are checked. */
 enum { BODY_SMALL = 64 << 10, BODY_CONTROL = 1 << 20, BODY_COMMAND = 8 << 20 };
 
 struct route {
     enum plane plane;
     char sandbox[SANDBOX_ID_MAX];
     uint16_t port;
-    char part[PART_MAX]; /* what stands for {id} in the path */
+    char part[PART_MAX]; /* the value of {id} in the path */
 };
 
-/* A descriptor that an exchange waits for, many times a second: in a set of our own,
- * since a uv_poll_t takes seven system calls from its start to its end, and this one or
- * two. */
+/* A descriptor that an exchange often waits for, in an epoll set of the front: a
+ * uv_poll_t needs seven system calls from start to close, this one or two. */
 struct wake {
     struct exchange *exchange;
     void (*ready)(struct exchange *exchange, unsigned events);
 };
 
-/* One request and its reply. */
+/* An HTTP request and its response. */
 struct exchange {
-    struct exchange *next, **link; /* of all */
+    struct exchange *next, **link; /* list of all exchanges */
     struct front *front;
     struct MHD_Connection *connection;
     const struct handler *handler;
     const char *method, *url;
-    char *target; /* of the request line, as it came */
+    char *target; /* of the request line, undecoded */
     struct route route;
     int socket; /* of the client */
     uint64_t began_ms, body_ms;
-    uint64_t body_bytes, body_seen; /* now, and when it was looked at last */
-    size_t body_left; /* of a piece: what handler->feed() wants to see again */
+    uint64_t body_bytes, body_seen; /* received, and at the previous check */
+    size_t body_left;               /* bytes of a piece that feed() wants to see again */
     struct buf body;
-    size_t body_charged;      /* of the body, in whatever place: exchange_charge_body() */
-    size_t charged;           /* of the rest of it: exchange_charge_client() */
-    uint64_t charged_to;      /* whom */
-    bool has_begun, is_again; /* a first call that was suspended is made again */
+    size_t body_charged;      /* body in memory: exchange_charge_body() */
+    size_t charged;           /* other memory: exchange_charge_client() */
+    uint64_t charged_to;      /* hash of the client's credential */
+    bool has_begun, is_again; /* libmicrohttpd repeats a first call that was suspended */
     bool has_body, is_suspended, is_stream, is_queued;
-    bool is_last;        /* of its connection */
-    bool is_refused;     /* its reply was sent though the body goes on */
-    size_t unread;       /* of the body since then */
-    unsigned references; /* MHD's request, and its response if it is a stream */
+    bool is_last;        /* last request of its connection */
+    bool is_refused;     /* the response was sent although the body continues */
+    size_t unread;       /* bytes of the body since then */
+    unsigned references; /* MHD's request, and the response of a stream */
 
     int channel;
-    struct wake reply_wake; /* of the channel */
-    unsigned losses;  /* how often it was closed without one; it is being asked why */
+    struct wake reply_wake; /* for the channel */
+    unsigned losses;  /* closed channels without a reply; checks the sandbox if > 0 */
     unsigned retries; /* of the whole request, after losses */
 
-    struct MHD_Response *response; /* to be queued */
+    struct MHD_Response *response; /* not queued yet */
     unsigned status;
 
     /* Streams */
     struct buf out;
     size_t out_at;
-    bool is_over, is_cut; /* no more comes; and it is to be seen that it was cut */
+    bool is_over, is_cut; /* the stream has ended; it is aborted, not closed normally */
     uint64_t heard_ms, keepalive_ms, deadline_ms; /* deadline: 0 for none */
     void (*keepalive)(struct exchange *exchange);
-    struct wake client; /* tells when the client has left */
-    bool has_client;    /* it is waited for */
+    struct wake client; /* detects that the client disconnected */
+    bool has_client;    /* the wake is active */
 
-    void *state; /* the handler's */
+    void *state; /* of the handler */
     void (*state_done)(struct exchange *exchange);
 };
 
 struct front_options {
-    int listener, broker, log; /* log: -1 for none */
-    const char *domain, *host; /* names that this server has, with or without a port */
-    char *tls_cert, *tls_key;  /* their content, or NULL */
+    int listener, broker, log; /* log: -1: none */
+    const char *domain, *host; /* host names of this server, with or without port */
+    char *tls_cert, *tls_key;  /* PEM text, or NULL */
     const char *version;
-    _Atomic uint64_t *beats; /* counts up as long as it serves; NULL: nothing looks */
+    _Atomic uint64_t *beats; /* counter that shows progress; NULL: none */
 };
 
 /* Why a request had no reply from the broker or a keeper. */
 enum loss {
     LOSS_CLOSED = 0,    /* the channel was closed before the last packet */
-    LOSS_MALFORMED = 1, /* a packet that is invalid */
+    LOSS_MALFORMED = 1, /* an invalid packet */
     LOSS_ERROR = 2,     /* the channel could not be read */
     LOSS_KINDS = 3
 };
@@ -129,12 +130,12 @@ struct front {
     const struct front_options *options;
     struct MHD_Daemon *daemon;
     uv_loop_t loop;
-    int wakes; /* an epoll set of struct wake, by edges */
+    int wakes; /* edge-triggered epoll set of struct wake */
     uv_poll_t daemon_poll, broker_poll, wakes_poll, listener_poll;
     uv_timer_t daemon_timer, sweep_timer;
     uv_prepare_t before_waiting;
-    bool is_draining; /* no new requests; the process ends with the last exchange */
-    bool has_resumed; /* connections that the daemon does not hear of by itself */
+    bool is_draining; /* refuse new requests, and exit after the last exchange */
+    bool has_resumed; /* the daemon must run for resumed connections */
     struct exchange *exchanges;
     struct visit *visits;
     uint64_t requests, streams, status[6];
@@ -144,81 +145,80 @@ struct front {
     /* accept.c */
     unsigned connections_max, stalled;
     bool is_listening, was_full;
-    int shortage; /* errno of the last accept4(); 0: it succeeded */
+    int shortage; /* errno of the last accept4(); 0: success */
     uint64_t accepted, accepted_before;
     struct warn accept_warn;
-    size_t body_charged; /* of all exchanges */
-    struct buf log;      /* lines that are still to be written */
+    size_t body_charged; /* sum over all exchanges */
+    struct buf log;      /* lines that are not written yet */
     struct reply_packet reply;
 };
 
-/* All that it needs before it is confined; its loop is to be run then. */
+/* Sets up everything that confinement would deny; run the loop afterwards. */
 bool front_open(struct front *front, const struct front_options *options);
 
-/* Serves until the broker is gone; then, or if it cannot begin, ends the process. */
+/* Serves until the broker exits, or exits if it cannot start. */
 _Noreturn void front_run(const struct front_options *options);
 
 /* --- Connections (accept.c) --- */
 
-/* How many fit the limit of open files. */
+/* Maximum number of connections for the limit of open files. */
 unsigned accept_limit(void);
 bool accept_open(struct front *front);
 /* A connection was closed. */
 void accept_resume(struct front *front);
 bool accept_is_full(const struct front *front);
-/* Whether clients wait to be accepted. */
+/* Whether clients wait for accept4(). */
 bool accept_has_waiting(const struct front *front);
-/* Once a second.  False if connections are not accepted any more. */
+/* Called once a second.  False if the front is stalled. */
 bool accept_sweep(struct front *front);
 
-/* --- What handlers use (exchange.c) --- */
+/* --- For handlers (exchange.c) --- */
 
 const char *exchange_header(const struct exchange *exchange, const char *name);
-/* That of a header, if it is one. */
+/* The number in a header, if it is valid. */
 int64_t exchange_number(const struct exchange *exchange, const char *name,
                         int64_t unless_given);
 const char *exchange_query(const struct exchange *exchange, const char *name);
 
-/* Whether so much of its body may be held in memory until all of it is there, or is
- * passed on: it is not yet known whose it is, and there is an end to what all hold
- * together. */
+/* Charges `len` bytes of the request's body in memory.  False if all bodies together
+ * exceed their limit; the client is not authenticated yet. */
 bool exchange_charge_body(struct exchange *exchange, size_t len);
 
-/* Whether so much may be kept for it, of what it asks or of a reply that is put together
- * or waits to be read: all of one client, that is who shows the same token or key, have
- * CLIENT_CHARGE_MAX, and there is an end to what all clients have together. */
+/* Charges `len` bytes for strings of the request, or for a response that is being written
+ * or read.  False if the requests with the same credential exceed CLIENT_CHARGE_MAX, or
+ * all of them their limit. */
 enum { CLIENT_CHARGE_MAX = 128 << 20 };
 bool exchange_charge_client(struct exchange *exchange, size_t len);
 
-/* Starts an ask about the request's sandbox with its credentials. */
+/* Initializes a request about the sandbox of the exchange, with its credentials. */
 void exchange_init_request(const struct exchange *exchange, enum op op,
                            struct request *ret_request);
-/* Sends it; its answers go to handler->on_reply(). */
+/* Sends it; replies go to handler->on_reply().  Refuses the exchange on failure. */
 void exchange_send(struct exchange *exchange, struct request *request,
                    const struct buf *strings);
-/* The same for a stream, which is not refused: 0, or a negative errno. */
+/* The same without a refusal: 0 or a negative errno. */
 int exchange_try_send(struct exchange *exchange, struct request *request,
                       const struct buf *strings);
 
-/* All answers that are of interest have come, though there is no reply yet. */
+/* No more replies are needed. */
 void exchange_close_channel(struct exchange *exchange);
 
-/* Its channel has ended: with reply_receive()'s result, and the reply of the sandbox that
- * is asked about then (exchange-loss.c). */
+/* The channel was closed early, with the result of reply_receive(): checks whether the
+ * sandbox still exists, and handles the reply to that. */
 void exchange_on_loss(struct exchange *exchange, int got);
 void exchange_on_loss_reply(struct exchange *exchange, const struct reply_packet *reply);
 void exchange_end_lost_stream(struct exchange *exchange,
                               const struct reply_packet *reply);
 
-/* Whether its request changes nothing, and can be made again if its reply is lost. */
+/* Whether the request changes nothing, and can be repeated if its reply is lost. */
 bool exchange_is_read(const struct exchange *exchange);
 
-/* The channel, which is the caller's then and not waited for. */
+/* Hands the channel over to the caller. */
 int exchange_take_channel(struct exchange *exchange);
-/* Waits for more answers on a channel that was taken.  Takes it over. */
+/* Takes the channel back, and waits for another reply. */
 void exchange_await_reply(struct exchange *exchange, int channel);
 
-/* The reply: the request goes on when this returns.  Takes the response. */
+/* Sets the response, which is taken over, and resumes the connection. */
 void exchange_respond(struct exchange *exchange, unsigned status,
                       struct MHD_Response *response);
 void exchange_respond_json(struct exchange *exchange, unsigned status, struct buf *text);
@@ -226,35 +226,34 @@ void exchange_respond_text(struct exchange *exchange, unsigned status, const cha
                            struct buf *text);
 void exchange_respond_empty(struct exchange *exchange, unsigned status);
 
-/* {"code": status, "message": ...}, of the control plane and of proxies; a page for a
- * browser that looks at a port. */
+/* {"code": status, "message": ...}, or an HTML page for a browser that opens a port. */
 void exchange_refuse(struct exchange *exchange, unsigned status, const char *message);
 void exchange_refuse_and_close(struct exchange *exchange, unsigned status,
                                const char *message);
-/* The same while the body comes, when libmicrohttpd takes no reply.  False if it cannot
- * be sent; then there is nothing left but to close. */
+/* The same while the body arrives, when libmicrohttpd accepts no response.  False if it
+ * cannot be sent; then close the connection. */
 bool exchange_refuse_now(struct exchange *exchange, unsigned status, const char *message);
-/* What the broker or a keeper refused. */
+/* Refuses with the error of a reply. */
 void exchange_refuse_with(struct exchange *exchange, const struct reply_packet *reply);
 
-/* From here on what is put into exchange->out is sent as it comes, and
- * handler->on_reply() puts it there. */
+/* Starts a stream: data that handler->on_reply() appends to exchange->out is sent at
+ * once. */
 void exchange_stream(struct exchange *exchange, const char *content_type,
                      uint64_t keepalive_ms, void (*keepalive)(struct exchange *exchange));
-/* All of a stream is in exchange->out; `cut`: the client is to see that it broke off. */
+/* Ends a stream; `cut`: the client sees that it was aborted. */
 void exchange_end(struct exchange *exchange, bool cut);
 
-/* Something happened elsewhere that lets a suspended exchange go on. */
+/* For suspended exchanges. */
 void exchange_resume(struct exchange *exchange);
 void exchange_suspend(struct exchange *exchange);
 
-/* From here on it is noticed when the client leaves: a reply that has begun is cut then,
- * and what has none is dropped. */
+/* Detects that the client disconnects: a response that has begun is aborted, a request
+ * without one is dropped. */
 void exchange_watch_client(struct exchange *exchange);
 
 void exchange_free(struct exchange *exchange);
 void exchange_forget_client(struct exchange *exchange);
-/* Some of front->wakes are ready. */
+/* Handles front->wakes. */
 void exchange_on_wakes(uv_poll_t *poll, int status, int events);
 void exchange_stop_watching(uv_poll_t **watch);
 uv_poll_t *exchange_watch(struct exchange *exchange, int fd, int events,
@@ -262,62 +261,62 @@ uv_poll_t *exchange_watch(struct exchange *exchange, int fd, int events,
 
 /* --- Routing (route.c) --- */
 
-/* What is wrong with how the request is framed, or NULL; with the status to refuse it. */
+/* The error of an invalid request head, with its status, or NULL. */
 const char *route_check(struct exchange *exchange, unsigned *ret_status);
 
 enum host_kind {
-    HOST_FOREIGN,   /* nobody here has that name */
-    HOST_MALFORMED, /* it is below ours, but is no sandbox's */
+    HOST_FOREIGN,   /* not a name of this server */
+    HOST_MALFORMED, /* below the domain, but not PORT-ID */
     HOST_SERVER,
-    HOST_SANDBOX /* then the route has its id and port */
+    HOST_SANDBOX /* route has its id and port */
 };
 
-/* What a Host names, where ours is `domain`, perhaps with a port. */
+/* Parses a Host header; `domain` is the name of this server, possibly with a port. */
 enum host_kind route_host(const char *text, const char *domain, struct route *route);
 
-/* Which sandbox is meant, if one is. */
+/* Determines the plane, and the sandbox if there is one. */
 const char *route_find(struct exchange *exchange, unsigned *ret_status);
 
-/* Whether a path, as it stands in the request line, is of the pattern; then `part` is the
- * last of its names, decoded.  An encoded slash is part of a name. */
+/* Whether an undecoded path matches the pattern; `part` is its last variable name,
+ * decoded.  An encoded slash belongs to a name. */
 bool route_matches(const char *pattern, const char *path, char part[PART_MAX]);
 
 /* --- Connect (connect.c) --- */
 
-/* The HTTP status and the name for a failure. */
+/* The HTTP status and Connect code of an error. */
 const char *connect_code(const struct reply_packet *reply, unsigned *ret_status);
 void connect_refuse_with(struct exchange *exchange, const struct reply_packet *reply);
 void connect_refuse(struct exchange *exchange, unsigned status, const char *code,
                     const char *message);
 
-/* A reply has grown.  False if it is too large, or too much waits to be read: then it is
- * dropped, and the request refused. */
+/* Charges a response that has grown.  False if it is too large, or if too many responses
+ * are unread: the request is refused. */
 bool connect_charge(struct exchange *exchange, struct buf *text);
 
-/* One envelope around what `write` puts. */
+/* Begin and end of an envelope. */
 size_t connect_open(struct buf *out);
 void connect_close(struct buf *out, size_t begin);
-/* The first answer begins it; false if that refuses the request instead. */
+/* Begins a stream with the first reply; false if that refuses the request instead. */
 bool connect_begin_stream(struct exchange *exchange, const struct reply_packet *reply,
                           void (*keepalive)(struct exchange *exchange));
 void connect_end_stream(struct exchange *exchange, const struct reply_packet *failure);
 void connect_end_late(struct exchange *exchange);
-/* The sandbox is gone. */
+/* The sandbox has ended. */
 void connect_end_gone(struct exchange *exchange, const char *message);
 void connect_end_drained(struct exchange *exchange);
 
-/* All of a stream's reply at once: an empty message, or with a code nothing but that it
- * failed, since streams always begin with success. */
+/* The whole response of a stream: an empty message, or only an error with `code`. Streams
+ * always have the HTTP status 200. */
 void connect_respond_stream(struct exchange *exchange, const char *code,
                             const char *message);
 
-/* The stream is to end when the client says that it will not wait any more. */
+/* Ends the stream at the deadline of the client. */
 void connect_set_deadline(struct exchange *exchange);
 
-/* The user whom Basic authorization names; "" for none.  False if it is none. */
+/* The user from Basic authorization; "": none.  False if it is invalid. */
 bool connect_user(const struct exchange *exchange, char ret_user[USER_MAX]);
 
-/* The body of a unary call, or of a stream's only message; NULL if it is none. */
+/* The body of a unary call, or the only message of a stream; NULL if invalid. */
 struct json_t;
 struct json_t *connect_parse(const char *text, size_t len);
 struct json_t *connect_body(struct exchange *exchange, bool is_stream);
@@ -334,7 +333,7 @@ extern const struct handler port_handler;
 
 /* --- Confinement (confine.c) --- */
 
-/* From here on this process can open nothing and reach nobody new. */
+/* From here on the process cannot open files or reach new peers. */
 int confine(struct cay_error *err);
 
 #endif

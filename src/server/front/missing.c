@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Routes of E2B's API that this server does not implement.  Each is 501 and names the
- * feature; a sandbox that the route is about is looked up first, so that one that has
- * ended is 404 as everywhere else. */
+/* Routes of E2B's API that this server does not implement.  Each responds with 501 and
+ * the name of the feature.  If the route is about a sandbox, that is looked up first, so
+ * that an ended one responds with 404. */
 #include "server/front/front.h"
 
 #include <stdio.h>
@@ -54,11 +54,11 @@ static void check_key(struct exchange *exchange)
         .missing_feature = (feature), .body_max = SMALL                                  \
     }
 
-static const char builds[] = "template builds (cay template create makes templates)",
-                  listings[] = "template listings (cay template ls lists them)",
+static const char builds[] = "template builds (use cay template create)",
+                  listings[] = "template listings (use cay template ls)",
                   tags[] = "template tags", volumes[] = "volumes", secrets[] = "secrets",
                   logs[] = "logs", teams[] = "teams",
-                  keys[] = "API keys over HTTP (cay key)", nodes[] = "nodes";
+                  keys[] = "API keys over HTTP (use cay key)", nodes[] = "nodes";
 
 const struct handler missing_handlers[] = {
     ON("GET", "/sandboxes/metrics", check_key, "metrics of several sandboxes"),
@@ -80,7 +80,7 @@ const struct handler missing_handlers[] = {
     ON("PATCH", "/templates/{id}", check_key, "public templates"),
     ON("PATCH", "/v2/templates/{id}", check_key, "public templates"),
     ON("DELETE", "/templates/{id}", check_key,
-       "template and snapshot removal (cay template rm removes templates)"),
+       "template and snapshot removal (use cay template rm)"),
     ON("GET", "/templates/{id}/tags", check_key, tags),
     ON("GET", "/templates/{id}/files/{hash}", check_key, builds),
     ON("POST", "/templates/{id}/builds/{build}", check_key, builds),
@@ -101,7 +101,7 @@ const struct handler missing_handlers[] = {
     ON("GET", "/secrets/{id}", check_key, secrets),
     ON("POST", "/secrets/{id}", check_key, secrets),
     ON("DELETE", "/secrets/{id}", check_key, secrets),
-    /* These take credentials that this server has none of. */
+    /* These use credentials that this server does not have. */
     ON("GET", "/volumecontent/{id}/path", refuse, volumes),
     ON("PATCH", "/volumecontent/{id}/path", refuse, volumes),
     ON("DELETE", "/volumecontent/{id}/path", refuse, volumes),

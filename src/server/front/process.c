@@ -13,7 +13,7 @@
 
 enum { LIST_TEXT = 16 << 20 };
 
-/* --- Asking --- */
+/* --- Requests to the broker --- */
 
 static void refuse_body(struct exchange *exchange, const struct fields *fields)
 {
@@ -28,11 +28,11 @@ static bool init_request(struct exchange *exchange, enum op op, struct request *
     if (connect_user(exchange, request->user))
         return true;
     connect_refuse(exchange, 401, "unauthenticated",
-                   "Authorization is to be Basic, with a user of the sandbox's");
+                   "Authorization must be Basic, with a user of the sandbox");
     return false;
 }
 
-/* {"process": {"pid": 7}} or {"process": {"tag": "web"}}: adds which one is meant. */
+/* {"process": {"pid": 7}} or {"process": {"tag": "web"}}: adds the pid or tag. */
 static bool add_selector(struct fields *fields, struct buf *strings)
 {
     struct fields process = field_object(fields, "process");
@@ -82,7 +82,7 @@ static void put_keepalive(struct exchange *exchange)
     close_event(exchange, &json, begin);
 }
 
-/* From here on the exchange's state tells whether there is a terminal. */
+/* From here on exchange->state tells whether there is a terminal. */
 static void put_start(struct exchange *exchange, const struct reply_packet *reply)
 {
     static char yes;
@@ -97,7 +97,7 @@ static void put_start(struct exchange *exchange, const struct reply_packet *repl
     exchange->state = reply->head.numbers[STARTED_HAS_PTY] ? &yes : NULL;
 }
 
-/* Written as text rather than through the writer: it is most of what a server does. */
+/* Written as text, since this is the most frequent message of a server. */
 static void put_data(struct exchange *exchange, const struct reply_packet *reply)
 {
     struct buf *out = &exchange->out;
@@ -205,7 +205,7 @@ static void start(struct exchange *exchange)
                                fields_error(&fields, message));
     else if (!connect_user(exchange, request.user))
         connect_respond_stream(exchange, "unauthenticated",
-                               "Authorization is to be Basic");
+                               "Authorization must be Basic");
     else
         exchange_send(exchange, &request, &strings);
     json_decref(root);
@@ -224,7 +224,7 @@ static void connect_to(struct exchange *exchange)
     request.count = 1;
     if (!root || !add_selector(&fields, &strings))
         connect_respond_stream(exchange, "invalid_argument",
-                               "name a process by pid or tag");
+                               "give the pid or tag of a process");
     else
         exchange_send(exchange, &request, &strings);
     json_decref(root);
@@ -245,7 +245,7 @@ static void on_empty(struct exchange *exchange, struct reply_packet *reply)
     exchange_respond_json(exchange, 200, &text);
 }
 
-/* The calls that name a process and little else. */
+/* Calls that only select a process. */
 static void call(struct exchange *exchange, enum op op,
                  bool (*fill)(struct fields *fields, struct request *request,
                               struct buf *strings))
@@ -262,7 +262,7 @@ static void call(struct exchange *exchange, enum op op,
         refuse_body(exchange, &fields);
     } else if (fine) {
         request.count = op == OP_INPUT ? 2 : 1;
-        if (op == OP_INPUT) /* which may wait as long as the process does not read */
+        if (op == OP_INPUT) /* it waits until the process reads it */
             exchange_watch_client(exchange);
         exchange_send(exchange, &request, &strings);
     }
@@ -431,14 +431,14 @@ static void on_list(struct exchange *exchange, struct reply_packet *reply)
 
 /* --- StreamInput --- */
 
-/* StreamInput of process.Process: a stream from the client, of which each message is
- * passed on before the next is looked at. */
+/* StreamInput of process.Process: a client stream whose messages are sent one after the
+ * other. */
 
 enum { MESSAGE_MAX = 8 << 20, ENVELOPE = 5 };
 
 struct input {
-    struct buf waiting; /* bytes of the stream that were not looked at yet */
-    char which[64];     /* the process, once it was named */
+    struct buf waiting; /* bytes that are not parsed yet */
+    char which[64];     /* pid or tag of the process */
 };
 
 static void input_done(struct exchange *exchange)
@@ -463,11 +463,10 @@ static bool begin_input(struct exchange *exchange)
 
 static void refuse_message(struct exchange *exchange)
 {
-    connect_respond_stream(exchange, "invalid_argument",
-                           "the message is not what this call takes");
+    connect_respond_stream(exchange, "invalid_argument", "invalid message for this call");
 }
 
-/* It may wait as long as the process does not read. */
+/* Waits until the process reads it. */
 static void send_input_on(struct exchange *exchange, struct request *request,
                           const struct buf *strings)
 {
@@ -521,7 +520,7 @@ static void take_message(struct exchange *exchange, const char *text, size_t len
     json_decref(root);
 }
 
-/* As long as nothing is under way and a whole message is there. */
+/* Handles complete messages while no request is pending. */
 static void pump_input(struct exchange *exchange)
 {
     struct input *input = exchange->state;
@@ -549,7 +548,7 @@ static bool feed_input(struct exchange *exchange, const char *data, size_t len)
     struct input *input = exchange->state;
 
     if (!exchange_charge_body(exchange, input->waiting.len + len))
-        exchange_refuse_and_close(exchange, 503, "the server has too much to do");
+        exchange_refuse_and_close(exchange, 503, "the server is overloaded");
     else if (buf_append(&input->waiting, data, len))
         pump_input(exchange);
     else

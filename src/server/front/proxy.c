@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Ports of sandboxes, reached through us.
+/* Proxy for ports of sandboxes.
  *
- * A keeper gives us a socket that is connected to the port inside.  The request is
- * written to it anew from what was parsed, never copied as it came, with "Connection:
- * close": one request, one connection, so that two readers can not differ over where a
- * request ends and what is the next.  The reply's head is parsed here and its body passed
- * on as the client takes it.  After a switch of protocols bytes go both ways, unread. */
+ * A keeper opens a connection to the port inside and passes the socket.  The request is
+ * written anew from what was parsed, never copied, and with "Connection: close": with one
+ * request per connection, two parsers cannot disagree about where a request ends.  The
+ * head of the response is parsed here, and its body copied as the client reads it.  After
+ * an upgrade bytes are copied in both directions. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -21,9 +21,10 @@
 #include "sys/rights.h"
 
 enum {
-    HEAD_MAX = 16 << 10,     /* it goes into what a connection has, beside the request */
-    AROUND_MAX = 16 << 10,   /* heads that come first, or what is around a chunk */
-    WAITING_MAX = 128 << 10, /* of a body that the sandbox does not take */
+    HEAD_MAX =
+        16 << 10, /* must fit into the memory of a connection, next to the request */
+    AROUND_MAX = 16 << 10,   /* interim heads, or the framing of a chunk */
+    WAITING_MAX = 128 << 10, /* of a body that the sandbox has not read */
     PIECE = 32 << 10,
     HEADERS_MAX = 100,
     INTERPRETER_PORT = 49999
@@ -31,23 +32,22 @@ enum {
 
 /* --- Relay --- */
 
-/* Two sockets whose bytes go over to each other, a piece at a time: what one does not
- * take is not read from the other. */
+/* Copies bytes between two sockets: it reads from one only if the other accepts them. */
 
 enum { RELAY_PIECE = 16 << 10, CLIENT = 0, UPSTREAM = 1 };
 
 struct side {
     int fd;
     uv_poll_t *watch;
-    bool has_ended; /* nothing more comes from it */
-    size_t len, at; /* of what goes to it */
+    bool has_ended; /* end of file */
+    size_t len, at; /* bytes to be written to it */
     char data[RELAY_PIECE];
 };
 
 struct relay {
     struct front *front;
     struct MHD_UpgradeResponseHandle *upgrade;
-    struct relay **owner; /* until it has begun */
+    struct relay **owner; /* until the relay begins */
     struct side sides[2];
 };
 
@@ -64,7 +64,7 @@ static void relay_free(struct relay *relay)
     free(relay);
 }
 
-/* Both ways, as far as it goes now.  False if a side is broken. */
+/* Copies in both directions as far as possible.  False if a socket failed. */
 static bool relay_flush(struct side *to)
 {
     while (to->at < to->len) {
@@ -145,7 +145,7 @@ static bool relay_open_side(struct relay *relay, int which, int fd)
     return true;
 }
 
-/* The client has its 101; what it sent since goes over first. */
+/* The client got the 101; data that it sent since comes first. */
 static void relay_begin(void *cls, struct MHD_Connection *connection, void *request,
                         const char *extra, size_t extra_len, MHD_socket socket,
                         struct MHD_UpgradeResponseHandle *upgrade)
@@ -168,9 +168,9 @@ static void relay_begin(void *cls, struct MHD_Connection *connection, void *requ
     relay_on_ready(sides[CLIENT].watch, 0, 0);
 }
 
-/* A reply of 101 after which bytes go both ways between the client and *upstream, which
- * is taken over; `first` has come from there already.  Until that begins the relay is the
- * caller's, in *ret_relay; then that becomes NULL. */
+/* A 101 response, after which bytes are copied between the client and *upstream, which is
+ * taken over.  `first` was already read from there.  The caller owns the relay in
+ * *ret_relay until it begins; then *ret_relay becomes NULL. */
 static struct MHD_Response *relay_response(struct front *front, int *upstream,
                                            const char *first, size_t len,
                                            struct relay **ret_relay)
@@ -203,18 +203,19 @@ enum body { BODY_NONE, BODY_LENGTH, BODY_CHUNKED, BODY_UNTIL_CLOSE };
 struct proxy {
     int upstream;
     uv_poll_t *watch;
-    struct buf to;   /* what it has yet to take */
-    struct buf head; /* of its reply; then what came of the body with it */
-    size_t at;       /* in head: what was passed on */
-    bool is_chunked; /* the request's body */
+    struct buf to; /* bytes not written yet */
+    struct buf
+        head;  /* head of the response, and the part of the body that came with it */
+    size_t at; /* in head: bytes already copied */
+    bool is_chunked; /* the body of the request */
     bool wants_upgrade, is_sent;
-    bool is_deaf;        /* takes no more of it, and may have answered all the same */
-    struct relay *relay; /* one that has not begun */
+    bool is_deaf;        /* write failed; it may have responded anyway */
+    struct relay *relay; /* a relay that has not begun */
 
     unsigned status;
     enum body body;
-    uint64_t left; /* of the body, or of the chunk */
-    size_t around; /* bytes since the last that was of any use */
+    uint64_t left; /* of the body or chunk */
+    size_t around; /* bytes since the last useful one */
     enum { SIZE, DATA, DATA_END, TRAILER, OVER } chunk;
     char line[256];
     size_t line_len;
@@ -234,14 +235,14 @@ static void proxy_done(struct exchange *exchange)
     free(proxy);
 }
 
-static const char too_many_headers[] = "The port answers with too many headers";
+static const char too_many_headers[] = "The port responded with too many headers";
 
 static void refuse(struct exchange *exchange, const char *message)
 {
     exchange_refuse_and_close(exchange, 502, message);
 }
 
-/* To the SDKs a 502 of the interpreter's port is a sandbox that has ended. */
+/* SDKs treat a 502 of the interpreter's port as an ended sandbox. */
 static void refuse_closed(struct exchange *exchange)
 {
     if (exchange->route.port == INTERPRETER_PORT)
@@ -254,10 +255,10 @@ static void refuse_closed(struct exchange *exchange)
 
 /* --- The request --- */
 
-/* What is between us and the client, or between the client and us alone. */
+/* Hop-by-hop headers, and credentials for this server. */
 static bool is_ours(const char *name)
 {
-    static const char hop[] = {'T', 'E', '\0'}; /* which a speller does not know */
+    static const char hop[] = {'T', 'E', '\0'}; /* a spelling exception */
     static const char *const names[] = {
         "Connection",
         "Keep-Alive",
@@ -334,7 +335,7 @@ static void watch_upstream(struct exchange *exchange, int events)
         proxy->watch = exchange_watch(exchange, proxy->upstream, events, on_upstream);
 }
 
-/* Writes what it takes. */
+/* Writes as much as the socket accepts. */
 static void push(struct proxy *proxy)
 {
     size_t done = 0;
@@ -398,7 +399,7 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
     watch_upstream(exchange, UV_WRITABLE);
 }
 
-/* A piece of the request's body: the connection waits if the sandbox does not keep up. */
+/* A piece of the request's body: suspends the connection if the sandbox is slow. */
 static bool feed(struct exchange *exchange, const char *data, size_t len)
 {
     struct proxy *proxy = exchange->state;
@@ -410,7 +411,7 @@ static bool feed(struct exchange *exchange, const char *data, size_t len)
         buf_text(&proxy->to, "\r\n");
     push(proxy);
     if (proxy->to.failed) {
-        refuse(exchange, "The sandbox has closed the connection");
+        refuse(exchange, "The sandbox closed the connection");
         return false;
     }
     if (proxy->to.len > WAITING_MAX / 2) {
@@ -430,11 +431,11 @@ static void act(struct exchange *exchange)
     proxy->is_sent = true;
     push(proxy);
     watch_upstream(exchange, UV_READABLE | (proxy->to.len ? UV_WRITABLE : 0));
-    exchange_watch_client(exchange); /* what listens may think about it for hours */
+    exchange_watch_client(exchange); /* the response may take hours */
     exchange_suspend(exchange);
 }
 
-/* --- The reply's body --- */
+/* --- Body of the response --- */
 
 static ssize_t take_raw(struct proxy *proxy, char *data, size_t room)
 {
@@ -453,7 +454,7 @@ static ssize_t take_raw(struct proxy *proxy, char *data, size_t room)
     return got < 0 ? -errno : got;
 }
 
-/* One byte of what is around the chunks; false if it is not what it should be. */
+/* One byte of chunk framing; false if it is invalid. */
 static bool take_frame(struct proxy *proxy, char byte)
 {
     char *end;
@@ -509,7 +510,7 @@ static ssize_t take_chunked(struct proxy *proxy, char *data, size_t room)
     }
 }
 
-/* How much, 0 at the end, or a negative errno. */
+/* Number of bytes, 0 at the end, or a negative errno. */
 static ssize_t take_body(struct proxy *proxy, char *data, size_t room)
 {
     if (proxy->body == BODY_CHUNKED)
@@ -549,7 +550,7 @@ static void end_body(void *cls)
     exchange_free(cls);
 }
 
-/* --- The reply's head --- */
+/* --- Head of the response --- */
 
 static bool is_token(const char *text, size_t len)
 {
@@ -573,7 +574,7 @@ static bool parse_status(const char *line, struct proxy *proxy)
            (line[12] == ' ' || line[12] == '\0');
 }
 
-/* Takes what says how long the body is; false if it says so in two ways. */
+/* Parses the length of the body; false if it is ambiguous. */
 static bool parse_framing(struct proxy *proxy, const char *name, const char *value)
 {
     char *end;
@@ -592,7 +593,7 @@ static bool parse_framing(struct proxy *proxy, const char *name, const char *val
     return true;
 }
 
-/* One line; false if it is none. */
+/* One header line; false if it is invalid. */
 static bool parse_header(struct proxy *proxy, char *line, struct MHD_Response *response)
 {
     char *colon = strchr(line, ':');
@@ -609,7 +610,7 @@ static bool parse_header(struct proxy *proxy, char *line, struct MHD_Response *r
     return response || parse_framing(proxy, line, value);
 }
 
-/* Walks over the lines after the first; with a response, into it. */
+/* Parses the header lines; with a response, copies them to it. */
 static bool parse_headers(struct proxy *proxy, char *head, struct MHD_Response *response)
 {
     unsigned count = 0;
@@ -628,7 +629,7 @@ static bool parse_headers(struct proxy *proxy, char *head, struct MHD_Response *
     return copy != NULL;
 }
 
-/* That of HEAD is only told of. */
+/* The body of HEAD is only announced. */
 static bool has_body(unsigned status)
 {
     return status != 204 && status != 304;
@@ -658,7 +659,7 @@ static void respond(struct exchange *exchange, char *head)
     proxy->body = BODY_UNTIL_CLOSE;
     if (!parse_headers(proxy, head, NULL) ||
         (proxy->status == 101 && !proxy->wants_upgrade)) {
-        refuse(exchange, "The port answers something that is not HTTP");
+        refuse(exchange, "The port does not speak HTTP");
         return;
     }
     exchange_stop_watching(&proxy->watch);
@@ -676,8 +677,7 @@ static void respond(struct exchange *exchange, char *head)
     exchange_respond(exchange, proxy->status, response);
 }
 
-/* A head is whole: that of the reply, or one of those that only say that it takes time,
- * of which there is an end. */
+/* A complete head: of the response, or an interim one, whose total size is limited. */
 static void take_head(struct exchange *exchange, struct proxy *proxy, char *end)
 {
     struct buf *head = &proxy->head;
@@ -686,7 +686,7 @@ static void take_head(struct exchange *exchange, struct proxy *proxy, char *end)
     proxy->at = (size_t)(end - head->data) + 4;
     proxy->around += proxy->at;
     if (!parse_status(head->data, proxy)) {
-        refuse(exchange, "The port answers something that is not HTTP");
+        refuse(exchange, "The port does not speak HTTP");
     } else if (proxy->status >= 200 || proxy->status == 101) {
         proxy->around = 0;
         respond(exchange, head->data);
@@ -694,11 +694,11 @@ static void take_head(struct exchange *exchange, struct proxy *proxy, char *end)
         refuse(exchange, too_many_headers);
     } else {
         memmove(head->data, end + 4, head->len - proxy->at);
-        head->len -= proxy->at; /* there is another to come */
+        head->len -= proxy->at; /* an interim head: another follows */
     }
 }
 
-/* Collects the head; what comes behind it stays in the same buffer. */
+/* Collects the head; data behind it stays in the same buffer. */
 static void read_head(struct exchange *exchange, struct proxy *proxy)
 {
     struct buf *head = &proxy->head;
@@ -717,7 +717,7 @@ static void read_head(struct exchange *exchange, struct proxy *proxy)
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (got <= 0) {
-            refuse(exchange, "The sandbox has closed the connection");
+            refuse(exchange, "The sandbox closed the connection");
             return;
         }
         head->len += (size_t)got;
@@ -731,8 +731,8 @@ static void on_upstream(uv_poll_t *watch, int status, int events)
     struct proxy *proxy = exchange->state;
 
     if (status < 0)
-        events = UV_READABLE | UV_WRITABLE; /* whoever acts will see what it is */
-    if (exchange->is_queued) {              /* its body: read when the client takes it */
+        events = UV_READABLE | UV_WRITABLE; /* the next call gets the error */
+    if (exchange->is_queued) { /* the body is read when the client is ready */
         (void)uv_poll_stop(watch);
         exchange_resume(exchange);
         return;

@@ -11,13 +11,12 @@
 
 enum { HEADERS_MAX = 100 };
 
-/* --- Framing: what libmicrohttpd lets pass though two readers could differ over it ---
- */
+/* --- Ambiguous framing that libmicrohttpd accepts --- */
 
 struct count {
     unsigned all, lengths, encodings, hosts, ids;
     const char *wrong;
-    const char *end; /* of the last value, where it lies */
+    const char *end; /* end of the last value in the request buffer */
 };
 
 static bool is_token(const char *text)
@@ -42,24 +41,24 @@ static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const ch
     count->all++;
     count->end = value ? value + strlen(value) : NULL;
     if (!*key || !is_token(key))
-        count->wrong = "a header has a name that is none";
+        count->wrong = "invalid header name";
     else if (strcasecmp(key, "Content-Length") == 0 &&
              (++count->lengths > 1 || !value || !is_digits(value)))
-        count->wrong = "Content-Length is to be one number";
+        count->wrong = "invalid Content-Length";
     else if (strcasecmp(key, "Transfer-Encoding") == 0 &&
              (++count->encodings > 1 || !value || strcasecmp(value, "chunked") != 0))
-        count->wrong = "Transfer-Encoding is to be chunked";
+        count->wrong = "invalid Transfer-Encoding: only chunked is supported";
     else if (strcasecmp(key, "Host") == 0 && ++count->hosts > 1)
-        count->wrong = "there are two Hosts";
+        count->wrong = "duplicate Host header";
     else if (strcasecmp(key, "E2b-Sandbox-Id") == 0 && ++count->ids > 1)
-        count->wrong = "there are two E2b-Sandbox-Ids";
+        count->wrong = "duplicate E2b-Sandbox-Id header";
     return MHD_YES;
 }
 
 /* --- Names of this server --- */
 
-/* The name without its port, in lower case; "[::1]" loses its brackets.  False if it is
- * none. */
+/* The name without its port, in lower case; removes the brackets of "[::1]".  False if it
+ * is invalid. */
 static bool name_of(const char *text, char *name, size_t room)
 {
     bool bracketed = *text == '[';
@@ -99,12 +98,12 @@ static bool parse_label(const char *label, struct route *route)
     return true;
 }
 
-/* What stands before the name of the server. */
+/* The label before the domain of the server. */
 static enum host_kind label_kind(char *name, size_t len, struct route *route)
 {
     name[len] = '\0';
     if (strcmp(name, "api") == 0 || strcmp(name, "sandbox") == 0)
-        return HOST_SERVER; /* as the SDKs have it where only a domain is set */
+        return HOST_SERVER; /* names that SDKs use if only a domain is configured */
     return parse_label(name, route) ? HOST_SANDBOX : HOST_MALFORMED;
 }
 
@@ -128,7 +127,7 @@ enum host_kind route_host(const char *text, const char *domain, struct route *ro
     return HOST_FOREIGN;
 }
 
-/* A page that was not had from here itself is somebody else's, also one of a sandbox. */
+/* Only pages from the same host may use the API: not even pages of sandboxes. */
 static bool origin_is_ours(const char *origin, const char *host)
 {
     const char *from = strstr(origin, "://");
@@ -136,9 +135,9 @@ static bool origin_is_ours(const char *origin, const char *host)
     return from && strcasecmp(from + 3, host) == 0;
 }
 
-/* libmicrohttpd takes a line that begins with a colon for the end of the headers, and
- * what follows for the next request.  It does not show that line; but all of the head
- * lies in one place, and there are only two ends of lines behind the last value. */
+/* libmicrohttpd treats a line that begins with a colon as the end of the headers, and the
+ * rest as the next request.  It does not report that line, but the whole head is in one
+ * buffer, and only two line ends may follow the last value. */
 static bool ends_with(const struct exchange *exchange, const char *last)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
@@ -161,30 +160,30 @@ const char *route_check(struct exchange *exchange, unsigned *ret_status)
     if (count.wrong)
         return count.wrong;
     if (count.lengths && count.encodings)
-        return "Content-Length and Transfer-Encoding exclude each other";
+        return "Content-Length and Transfer-Encoding are mutually exclusive";
     if (count.all > HEADERS_MAX) {
         *ret_status = 431;
-        return "there are too many headers";
+        return "too many headers";
     }
-    return host ? NULL : "there is no Host";
+    return host ? NULL : "missing Host header";
 }
 
-/* --- Which sandbox --- */
+/* --- Routing --- */
 
 static const char *parse_headers(const char *id, const char *port, struct route *route)
 {
     if (strlen(id) >= SANDBOX_ID_MAX || !*id)
-        return "E2b-Sandbox-Id is no sandbox";
+        return "invalid E2b-Sandbox-Id";
     if (port && (!is_digits(port) || strlen(port) > 5 || strtoul(port, NULL, 10) == 0 ||
                  strtoul(port, NULL, 10) > UINT16_MAX))
-        return "E2b-Sandbox-Port is no port";
+        return "invalid E2b-Sandbox-Port";
     cay_copy_text(route->sandbox, SANDBOX_ID_MAX, id);
     route->port = port ? (uint16_t)strtoul(port, NULL, 10) : ENVD_PORT;
     return NULL;
 }
 
-/* A sandbox's own service has no such paths.  E2B's SDKs for Python up to 2.26 send the
- * headers of the sandbox also where they connect to it, which is asked of the server. */
+/* The envd of a sandbox has no such paths.  E2B's Python SDKs up to 2.26 also send the
+ * sandbox headers with the connect request, which is for the control plane. */
 static bool is_control(const char *url)
 {
     url += strncmp(url, "/v2/", strlen("/v2/")) == 0 ? strlen("/v2") : 0;
@@ -192,15 +191,15 @@ static bool is_control(const char *url)
     return strncmp(url, "/sandboxes", len) == 0 && (!url[len] || url[len] == '/');
 }
 
-/* Older SDKs leave the headers out: for Python up to 2.26 in a sandbox that they have
- * connected to, for JavaScript where they ask whether one is there. */
+/* Older SDKs omit the sandbox headers: for Python up to 2.26 after a connect, for
+ * JavaScript in health checks. */
 static bool is_of_token(const struct exchange *exchange)
 {
     return exchange_header(exchange, "X-Access-Token") &&
            !exchange_header(exchange, "X-API-KEY") && !is_control(exchange->url);
 }
 
-/* The header counts only where the name does not already say which sandbox is meant. */
+/* The headers are ignored if the host name selects a sandbox. */
 const char *route_find(struct exchange *exchange, unsigned *ret_status)
 {
     struct route *route = &exchange->route;
@@ -212,9 +211,9 @@ const char *route_find(struct exchange *exchange, unsigned *ret_status)
     enum host_kind kind = route_host(host, exchange->front->options->domain, route);
     *ret_status = kind == HOST_FOREIGN ? 421 : 400;
     if (kind == HOST_FOREIGN)
-        return "this server has no such name";
+        return "unknown host name";
     if (kind == HOST_MALFORMED)
-        return "names of sandboxes are PORT-ID";
+        return "invalid sandbox host name (use PORT-ID)";
     if (kind == HOST_SERVER && id) {
         const char *wrong =
             parse_headers(id, exchange_header(exchange, "E2b-Sandbox-Port"), route);
@@ -226,18 +225,18 @@ const char *route_find(struct exchange *exchange, unsigned *ret_status)
     if (route->port)
         route->plane = route->port == ENVD_PORT ? PLANE_ENVD : PLANE_PORT;
     else if (strcmp(exchange->url, "/files") == 0 || is_of_token(exchange))
-        route->plane = PLANE_ENVD; /* the signature or the token tells which */
-    /* Decoded it would end there, and name something else. */
+        route->plane = PLANE_ENVD; /* identified by the signature or token */
+    /* Decoding would cut the text there. */
     if (route->plane != PLANE_PORT && strstr(exchange->target, "%00"))
-        return "there is a NUL in the path or the query";
+        return "the path or query contains a NUL";
     if (origin && route->plane != PLANE_PORT && !origin_is_ours(origin, host)) {
         *ret_status = 403;
-        return "pages of other origins may not use this server";
+        return "requests from other origins are not allowed";
     }
     return NULL;
 }
 
-/* One character of a path, decoded, and where the next one begins. */
+/* Decodes one character of a path, and advances. */
 static char decode(const char **at)
 {
     char digits[3] = {**at ? (*at)[1] : '\0', **at && (*at)[1] ? (*at)[2] : '\0', '\0'};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The control plane of E2B's API: /sandboxes, first and second version. */
+/* The control plane of E2B's API: /sandboxes, versions 1 and 2. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +13,13 @@
 #include "server/front/front.h"
 #include "server/wire/record.h"
 
-/* Of a handler of /sandboxes. */
+/* Flags of handlers. */
 enum sandbox_flag { SANDBOX_VERSION_2 = 1 << 0, SANDBOX_PLAIN_LIST = 1 << 1 };
 
-/* The strings of a REPLY_SANDBOX, in their order. */
+/* The strings of a REPLY_SANDBOX, in order. */
 struct sandbox_text {
     const char *id, *template_name, *token, *traffic, *domain;
-    const char *metadata; /* the last before it */
+    const char *metadata; /* the string before the metadata */
 };
 
 enum { LIST_TEXT = 16 << 20, PAGE_MAX = 100 };
@@ -122,25 +122,25 @@ static const char *parse_list(struct exchange *exchange, struct request *request
     request->flags =
         is_plain ? LIST_RUNNING : filter_states(exchange_query(exchange, "state"));
     if (!request->flags)
-        return "state is running, paused, or both with a comma";
+        return "state must be running, paused, or running,paused";
     if (order && strcmp(order, "asc") == 0)
         request->flags |= LIST_OLDEST_FIRST;
     else if (order && strcmp(order, "desc") != 0)
-        return "order is asc or desc";
+        return "order must be asc or desc";
     request->numbers[LIST_LIMIT] = PAGE_MAX;
     if (limit && !filter_number(limit, 1, PAGE_MAX, &request->numbers[LIST_LIMIT]))
-        return "limit is 1 to 100";
+        return "limit must be 1 to 100";
     if (after && *after && !filter_time(after, &request->numbers[LIST_STARTED_AFTER_MS]))
-        return "startedAfter is a time like 2026-01-31T12:00:00Z";
+        return "startedAfter must be a time like 2026-01-31T12:00:00Z";
     if (!filter_page(exchange_query(exchange, "nextToken"),
                      &request->numbers[LIST_AFTER_MS], id))
-        return "nextToken is none of ours";
+        return "invalid nextToken";
     strings_add(strings, wanted ? filter_template(wanted, name) : "");
     strings_add(strings, id);
     request->numbers[LIST_METADATA] =
         filter_metadata(exchange_query(exchange, "metadata"), strings);
     request->count = 2 + 2 * (uint32_t)request->numbers[LIST_METADATA];
-    return request->numbers[LIST_METADATA] > 128 ? "there is too much metadata" : NULL;
+    return request->numbers[LIST_METADATA] > 128 ? "too much metadata" : NULL;
 }
 
 static void list(struct exchange *exchange)
@@ -165,13 +165,12 @@ static void list(struct exchange *exchange)
         exchange_send(exchange, &request, &strings);
 }
 
-/* False if it was refused instead. */
+/* False if the request was refused instead. */
 static bool charge_page(struct exchange *exchange, struct list *list)
 {
-    const char *wrong = list->text.failed
-                            ? "the page is too large; ask for less with limit"
+    const char *wrong = list->text.failed ? "the page is too large; use a smaller limit"
                         : !exchange_charge_client(exchange, list->text.len)
-                            ? "too many pages wait to be read; read them first"
+                            ? "too many unread pages; read them first"
                             : NULL;
 
     if (!wrong)
@@ -214,7 +213,7 @@ static void on_list(struct exchange *exchange, struct reply_packet *reply)
 
 enum { SMALL = 64 << 10, SAMPLE_S = 5 };
 
-/* --- Writing --- */
+/* --- Responses --- */
 
 static void respond_sandbox(struct exchange *exchange, const struct reply_packet *reply,
                             unsigned status)
@@ -257,7 +256,7 @@ static void respond_detail(struct exchange *exchange, const struct reply_packet 
     exchange_respond_json(exchange, 200, &out);
 }
 
-/* --- Asking --- */
+/* --- Requests to the broker --- */
 
 static void send_number(struct exchange *exchange, enum op op, int64_t number)
 {
@@ -270,14 +269,13 @@ static void send_number(struct exchange *exchange, enum op op, int64_t number)
     exchange_send(exchange, &request, &none);
 }
 
-/* The body as JSON, which may be left out; if it is none the client is told, and NULL is
- * returned. */
+/* The body as JSON, which is optional.  Refuses an invalid one, and returns NULL. */
 static json_t *take_body(struct exchange *exchange)
 {
     json_t *root = exchange->body.len ? connect_body(exchange, false) : json_object();
 
     if (!root)
-        exchange_refuse(exchange, 400, "the body is not the JSON object it should be");
+        exchange_refuse(exchange, 400, "the body is not a JSON object");
     return root;
 }
 
@@ -291,7 +289,7 @@ static void on_done(struct exchange *exchange, struct reply_packet *reply)
 
 /* --- Creating --- */
 
-/* What would be promised and not kept is refused. */
+/* The first requested feature that this server does not support. */
 static const char *find_unsupported(struct fields *fields)
 {
     struct fields network = field_object(fields, "network");
@@ -308,10 +306,10 @@ static const char *find_unsupported(struct fields *fields)
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         const json_t *value = field_get(&network, unknown[i]);
         if (json_array_size(value) > 0 || json_object_size(value) > 0)
-            return "rules for traffic are not supported by this server";
+            return "traffic rules are not supported by this server";
     }
     if (field_text(&network, "maskRequestHost"))
-        return "another Host for requests is not supported by this server";
+        return "maskRequestHost is not supported by this server";
     if (field_bool(fields, "autoPause", false) &&
         !field_bool(fields, "autoPauseMemory", true))
         return "pausing without memory is not supported by this server";
@@ -330,7 +328,7 @@ static uint32_t create_flags(struct exchange *exchange, struct fields *fields)
         flags |= CREATE_AUTO_RESUME;
     if (!field_bool(&network, "allowPublicTraffic", true))
         flags |= CREATE_PRIVATE_TRAFFIC;
-    /* Old SDKs say so whether their user did or not, and only they use version 1. */
+    /* Old SDKs always set it, and only they use version 1. */
     if (field_bool(fields, "allowInternetAccess", true))
         flags |= CREATE_INTERNET;
     if (flags & CREATE_LONG && field_bool(fields, "allowInternetAccess", false))
@@ -361,7 +359,7 @@ static void send_create(struct exchange *exchange, struct fields *fields)
     if (fields->wrong)
         exchange_refuse(exchange, 400, fields_error(fields, message));
     else if (count > 4096)
-        exchange_refuse(exchange, 400, "there is too much metadata, or environment");
+        exchange_refuse(exchange, 400, "too much metadata or environment");
     else
         exchange_send(exchange, &request, &strings);
 }
@@ -468,8 +466,8 @@ static void on_info(struct exchange *exchange, struct reply_packet *reply)
 
 /* --- Metrics --- */
 
-/* There is one sample, which stands for the last seconds: whether any of these is asked
- * for. */
+/* There is one sample, for the last seconds: whether the requested period includes them.
+ */
 static const char *parse_period(struct exchange *exchange, bool *ret_is_in)
 {
     const char *start = exchange_query(exchange, "start");
@@ -478,7 +476,7 @@ static const char *parse_period(struct exchange *exchange, bool *ret_is_in)
 
     if ((start && !filter_number(start, 0, INT64_MAX, &from)) ||
         (end && !filter_number(end, 0, INT64_MAX, &to)) || from > to)
-        return "start and end are seconds since 1970, in that order";
+        return "start and end must be seconds since 1970, in this order";
     *ret_is_in = from <= now && to >= now - SAMPLE_S;
     return NULL;
 }
@@ -530,7 +528,7 @@ static void on_usage(struct exchange *exchange, struct reply_packet *reply)
     exchange_respond_json(exchange, 200, &out);
 }
 
-/* --- The server itself --- */
+/* --- The server --- */
 
 static void get_health(struct exchange *exchange)
 {

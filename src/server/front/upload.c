@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* An upload may be one file or, as a form, several, and may be compressed.  A part of a
- * form names its file when it begins, and until the keeper has opened that, what has come
- * of the part is held back: never more than one piece, since the connection waits
- * meanwhile.  The same happens while the keeper reserves space for what has come.  What
- * is compressed is unpacked a piece at a time for the same reason, and in between others
- * have their turn. */
+/* An upload is one file or a form with several, and may be compressed.  The keeper opens
+ * each file, and meanwhile the connection is suspended, with at most one piece of the
+ * part in memory; the same happens while the keeper reserves space.  Compressed data is
+ * therefore inflated in pieces, and other requests are served in between. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -23,8 +21,8 @@
 
 enum {
     INFLATE_PIECE = 64 << 10,
-    INFLATE_TURN = 1 << 20, /* so much until others have theirs */
-    FIELDS_MAX = 64 << 10,  /* of a form: what is no file */
+    INFLATE_TURN = 1 << 20, /* bytes until other requests are served */
+    FIELDS_MAX = 64 << 10,  /* total of the form fields that are not files */
     TARGETS_MAX = 1024,
     METADATA_PAIRS = 64,
     METADATA_KEY = 246,
@@ -35,32 +33,32 @@ enum {
 /* A file that is being written. */
 struct target {
     struct target *next;
-    char *request; /* the path as the client has it */
-    char *path;    /* as it is, once it is open */
+    char *request; /* path from the client */
+    char *path;    /* absolute path, once it is open */
     int fd;
-    int channel;           /* to the keeper, which removes a file that is not finished */
-    uint64_t offset, room; /* bytes written, and how many may be */
-    struct buf held;       /* until it is open and there is room */
+    int channel;           /* to the keeper, which removes an incomplete file */
+    uint64_t offset, room; /* bytes written, and reserved */
+    struct buf held;       /* data until it is open and space is reserved */
 };
 
 struct upload {
     struct target *targets, **end;
-    struct target *pending; /* the keeper opens it, or reserves space in it */
-    struct target *current; /* of a form: what the part that is coming goes to */
+    struct target *pending; /* the keeper opens it, or reserves space */
+    struct target *current; /* of a form: the file of the current part */
     size_t count;
     bool is_form;
     struct form form;
-    size_t fields; /* bytes of its parts that are no files */
+    size_t fields; /* bytes of other form fields */
     z_stream inflate;
     bool is_gzip, gzip_ended;
-    size_t eaten;  /* bytes at the front of the next piece that were taken already */
-    bool is_late;  /* something was written after its file had been opened */
-    bool is_asked; /* whether the sandbox is still there */
+    size_t eaten;  /* bytes of the next piece that were already handled */
+    bool is_late;  /* data was written after the file was opened */
+    bool is_asked; /* the check of the sandbox was sent */
     char sandbox[SANDBOX_ID_MAX];
     struct buf metadata; /* pairs */
     uint32_t pairs;
-    size_t metadata_len; /* of keys and values, without what ends them */
-    bool is_done;        /* the whole body has come */
+    size_t metadata_len; /* of keys and values, without NULs */
+    bool is_done;        /* the body is complete */
 };
 
 static void close_target(struct target *target)
@@ -71,7 +69,7 @@ static void close_target(struct target *target)
         (void)close(TAKE_FD(target->channel));
 }
 
-/* All of its content is there. */
+/* The content is complete. */
 static void finish_target(struct target *target)
 {
     const struct upload_step whole = {.offset = target->offset};
@@ -81,7 +79,7 @@ static void finish_target(struct target *target)
     close_target(target);
 }
 
-/* Those that are not finished are removed, before the client can ask for them. */
+/* The keeper removes incomplete files before the client gets the response. */
 static void abandon_targets(struct exchange *exchange)
 {
     const struct upload *upload = exchange->state;
@@ -154,7 +152,7 @@ static bool write_all(struct exchange *exchange, struct target *target, const ch
     if (error)
         exchange_refuse_and_close(exchange, full ? 507 : 500,
                                   full ? "Not enough disk space available"
-                                       : "the file could not be written");
+                                       : "the file cannot be written");
     return !error;
 }
 
@@ -203,7 +201,7 @@ static void request_file(struct exchange *exchange, const struct target *target)
     exchange_send(exchange, &request, &strings);
 }
 
-/* If the keeper is gone, the end of the channel is what is heard. */
+/* If the keeper exited, the channel is closed, which on_replies() handles. */
 static void request_space(struct exchange *exchange, struct target *target)
 {
     const struct upload_step step = {target->offset, target->held.len};
@@ -212,7 +210,7 @@ static void request_space(struct exchange *exchange, struct target *target)
     exchange_await_reply(exchange, TAKE_FD(target->channel));
 }
 
-/* Asks for the first target that is not open or has too little room; one at a time. */
+/* Requests the first file that is not open or needs space; one at a time. */
 static void request_next(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
@@ -246,7 +244,8 @@ static struct target *add_target(struct exchange *exchange, const char *path)
     if (!target || strlen(path) >= PATH_MOST || ++upload->count > TARGETS_MAX ||
         !(target->request = strdup(path))) {
         free(target);
-        exchange_refuse_and_close(exchange, 400, "too many files, or a path too long");
+        exchange_refuse_and_close(exchange, 400,
+                                  "too many files, or the path is too long");
         return NULL;
     }
     target->fd = target->channel = -1;
@@ -262,7 +261,7 @@ static bool begin_part(void *cookie, const char *name, const char *filename)
     struct upload *upload = exchange->state;
     const char *path = exchange_query(exchange, "path");
 
-    /* The one before is whole; what is held of it is written before it is closed. */
+    /* The previous file is complete; data in memory is written before it is closed. */
     if (upload->current && upload->current->fd >= 0 && !upload->current->held.len)
         finish_target(upload->current);
     upload->current = NULL;
@@ -285,11 +284,11 @@ static bool take_part(void *cookie, const char *data, size_t len)
     if (upload->fields <= FIELDS_MAX)
         return true;
     exchange_refuse_and_close(exchange, 413,
-                              "what is no file in the form is larger than 64 KiB");
+                              "the form fields that are not files exceed 64 KiB");
     return false;
 }
 
-/* Bytes of the body, not compressed any more. */
+/* Decompressed bytes of the body. */
 static void take_plain(struct exchange *exchange, const char *data, size_t len)
 {
     struct upload *upload = exchange->state;
@@ -300,8 +299,8 @@ static void take_plain(struct exchange *exchange, const char *data, size_t len)
         exchange_refuse_and_close(exchange, 400, "the form is malformed");
 }
 
-/* There is more to be had than can be taken now.  If all of the input is in the stream
- * already, its last byte is shown again to be called. */
+/* More output is available than can be handled now.  If zlib has consumed all input, the
+ * last byte is passed again, so that libmicrohttpd calls again. */
 static void take_rest_later(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
@@ -309,14 +308,14 @@ static void take_rest_later(struct exchange *exchange)
     upload->eaten = upload->inflate.avail_in == 0;
     exchange->body_left = upload->inflate.avail_in + upload->eaten;
     exchange->body_ms =
-        uv_now(&exchange->front->loop); /* the client is not slow, we are */
+        uv_now(&exchange->front->loop); /* the server is slow, not the client */
     if (!first_pending(upload)) {
         exchange_suspend(exchange);
         exchange_resume(exchange);
     }
 }
 
-/* Any number of members, one after the other. */
+/* Any number of gzip members. */
 static void take_gzip(struct exchange *exchange, const char *data, size_t len)
 {
     static unsigned char piece[INFLATE_PIECE];
@@ -397,12 +396,12 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         upload->pairs++;
     }
     if (!fine || upload->metadata.failed)
-        exchange_refuse_and_close(exchange, 400,
-                                  "metadata is printable ASCII, 4096 bytes at most");
+        exchange_refuse_and_close(
+            exchange, 400, "metadata must be printable ASCII of at most 4096 bytes");
     return MHD_YES;
 }
 
-/* --- The beginning and the end of an upload --- */
+/* --- Begin and end of an upload --- */
 
 static bool has_type(const char *type, const char *wanted)
 {
@@ -422,7 +421,7 @@ static void begin_body(struct exchange *exchange, struct upload *upload)
         upload->is_gzip = strcasecmp(encoding, "gzip") == 0 &&
                           inflateInit2(&upload->inflate, 15 + 16) == Z_OK;
         if (!upload->is_gzip) {
-            exchange_refuse_and_close(exchange, 415, "Content-Encoding is to be gzip");
+            exchange_refuse_and_close(exchange, 415, "Content-Encoding must be gzip");
             return;
         }
     }
@@ -433,11 +432,11 @@ static void begin_body(struct exchange *exchange, struct upload *upload)
     else if (has_type(type, "application/octet-stream") && path && *path)
         (void)add_target(exchange, path);
     else
-        exchange_refuse_and_close(exchange, 400,
-                                  has_type(type, "application/octet-stream")
-                                      ? "path is missing"
-                                      : "Content-Type is to be multipart/form-data or "
-                                        "application/octet-stream");
+        exchange_refuse_and_close(
+            exchange, 400,
+            has_type(type, "application/octet-stream")
+                ? "path is missing"
+                : "Content-Type must be multipart/form-data or application/octet-stream");
     if (!exchange->response && !upload->is_form && !upload->targets)
         exchange_refuse_and_close(exchange, 400, "the form is malformed");
 }
@@ -462,8 +461,8 @@ bool front_file_upload_begin(struct exchange *exchange)
     return !exchange->response;
 }
 
-/* A file outlives its sandbox as long as it is open here, so that what was written late
- * may have been written for nobody. */
+/* An open file outlives its sandbox, so data written late may be lost: check the sandbox
+ * before the response. */
 static void finish(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
@@ -483,16 +482,16 @@ static void finish(struct exchange *exchange)
     exchange_send(exchange, &request, &none);
 }
 
-/* The body has come; files whose turn has not come yet may still have to be opened. */
+/* The body is complete; some files may still have to be opened. */
 void front_file_upload_finish(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
 
     upload->is_done = true;
     if (upload->is_gzip && !upload->gzip_ended)
-        exchange_refuse(exchange, 400, "the body ends in the middle");
+        exchange_refuse(exchange, 400, "the body is incomplete");
     else if (upload->is_form && !form_is_whole(&upload->form) && !exchange->response)
-        exchange_refuse(exchange, 400, "the form ends in the middle");
+        exchange_refuse(exchange, 400, "the form is incomplete");
     if (exchange->response)
         abandon_targets(exchange);
     if (exchange->response || upload->pending)
@@ -502,7 +501,7 @@ void front_file_upload_finish(struct exchange *exchange)
         finish(exchange);
 }
 
-/* Several names may mean one file. */
+/* Several paths may mean the same file. */
 static bool is_written(const struct upload *upload, const char *path)
 {
     const struct target *target = upload->targets;
@@ -531,7 +530,7 @@ static bool take_file(struct exchange *exchange, struct target *target,
     return target->path;
 }
 
-/* What is held, if there is room for it now. */
+/* Writes the data in memory, if enough space is reserved. */
 static bool write_held(struct exchange *exchange, struct target *target, int64_t room)
 {
     target->room = room > (int64_t)target->offset ? (uint64_t)room : target->offset;
@@ -540,7 +539,7 @@ static bool write_held(struct exchange *exchange, struct target *target, int64_t
     bool written = write_all(exchange, target, target->held.data, target->held.len);
     buf_done(&target->held);
     buf_init(&target->held, UPLOAD_STEP);
-    if (written && target->next) /* whole already: the next has begun */
+    if (written && target->next) /* complete: the next part has begun */
         finish_target(target);
     return written;
 }
@@ -581,5 +580,5 @@ void front_file_on_upload(struct exchange *exchange, struct reply_packet *reply)
 {
     take_reply(exchange, reply);
     if (exchange->response)
-        abandon_targets(exchange); /* which a reply of success has finished */
+        abandon_targets(exchange); /* after success they are finished */
 }

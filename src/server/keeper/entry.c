@@ -20,8 +20,8 @@ static const char prefix[] = "user.e2b.";
 
 /* --- Paths --- */
 
-/* Drops ".", ".." and empty names, as text: what a client calls /a/../b is /b even if
- * there is no /a. */
+/* Removes ".", ".." and empty names from the text of a path: /a/../b is /b even if /a
+ * does not exist. */
 static void clean(char *path)
 {
     char *to = path;
@@ -71,13 +71,12 @@ int entry_path(struct keeper *keeper, const char *user, const char *path,
 
     if (code)
         return code;
-    /* One byte more than it may have, to tell. */
+    /* Long enough to detect a path that is too long. */
     char joined[2 * PATH_MAX];
     int len = snprintf(joined, sizeof joined, "/%s/%s", home, path + is_tilde);
     if (strlen(path) >= PATH_MAX || len < 0 || len >= PATH_MAX)
         return cay_fail(err, CAY_E_INVALID, ENAMETOOLONG, "files.path", NULL,
-                        "the path is too long", "paths have at most %d bytes",
-                        PATH_MAX - 1);
+                        "the path is too long", "use at most %d bytes", PATH_MAX - 1);
     clean(joined);
     cay_copy_text(ret_path, PATH_MAX, joined);
     return CAY_OK;
@@ -95,16 +94,16 @@ static char *read_text(cay_files *files, const char *path)
     return page.text;
 }
 
-/* A file as it was read, and what it looked like just before. */
+/* The content of a file, and its stat from just before it was read. */
 struct cached_file {
     const char *name, *path;
     char *text;
     struct stat st;
 };
 
-/* Reading them takes longer than all else that is to be said of a file, and they hardly
- * ever change: they are looked at instead, in a directory that is itself looked for anew
- * every second. */
+/* Reading these files would dominate the time of a stat request, and they rarely change.
+ * So only their stat is compared, below a descriptor of /etc that is renewed every
+ * second. */
 static struct {
     int etc;
     int64_t since_ms;
@@ -127,8 +126,8 @@ static bool is_same(const struct stat *a, const struct stat *b)
            a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-/* The clock of files stands still for some milliseconds: one that has just changed may
- * change again and look the same. */
+/* File timestamps have a granularity of some milliseconds: a file that has just changed
+ * may change again with the same timestamp. */
 static bool is_settled(const struct stat *st)
 {
     struct timespec now;
@@ -191,8 +190,8 @@ static void name_of(const char *text, uint32_t number, char *name, size_t room)
 
 /* --- Entries --- */
 
-/* What clients have attached to the file; of any file that can be read.  What somebody
- * inside has attached may be more than clients can: the rest is left out. */
+/* Metadata that clients attached to a readable file.  Programs inside may attach more
+ * than clients can; the rest is omitted. */
 static uint32_t add_metadata(cay_files *files, const char *path, struct buf *strings)
 {
     char list[8192], value[METADATA_TOTAL + 1];
@@ -220,7 +219,7 @@ static uint32_t add_metadata(cay_files *files, const char *path, struct buf *str
     return count;
 }
 
-/* Where a link leads in the end; what it says if that is nowhere. */
+/* The final target of a link, or its text if the target does not exist. */
 static void add_target(cay_files *files, const char *path, bool is_link,
                        struct buf *strings)
 {
@@ -252,7 +251,7 @@ int entry_describe(cay_files *files, const struct names *names, const struct ent
     st = own;
     bool is_link = own.type == CAY_TYPE_LINK;
     if (is_link && cay_files_stat(files, path, false, &st, NULL) != CAY_OK)
-        st.type = 0; /* it leads nowhere */
+        st.type = 0; /* the target does not exist */
     name_of(names->users, own.uid, owner, sizeof owner);
     name_of(names->groups, own.gid, group, sizeof group);
     numbers[ENTRY_TYPE] = st.type;

@@ -13,7 +13,7 @@
 
 enum { WAIT_MS = 60000 };
 
-/* The file tools of the asking user, and the first path as it is meant. */
+/* The file handle for the user of the request, and its first path made absolute. */
 static int begin(struct keeper *keeper, const struct keeper_request *request,
                  cay_files **ret_files, char path[PATH_MAX], struct cay_error *err)
 {
@@ -23,7 +23,7 @@ static int begin(struct keeper *keeper, const struct keeper_request *request,
     return entry_path(keeper, request->head.user, request->strings[0], path, err);
 }
 
-/* One that is alone needs no end after it. */
+/* A single entry needs no REPLY_DONE. */
 static int send_entry(struct keeper_request *request, cay_files *files, const char *path,
                       struct cay_error *err)
 {
@@ -58,7 +58,7 @@ int keeper_op_make_dir(struct keeper *keeper, struct keeper_request *request,
     if (code == CAY_E_EXISTS && cay_files_stat(files, path, false, &st, NULL) == CAY_OK &&
         st.type != CAY_TYPE_DIRECTORY)
         code = cay_fail(err, CAY_E_INVALID, 0, "files.mkdir", path,
-                        "something that is no directory is there", "choose another name");
+                        "a file with this name exists", "choose another name");
     return code ? code : send_entry(request, files, path, err);
 }
 
@@ -86,9 +86,9 @@ int keeper_op_remove(struct keeper *keeper, struct keeper_request *request,
     char path[PATH_MAX];
     cay_files *files = NULL;
 
-    if (!*request->strings[0]) /* elsewhere that is the home directory */
-        return cay_fail(err, CAY_E_INVALID, 0, "files.delete", "path", "there is no path",
-                        "say what is to be removed");
+    if (!*request->strings[0]) /* elsewhere "" means the home directory */
+        return cay_fail(err, CAY_E_INVALID, 0, "files.delete", "path",
+                        "the path is empty", "give the path to remove");
     int code = begin(keeper, request, &files, path, err);
     if (!code)
         code = cay_files_delete(files, path, &options, err);
@@ -101,7 +101,7 @@ int keeper_op_remove(struct keeper *keeper, struct keeper_request *request,
 
 /* --- Listing --- */
 
-/* A page of it: what sorts behind `after`. */
+/* One page: entries that sort after `after`. */
 static int list_once(cay_files *files, const char *path, uint32_t depth,
                      const char *after, struct cay_listing *ret_listing,
                      struct cay_error *err)
@@ -118,7 +118,8 @@ static int list_once(cay_files *files, const char *path, uint32_t depth,
     return cay_files_list(files, path, &options, ret_listing, err);
 }
 
-/* Names below the directory that links have led to are told below the one asked for. */
+/* If the requested path is a link, entries are shown below the requested path, not below
+ * its target. */
 static int send_listing(struct keeper_request *request, cay_files *files,
                         const char *path, const struct cay_listing *listing,
                         struct cay_error *err)
@@ -136,7 +137,7 @@ static int send_listing(struct keeper_request *request, cay_files *files,
     for (size_t i = 0; i < listing->count && !code; i++) {
         const char *found = listing->entries[i].path;
         const struct cay_stat *stat = &listing->entries[i].stat;
-        /* Without a link to it there is none: it has gone, or may not be looked at. */
+        /* A link count of 0: the entry disappeared, or its stat failed. */
         const struct entry entry = {found, shown, stat->links ? stat : NULL};
         is_plain = strncmp(found, location.path, skip) == 0;
         snprintf(shown, sizeof shown, "%s%s", strcmp(path, "/") == 0 ? "" : path,
@@ -145,7 +146,7 @@ static int send_listing(struct keeper_request *request, cay_files *files,
         if (!code)
             code = entry_send(files, &names, &entry, request->channel, err);
         if (code == CAY_E_NOT_FOUND)
-            code = CAY_OK; /* it has gone meanwhile */
+            code = CAY_OK; /* it disappeared meanwhile */
     }
     cay_location_done(&location);
     return code;
@@ -162,7 +163,7 @@ static int list_all(struct keeper_request *request, cay_files *files, const char
         struct cay_listing listing = {0};
         AUTO_FD readable = -1;
         code = list_once(files, path, depth, after, &listing, err);
-        if (!code && listing.count == 0 && !after) /* or may its names not be read? */
+        if (!code && listing.count == 0 && !after) /* empty, or unreadable? */
             code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_DIRECTORY, &readable,
                                         err);
         if (!code)
@@ -190,7 +191,7 @@ int keeper_op_list_dir(struct keeper *keeper, struct keeper_request *request,
         code = cay_files_stat(files, path, false, &st, err);
     if (!code && st.type != CAY_TYPE_DIRECTORY)
         code = cay_fail(err, CAY_E_INVALID, ENOTDIR, "files.list", path,
-                        "path is not a directory", "list the directory it is in");
+                        "path is not a directory", "list its parent directory");
     if (!code)
         code = list_all(request, files, path, depth < 1 ? 1 : (uint32_t)depth, err);
     if (!code)

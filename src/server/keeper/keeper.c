@@ -18,22 +18,22 @@
 
 enum {
     EVENTS = 32,
-    PENDING_TTL_MS = 10000, /* until the row is written; of a spare: renewed */
+    PENDING_TTL_MS = 10000, /* until the row is written; renewed while in the pool */
     POOL_RENEW_MS = 3000,
     PAUSE_TRIES = 50,
     WAIT_MS = 10000
 };
 
-static struct keeper self; /* all that this process is about */
+static struct keeper self; /* the state of this process */
 
-static const char user_op[] = "exec.user"; /* the step that fails for such */
+static const char user_op[] = "exec.user"; /* err->op if the user does not exist */
 
 int64_t keeper_now_ms(void)
 {
     return (int64_t)clock_ms();
 }
 
-/* --- The loop's parts --- */
+/* --- The loop --- */
 
 bool keeper_poll_add(struct keeper *keeper, int fd, unsigned events,
                      struct keeper_source *source)
@@ -88,10 +88,10 @@ int keeper_wait_writable(int channel, struct cay_error *err)
     if (poll(&waiting, 1, WAIT_MS) == 1 && waiting.revents & POLLOUT)
         return CAY_OK;
     return cay_fail(err, CAY_E_TIMEOUT, 0, "server.answer", NULL,
-                    "nobody reads the answer", "read it");
+                    "the client does not read the reply", "read it");
 }
 
-/* What is left of it goes with us: its cgroup, its ids, its disk. */
+/* Removes the rest of the sandbox: cgroup, uid range, disk. */
 _Noreturn void keeper_exit(void)
 {
     struct cay_sandbox_info info = {0};
@@ -121,15 +121,16 @@ cay_files *keeper_files(struct keeper *keeper, const char *user, struct cay_erro
     for (int i = 0; i < KEEPER_USERS; i++)
         if (keeper->users[i].files && strcmp(keeper->users[i].user, user) == 0)
             return keeper->users[i].files;
-    /* As in the cloud: whose they are says the user, and what can be done the token. */
+    /* As in E2B's cloud: the user owns the files, and the token grants root's rights. */
     snprintf(who, sizeof who, "root:%s", user);
     int code = cay_sandbox_files(keeper->sandbox, who, &files, err);
-    if (code == CAY_E_UNSUPPORTED) /* there is no root inside */
+    if (code == CAY_E_UNSUPPORTED) /* the sandbox has no root user */
         code = cay_sandbox_files(keeper->sandbox, *user ? user : NULL, &files, err);
     if (code) {
         if (code == CAY_E_NOT_FOUND && *user && err &&
             !keeper_sandbox_is_gone(keeper, code))
-            cay_copy_text(err->op, sizeof err->op, user_op); /* as commands have it */
+            cay_copy_text(err->op, sizeof err->op,
+                          user_op); /* the same op as for commands */
         return NULL;
     }
     unsigned at = keeper->next_user++ % KEEPER_USERS;
@@ -149,13 +150,12 @@ static void drop_files(struct keeper *keeper)
 
 /* --- Usage --- */
 
-/* What a sandbox uses.  The use of the processor is that between two samples, which are
- * not too close and not too far apart; a request that finds no such sample waits for the
- * next one. */
+/* Resource usage.  The CPU usage is measured between two samples that are neither too
+ * close nor too far apart; a request without a suitable sample waits for the next one. */
 
 enum { SAMPLE_MS = 100, SAMPLE_OLD_MS = 5000 };
 
-/* False if it is not known yet. */
+/* False if the CPU usage is not known yet. */
 static bool take_sample(struct keeper *keeper, const struct cay_sandbox_info *info)
 {
     int64_t now_ms = keeper_now_ms(), passed = now_ms - keeper->sampled.at_ms;
@@ -180,7 +180,8 @@ static void send_usage(const struct keeper *keeper, const struct cay_sandbox_inf
     reply.numbers[USAGE_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
     reply.numbers[USAGE_MEMORY] = (int64_t)info->memory_used;
     reply.numbers[USAGE_MEMORY_MAX] = (int64_t)info->memory_bytes;
-    if (info->disk_bytes) /* else it would be that of all who share the disk */
+    if (info->disk_bytes) /* without a limit it would be the usage of the whole file
+                             system */
         reply.numbers[USAGE_DISK] = (int64_t)info->disk_used;
     reply.numbers[USAGE_DISK_MAX] = (int64_t)info->disk_bytes;
     (void)reply_send(channel, &reply, NULL, -1);
@@ -233,7 +234,7 @@ static int op_usage(struct keeper *keeper, struct keeper_request *request,
 
 /* --- Identity --- */
 
-/* E2B_SANDBOX_ID and its like, which programs inside read to learn where they run. */
+/* E2B_SANDBOX_ID and similar variables, for programs inside. */
 
 static void set_identity(struct keeper *keeper, const char *id, const char *template_name,
                          const char *tenant)
@@ -265,7 +266,7 @@ static void write_identity(struct keeper *keeper, const char *template_name,
     set_identity(keeper, cay_sandbox_id(keeper->sandbox) + strlen("sb-"), template_name,
                  tenant);
     const char *const env[] = {IDENTITY_ENV(keeper)};
-    /* One without a root of its own has no /run to write to, and does without. */
+    /* A sandbox without its own root has no writable /run: it gets no files. */
     cay_files *files = keeper_files(keeper, "root", NULL);
     for (size_t i = 0; files && i < sizeof env / sizeof *env - 1; i++) /* not the team */
         write_file(files, env[i]);
@@ -299,7 +300,7 @@ const char **keeper_identity_env(const struct keeper *keeper, const char *const 
     return env;
 }
 
-/* --- The sandbox's life --- */
+/* --- The sandbox --- */
 
 static void on_end(struct keeper *keeper, struct keeper_source *source, unsigned events)
 {
@@ -309,7 +310,7 @@ static void on_end(struct keeper *keeper, struct keeper_source *source, unsigned
     keeper_exit();
 }
 
-/* That it ends is noticed, whether anybody asks or not. */
+/* Detects the end of the sandbox even without requests. */
 static void watch_life(struct keeper *keeper)
 {
     struct cay_sandbox_info info;
@@ -334,7 +335,7 @@ static bool has_ended(const struct keeper *keeper)
     return keeper->life > 0 && poll(&life, 1, 0) == 1;
 }
 
-/* What is left of the sandbox is removed; there may be another. */
+/* Removes the sandbox; op_create() may create another. */
 static void drop_sandbox(struct keeper *keeper)
 {
     if (keeper->life > 0)
@@ -376,7 +377,7 @@ static int create_sandbox(struct keeper *keeper, const struct keeper_request *re
     return code;
 }
 
-/* 0: it does not end by itself. */
+/* 0: no TTL. */
 static int set_ttl(struct keeper *keeper, int64_t seconds, struct cay_error *err)
 {
     return cay_sandbox_set_ttl(
@@ -386,7 +387,7 @@ static int set_ttl(struct keeper *keeper, int64_t seconds, struct cay_error *err
 
 static const char pause_op[] = "server.pause";
 
-/* One that is to be paused at the end of its time would never end. */
+/* A sandbox that cannot be paused at its end would never end. */
 static int check_pause(struct keeper *keeper, const struct request *head,
                        struct cay_error *err)
 {
@@ -396,8 +397,8 @@ static int check_pause(struct keeper *keeper, const struct request *head,
     drop_sandbox(keeper);
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, pause_op, NULL,
                     "sandboxes of this server cannot be paused",
-                    "let them end with their time, or start it where cay doctor finds "
-                    "cgroup2");
+                    "use onTimeout \"kill\", or run the server where cay "
+                    "doctor finds cgroup2");
 }
 
 static int op_create(struct keeper *keeper, struct keeper_request *request,
@@ -407,7 +408,7 @@ static int op_create(struct keeper *keeper, struct keeper_request *request,
     AUTO_BUF strings = {0};
     int code = CAY_OK;
 
-    /* One that was ready may have ended while it waited. */
+    /* A pooled sandbox may have ended meanwhile. */
     if (keeper->sandbox &&
         (has_ended(keeper) ||
          cay_sandbox_set_ttl(keeper->sandbox, PENDING_TTL_MS, NULL) != CAY_OK))
@@ -428,14 +429,14 @@ static int op_create(struct keeper *keeper, struct keeper_request *request,
     return CAY_OK;
 }
 
-/* All that was asked of it goes with it, before anybody could hear of an end. */
+/* Ends all streams first, so that no client sees the end of a process instead. */
 static int op_kill(struct keeper *keeper, struct keeper_request *request,
                    struct cay_error *err)
 {
     sweep(keeper, true);
     int code = cay_sandbox_remove(keeper->sandbox, err);
     if (code == CAY_E_NOT_FOUND)
-        keeper_exit(); /* somebody was faster */
+        keeper_exit(); /* another process removed it first */
     if (code)
         return code;
     (void)reply_send_done(request->channel);
@@ -468,7 +469,7 @@ static int op_resume(struct keeper *keeper, struct keeper_request *request,
 
     if (!code)
         code = cay_sandbox_resume(keeper->sandbox, err);
-    if (code == CAY_E_UNSUPPORTED) /* so it could not be paused, and runs */
+    if (code == CAY_E_UNSUPPORTED) /* without a freezer it was never paused */
         code = CAY_OK;
     if (!code)
         (void)reply_send_done(request->channel);
@@ -485,13 +486,13 @@ static int op_timeout(struct keeper *keeper, struct keeper_request *request,
     return code;
 }
 
-/* The store has the row: the sandbox may live for as long as the client has asked. */
+/* The store has the row: set the TTL that the client requested. */
 static int op_confirm(struct keeper *keeper, struct keeper_request *request,
                       struct cay_error *err)
 {
     AUTO_BUF handle_event = {0};
 
-    /* Without it only a store that was lost cannot be rebuilt. */
+    /* Without the note, only the rebuild of a lost store is affected. */
     buf_init(&handle_event, CAY_SANDBOX_NOTE_MAX);
     for (uint32_t i = 0; i < request->head.count; i++)
         strings_add(&handle_event, request->strings[i]);
@@ -503,7 +504,7 @@ static int op_confirm(struct keeper *keeper, struct keeper_request *request,
     return code;
 }
 
-/* One string for each variable; what does not fit is left out. */
+/* One string for each variable; those that do not fit are omitted. */
 static int op_envs(struct keeper *keeper, struct keeper_request *request,
                    struct cay_error *err)
 {
@@ -519,8 +520,8 @@ static int op_envs(struct keeper *keeper, struct keeper_request *request,
     if (!code && result.cause == CAY_CAUSE_TIMEOUT) {
         cay_exec_done(&result);
         code = cay_fail(err, CAY_E_TIMEOUT, 0, "server.envs", NULL,
-                        "a command that tells the environment does not end",
-                        "see what else the sandbox runs");
+                        "reading the environment timed out",
+                        "check the processes of the sandbox");
     }
     if (code)
         return code;
@@ -539,7 +540,7 @@ static int op_envs(struct keeper *keeper, struct keeper_request *request,
     return CAY_OK;
 }
 
-/* It answers if its init does. */
+/* Healthy if PID 1 responds. */
 static int op_health(struct keeper *keeper, struct keeper_request *request,
                      struct cay_error *err)
 {
@@ -561,15 +562,15 @@ static int op_dial(struct keeper *keeper, struct keeper_request *request,
     int64_t port = request->head.numbers[DIAL_PORT];
 
     if (port < 1 || port > UINT16_MAX)
-        return cay_fail(err, CAY_E_INVALID, 0, "server.dial", NULL,
-                        "there is no such port", "ports are 1 to 65535");
+        return cay_fail(err, CAY_E_INVALID, 0, "server.dial", NULL, "invalid port",
+                        "give a port from 1 to 65535");
     int code = cay_sandbox_dial(keeper->sandbox, (uint16_t)port, &fd, err);
     if (!code)
         (void)reply_send(request->channel, &reply, NULL, fd);
     return code;
 }
 
-/* --- Asks --- */
+/* --- Requests --- */
 
 static keeper_op *const ops[OP_COUNT] = {
     [OP_CREATE] = op_create,
@@ -609,8 +610,8 @@ static int run_op(struct keeper *keeper, struct keeper_request *request,
     keeper_op *act = ops[request->head.op];
 
     if (!act)
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "server", NULL,
-                        "this cannot be asked of a sandbox", "see the manual");
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "server", NULL, "unknown request",
+                        "see cay-serve(1)");
     if (!keeper->sandbox && request->head.op != OP_CREATE)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "server", NULL,
                         "there is no sandbox yet", "try again");
@@ -625,7 +626,7 @@ static void receive_request(struct keeper *keeper)
 
     if (got == -EAGAIN)
         return;
-    if (got != 1) { /* the broker has ended; a sandbox with a row lives on */
+    if (got != 1) { /* the broker exited; a sandbox with a row keeps running */
         if (keeper->is_pooled || keeper->is_pending)
             (void)!cay_sandbox_remove(keeper->sandbox, NULL);
         _exit(0);
@@ -637,10 +638,10 @@ static void receive_request(struct keeper *keeper)
     request_packet_done(&keeper->request);
     int code = strings ? run_op(keeper, &request, &error)
                        : cay_fail(&error, CAY_E_PROTOCOL, 0, "server", NULL,
-                                  "the request is malformed", "see the manual");
+                                  "the request is malformed", "see cay-serve(1)");
     if (code && request.head.op != OP_CREATE && keeper_sandbox_is_gone(keeper, code))
         keeper_exit();
-    /* To E2B a user whom nobody knows is a credential that is not valid. */
+    /* E2B reports an unknown user as an invalid credential. */
     bool is_user = code == CAY_E_NOT_FOUND && strcmp(error.op, user_op) == 0;
     bool is_pause = code == CAY_E_UNSUPPORTED && strcmp(error.op, pause_op) == 0;
     if (code)
@@ -652,9 +653,9 @@ static void receive_request(struct keeper *keeper)
     if (request.channel >= 0)
         (void)close(request.channel);
     if (code && !keeper->sandbox)
-        _exit(1); /* it could not be made */
+        _exit(1); /* creating the sandbox failed */
     if (code == CAY_E_UNAVAILABLE || code == CAY_E_PROTOCOL)
-        drop_files(keeper); /* connections that are of no more use */
+        drop_files(keeper); /* broken connections */
 }
 
 static bool has_ticks(const struct keeper *keeper)
@@ -683,7 +684,7 @@ static void renew_pooled(struct keeper *keeper)
         keeper_exit();
 }
 
-/* An ask comes last, since it may end tasks that other events point to. */
+/* A request is handled last, since it may end tasks that other events point to. */
 static void loop(struct keeper *keeper)
 {
     struct epoll_event events[EVENTS];
@@ -720,7 +721,7 @@ _Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
     cay_copy_text(full + 3, sizeof full - 3, id);
     if (*id && cay_sandbox_open(full, &self.sandbox, &error) != CAY_OK) {
         if (cay_errno_is_shortage(error.sys_errno))
-            _exit(1); /* it may well live: the next keeper looks again */
+            _exit(1); /* it may still be running: the next keeper tries again */
         keeper_exit();
     }
     if (*id)

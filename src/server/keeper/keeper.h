@@ -9,34 +9,35 @@
 #include "server/wire/record.h"
 
 enum {
-    KEEPER_SANDBOX_GONE = 3, /* exit status: the sandbox has ended by itself */
-    KEEPER_OUT_OF_MEMORY = 4 /* and the kernel had killed in it for its memory */
+    KEEPER_SANDBOX_GONE = 3, /* exit status: the sandbox ended by itself */
+    KEEPER_OUT_OF_MEMORY =
+        4 /* and the kernel had killed processes in it for its memory limit */
 };
 
-/* PID 1 ends a sandbox so long after its time, if there is no broker to do it. */
+/* PID 1 ends a sandbox this long after its time, in case no broker does. */
 enum { KEEPER_GRACE_MS = 3000 };
 
-/* The sandbox that a keeper is started for; "": it will create one. */
+/* The sandbox that a keeper serves; id "": it will create one. */
 struct keeper_spec {
     char id[SANDBOX_ID_MAX], template_name[TEMPLATE_MAX], tenant[TENANT_MAX];
 };
 
-/* What a keeper does all its life (keeper.c). */
+/* The main function of a keeper process. */
 _Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
                           const struct serve_options *options);
 
-/* Inside a keeper: one sandbox, and whoever asks about it.  One loop; what the library
- * does for us takes as long as the sandbox's init takes to answer. */
+/* The state of a keeper: a process with one loop that serves one sandbox.  Calls into the
+ * library block until PID 1 of the sandbox replies. */
 
 struct keeper;
 
-/* What the loop waits for: a member of whatever owns the descriptor. */
+/* An event source of the loop: a member of the struct that owns the descriptor. */
 struct keeper_source {
     void (*ready)(struct keeper *keeper, struct keeper_source *source, unsigned events);
 };
 
-/* Something that goes on after its ask was taken: a stream of output, of changes, input
- * that does not fit yet.  Freed after the events of a round, which may point to it. */
+/* Work that continues after its request: a stream of output or events, or input that the
+ * process has not read.  Freed at the end of a round of events, which may point to it. */
 struct task {
     struct task *next;
     int channel;
@@ -52,12 +53,12 @@ struct keeper {
     const struct serve_options *options;
     cay_sandbox *sandbox;
     bool is_pooled;
-    bool is_pending; /* the sandbox has no row in the store yet */
-    int life;        /* readable when the sandbox has ended; 0: not watched yet */
+    bool is_pending; /* the store has no row for it yet */
+    int life;        /* pidfd of the sandbox's PID 1; 0: none yet */
     struct keeper_source life_source;
     struct task *tasks;
-    struct command *commands;    /* keep-process.c */
-    struct watch_set *watch_set; /* keep-watch.c */
+    struct command *commands;    /* process.c */
+    struct watch_set *watch_set; /* watch.c */
     struct {
         char user[USER_MAX];
         cay_files *files;
@@ -66,7 +67,7 @@ struct keeper {
     struct {
         int64_t at_ms; /* 0: never */
         uint64_t cpu_us;
-        int64_t permille; /* of one processor, until then; -1: not known */
+        int64_t permille; /* of one CPU, before that sample; -1: unknown */
     } sampled;
     struct {
         char sandbox[64], template_name[96], team[96]; /* "E2B_SANDBOX_ID=..." */
@@ -74,7 +75,8 @@ struct keeper {
     struct request_packet request;
 };
 
-/* An ask that is being answered: the channel is closed after, unless it was taken. */
+/* A request that is being handled.  The channel is closed afterwards, unless a task took
+ * it. */
 struct keeper_request {
     struct request head;
     int channel;
@@ -87,25 +89,25 @@ void keeper_poll_modify(struct keeper *keeper, int fd, unsigned events,
                         struct keeper_source *source);
 void keeper_poll_remove(struct keeper *keeper, int fd);
 void keeper_add_task(struct keeper *keeper, struct task *task);
-int64_t keeper_now_ms(void); /* of the clock that only goes on */
+int64_t keeper_now_ms(void); /* monotonic */
 
-/* Until the channel takes another packet.  It is the front that reads, which waits for
- * nobody; so this is short, or for nothing. */
+/* Waits until the channel accepts another packet: a short time, since the front reads
+ * without blocking. */
 int keeper_wait_writable(int channel, struct cay_error *err);
 
-/* The sandbox has ended: all channels are cut, and so are we. */
+/* The sandbox has ended: exits, which closes all channels. */
 _Noreturn void keeper_exit(void);
 
-/* True if the failure means that there is no sandbox any more. */
+/* True if this error means that the sandbox has ended. */
 bool keeper_sandbox_is_gone(struct keeper *keeper, int code);
 
-/* Files with the rights of a user; NULL if that fails, with `err`. */
+/* File access as this user; NULL on failure, with `err`. */
 cay_files *keeper_files(struct keeper *keeper, const char *user, struct cay_error *err);
 
 typedef int keeper_op(struct keeper *keeper, struct keeper_request *request,
                       struct cay_error *err);
 
-/* Each answers itself and returns CAY_OK, or fails. */
+/* Each sends its replies and returns CAY_OK, or fails. */
 keeper_op keeper_op_start, keeper_op_attach, keeper_op_processes, keeper_op_input,
     keeper_op_close_input, keeper_op_signal, keeper_op_resize;
 keeper_op keeper_op_stat, keeper_op_make_dir, keeper_op_move, keeper_op_list_dir,
@@ -113,46 +115,47 @@ keeper_op keeper_op_stat, keeper_op_make_dir, keeper_op_move, keeper_op_list_dir
 keeper_op keeper_op_watch_dir, keeper_op_watcher_new, keeper_op_watcher_events,
     keeper_op_watcher_remove;
 
-/* --- What a sandbox knows of itself: keep-identity.c --- */
+/* --- Identity --- */
 
 #define IDENTITY_ENV(keeper)                                                             \
     "E2B_SANDBOX=true", (keeper)->identity.sandbox, (keeper)->identity.template_name,    \
         (keeper)->identity.team
 
-/* The environment of a command, NULL at its end, to be freed: of what the client gives,
- * what would hide the identity is left out. */
+/* The environment of a command, NULL-terminated, to be freed: the client's variables
+ * except those that would override the identity. */
 const char **keeper_identity_env(const struct keeper *keeper, const char *const *given);
 
-/* Replies with an open file; `room` is what is reserved for writing to it. */
+/* Replies with an open file, of which `room` bytes are reserved for writing. */
 int keeper_send_file(struct keeper *keeper, const struct keeper_request *request, int fd,
                      const char *path, uint64_t room, struct cay_error *err);
 
-/* --- Paths and entries: keep-entry.c --- */
+/* --- Paths and entries: entry.c --- */
 
-/* The absolute path that a client means: "~", relative to the home, ".." as text. */
+/* The absolute path for a client's path: "~" and relative paths start at the home
+ * directory; ".." is resolved as text. */
 int entry_path(struct keeper *keeper, const char *user, const char *path,
                char ret_path[PATH_MAX], struct cay_error *err);
 
-/* Names of users and groups inside, as of now; good until they are read again. */
+/* /etc/passwd and /etc/group of the sandbox; valid until the next call. */
 struct names {
     const char *users, *groups;
 };
 void names_read(cay_files *files, struct names *ret_names);
-/* Nothing of the sandbox is held open for them any more. */
+/* Closes the descriptor of /etc. */
 void names_close(void);
 
 struct entry {
     const char *path, *shown;
-    const struct cay_stat *stat; /* of itself, if that is known; or NULL */
+    const struct cay_stat *stat; /* lstat result, or NULL */
 };
 
-/* What an entry is: the numbers of enum entry_number and the strings; how many of them is
+/* Describes an entry: the numbers of enum entry_number, and its strings, whose number is
  * added to *count. */
 int entry_describe(cay_files *files, const struct names *names, const struct entry *entry,
                    int64_t *numbers, struct buf *strings, uint32_t *count,
                    struct cay_error *err);
 
-/* Tells it. */
+/* Describes an entry and sends it. */
 int entry_send(cay_files *files, const struct names *names, const struct entry *entry,
                int channel, struct cay_error *err);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Processes, as the E2B contract has them: background commands of the sandbox, whose
- * output waits for who reads (CAY_EXEC_PIPED).  A stream is one client that reads one of
- * them; when the client is slow its channel fills up, then we stop to read, and then the
- * command waits. */
+/* Processes of E2B's API: background commands of the sandbox, whose output blocks until
+ * it is read (CAY_EXEC_PIPED).  A stream is a client that reads the output of one
+ * command. If the client is slow, its channel fills up, the keeper stops reading, and the
+ * command blocks. */
 #include <ctype.h>
 #include <errno.h>
 #include <nettle/base64.h>
@@ -17,7 +17,8 @@
 #include "base/error.h"
 #include "server/keeper/keeper.h"
 
-/* A command of ours: how it was started, and for a while how it ended. */
+/* A command started by this keeper: its configuration, and for a while its exit status.
+ */
 struct command {
     struct command *next;
     int pid;
@@ -26,22 +27,22 @@ struct command {
     uint32_t argc, envc, count;
     struct buf strings;  /* cwd, argv, env */
     int64_t deadline_ms; /* 0: none */
-    int64_t ended_ms;    /* 0: it runs, as far as we know */
+    int64_t ended_ms;    /* 0: running, as far as known */
     struct reply end;
     char status[128];
 };
 
-/* The handle of a stream that reads it, or NULL. */
+/* The handle of a stream that reads the command's output, or NULL. */
 static cay_process *command_handle(struct keeper *keeper, int pid);
 
-/* What was started, and what is done to it besides reading its output. */
+/* Requests about processes, other than reading output. */
 
 enum {
-    RETAINED_MS = 30000, /* an end can be heard of for so long */
-    COMMANDS_MAX = 1024, /* more than run at a time */
+    RETAINED_MS = 30000, /* how long the exit status is kept */
+    COMMANDS_MAX = 1024, /* more than can run at the same time */
     INPUT_MAX = 6 << 20,
-    INPUT_SMALL = 64 << 10,  /* is always taken: who sends it waits for it */
-    INPUT_WAITING = 64 << 20 /* of all that is larger */
+    INPUT_SMALL = 64 << 10,  /* always accepted: the client waits until it was read */
+    INPUT_WAITING = 64 << 20 /* total of larger input */
 };
 
 static void auto_cay_process(cay_process **process)
@@ -51,9 +52,9 @@ static void auto_cay_process(cay_process **process)
 
 #define AUTO_PROCESS __attribute__((cleanup(auto_cay_process))) cay_process *
 
-/* --- What was started --- */
+/* --- Commands --- */
 
-/* By number or tag: where the pointer to it is, which points to NULL if there is none. */
+/* By pid or tag.  Returns the link to it, which is NULL if there is none. */
 static struct command **find_command(struct keeper *keeper, const char *which)
 {
     struct command **link = &keeper->commands;
@@ -74,7 +75,7 @@ static void drop_command(struct command **link)
     free(command);
 }
 
-/* Forgets those that ended some time ago. */
+/* Removes commands that ended some time ago. */
 static void prune_commands(struct keeper *keeper)
 {
     struct command **link = &keeper->commands;
@@ -116,9 +117,9 @@ static void add_command(struct keeper *keeper, const struct keeper_request *requ
     keeper->commands = command;
 }
 
-/* --- Acting on one --- */
+/* --- Requests about a command --- */
 
-/* The handle of a stream that is there, or one of our own for the moment. */
+/* The handle of an existing stream, or a temporary one. */
 static int reach(struct keeper *keeper, const char *which, cay_process **ret_process,
                  cay_process **ret_own, struct cay_error *err)
 {
@@ -176,8 +177,7 @@ int keeper_op_close_input(struct keeper *keeper, struct keeper_request *request,
 
     if (!code && command && command->has_pty)
         code = cay_fail(err, CAY_E_PROTOCOL, 0, "process.close-input", NULL,
-                        "a terminal has no input that could be closed",
-                        "send ^D as input instead");
+                        "the input of a terminal cannot be closed", "send ^D instead");
     if (!code)
         code = cay_process_close_input(process, err);
     if (!code)
@@ -187,11 +187,11 @@ int keeper_op_close_input(struct keeper *keeper, struct keeper_request *request,
 
 /* --- Input --- */
 
-/* Input that the command does not take yet: tried again and again. */
+/* Input that the process has not read; retried every tick. */
 struct input {
     struct task task;
     char which[64];
-    int pid; /* what that means, as soon as it is known */
+    int pid; /* of `which`, once known */
     size_t len, at;
     unsigned char data[];
 };
@@ -201,8 +201,8 @@ static void input_done(struct task *task)
     free(task);
 }
 
-/* Whether some that came before it for the same process is still there: later tasks lead
- * to earlier ones. */
+/* Whether earlier input for the same process is still pending: newer tasks come first in
+ * the list. */
 static bool has_to_wait(const struct input *input)
 {
     for (const struct task *task = input->task.next; task; task = task->next)
@@ -244,14 +244,14 @@ static void feed(struct keeper *keeper, struct task *task)
     else if (input->at == input->len && !waits)
         (void)reply_send_done(task->channel);
     else if (recv(task->channel, &gone, 1, MSG_PEEK | MSG_DONTWAIT) != 0)
-        return; /* who asked still waits */
+        return; /* the client still waits */
     task->is_over = true;
 }
 
 static int fail_input(const char *message, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_INVALID, 0, "process.input", NULL, message,
-                    "send base64, at most %d bytes at a time", INPUT_MAX);
+                    "send base64, at most %d bytes per request", INPUT_MAX);
 }
 
 static int fail_waiting(struct cay_error *err)
@@ -259,10 +259,9 @@ static int fail_waiting(struct cay_error *err)
     char message[96];
 
     snprintf(message, sizeof message,
-             "at most %d MiB of input can wait for the processes of a sandbox",
-             INPUT_WAITING >> 20);
+             "at most %d MiB of input can be pending in a sandbox", INPUT_WAITING >> 20);
     return cay_fail(err, CAY_E_LIMIT, 0, "process.input", NULL, message,
-                    "send more when they have read it");
+                    "wait until the processes have read it");
 }
 
 int keeper_op_input(struct keeper *keeper, struct keeper_request *request,
@@ -275,7 +274,7 @@ int keeper_op_input(struct keeper *keeper, struct keeper_request *request,
     struct base64_decode_ctx base64;
 
     if (len > INPUT_MAX)
-        return fail_input("that is too much input at once", err);
+        return fail_input("too much input in one request", err);
     if (len > INPUT_SMALL && input_waiting(keeper) + len > INPUT_WAITING)
         return fail_waiting(err);
     if (command && command->has_pty != is_pty)
@@ -307,7 +306,7 @@ enum { PIECE = CHANNEL_PACKET, PIECES_AT_A_TIME = 8 };
 
 static char piece[PIECE];
 
-/* --- The end of a command --- */
+/* --- Exit status --- */
 
 static void describe(const struct cay_exec_result *result, struct reply *reply,
                      char *status, size_t room)
@@ -343,10 +342,10 @@ struct stream {
     struct task task;
     struct keeper_source output, client;
     cay_process *process;
-    struct reply reply; /* of what is held */
-    char *held;         /* what the channel did not take yet */
+    struct reply reply; /* header of the pending packet */
+    char *held;         /* packet that the channel did not accept yet */
     size_t held_len;
-    bool is_over; /* only its end is still to be told */
+    bool is_over; /* only the exit status is still to be sent */
 };
 
 static struct stream *stream_by_client(struct keeper_source *source)
@@ -380,7 +379,7 @@ static bool must_wait(int error)
     return error == -EAGAIN || error == -ENOBUFS;
 }
 
-/* Nothing more is read until the client has taken what there is. */
+/* Stops reading output until the client has read the pending packet. */
 static void wait_for_client(struct keeper *keeper, struct stream *stream)
 {
     keeper_poll_modify(keeper, cay_process_fd(stream->process), 0, &stream->output);
@@ -402,7 +401,7 @@ static void send_exit(struct keeper *keeper, struct stream *stream)
         keeper_exit();
     if (!code && result.cause == CAY_CAUSE_TIMEOUT)
         code = cay_fail(&error, CAY_E_TIMEOUT, 0, "process", NULL,
-                        "the time given for the command is over", "give it more time");
+                        "the command exceeded its timeout", "use a longer timeout");
     describe(&result, &reply, status, sizeof status);
     cay_exec_done(&result);
     int sent = code ? reply_send_error(stream->task.channel, 0, &error)
@@ -501,8 +500,7 @@ static void on_client(struct keeper *keeper, struct keeper_source *source,
     keeper_poll_modify(keeper, cay_process_fd(stream->process), EPOLLIN, &stream->output);
 }
 
-/* The client is told of the start, and from then on of all that comes.  Takes the
- * process and the channel. */
+/* Sends REPLY_STARTED, then all output.  Takes over the process and the channel. */
 static int stream_new(struct keeper *keeper, struct keeper_request *request,
                       cay_process *process, bool has_pty, struct cay_error *err)
 {
@@ -542,7 +540,7 @@ static int check_counts(const struct request *head, struct cay_error *err)
         numbers[START_TIMEOUT_MS] >= 0)
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, "process.start", NULL,
-                    "the request is malformed", "name a command");
+                    "the request is malformed", "give a command");
 }
 
 static int check_directory(struct keeper *keeper, const struct keeper_request *request,
@@ -558,8 +556,8 @@ static int check_directory(struct keeper *keeper, const struct keeper_request *r
     if (!code && (cay_files_stat(files, path, false, &st, NULL) != CAY_OK ||
                   st.type != CAY_TYPE_DIRECTORY))
         code = cay_fail(err, CAY_E_INVALID, 0, "process.start", path,
-                        "the directory to start in does not exist",
-                        "make it first, or leave cwd out");
+                        "the working directory does not exist",
+                        "create it first, or omit cwd");
     return code;
 }
 
@@ -604,7 +602,7 @@ int keeper_op_start(struct keeper *keeper, struct keeper_request *request,
     return stream_new(keeper, request, process, head->flags & START_PTY, err);
 }
 
-/* One that an earlier keeper has started is known to the sandbox only. */
+/* Only the sandbox knows about commands that an earlier keeper started. */
 static int has_terminal(struct keeper *keeper, int pid, bool *ret_has,
                         struct cay_error *err)
 {
@@ -620,7 +618,7 @@ static int has_terminal(struct keeper *keeper, int pid, bool *ret_has,
     return code;
 }
 
-/* Only what comes from now on, as a live listener would get it. */
+/* Only new output, as for a connected client. */
 int keeper_op_attach(struct keeper *keeper, struct keeper_request *request,
                      struct cay_error *err)
 {
@@ -664,7 +662,7 @@ static cay_process *command_handle(struct keeper *keeper, int pid)
 
 /* --- Listing --- */
 
-/* Of one that an earlier keeper has started only its words are known. */
+/* Only the command line is known if an earlier keeper started it. */
 static void send_words(int channel, const struct cay_process_info *info)
 {
     struct reply reply = {
@@ -711,8 +709,8 @@ static void send_process(struct keeper *keeper, int channel,
     (void)reply_send(channel, &reply, &strings, -1);
 }
 
-/* SDKs count the time of a command as well, from before their request came here: one that
- * hangs up so shortly before the end of the time takes the command to have ended. */
+/* SDKs count the timeout as well, from before the request arrived: a client that
+ * disconnects shortly before the deadline considers the command ended. */
 static bool has_run_out(struct keeper *keeper, const struct cay_process_info *info)
 {
     enum { CLIENT_AHEAD_MS = 250 };

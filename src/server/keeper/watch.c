@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Directories that clients watch.
+/* Directory watches of clients.
  *
- * The sandbox's init opens a directory and passes it out; the kernel is then asked here
- * to tell of changes to it.  All watches of a sandbox share one inotify instance, of
- * which a user has few.  A watch has a node for each directory it covers, and the same
- * directory may be under several watches: the kernel then has one number for it.
+ * PID 1 of the sandbox opens a directory and passes the descriptor to the keeper, which
+ * adds it to an inotify instance.  All watches share one instance, since a user may have
+ * only a few.  A watch has a node for each directory it covers.  If several watches cover
+ * a directory, their nodes share one watch descriptor.
  *
- * Changes go to a stream as they come, or wait in a queue until they are asked for.  A
- * reader who does not keep up loses the newest: queues are bounded.  Who asks is told of
- * that, and a stream ends with it. */
+ * Events are sent to a stream at once, or are queued until the client requests them.
+ * Queues are bounded: if the client is too slow, the newest events are lost.  The next
+ * request then fails once, and a stream ends with an error. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,28 +30,30 @@
 struct node {
     struct node *next;
     int wd;
-    char below[]; /* the watched directory, with a slash at its end; "" is that itself */
+    char below[]; /* relative path with a trailing slash; "": the watched directory itself
+                   */
 };
 
 struct event {
     struct event *next;
     enum change change;
-    char name[]; /* below the watched directory */
+    char name[]; /* relative path */
 };
 
 struct watch {
-    struct task task; /* of a stream */
+    struct task task; /* for a stream */
     struct watch *next;
     struct keeper_source client;
     struct node *nodes;
-    struct node *found; /* still to be covered: a tree may be deeper than the stack */
+    struct node *found; /* directories to be covered; a list, since recursion could
+                           exhaust the stack */
     struct event *events, **last;
     size_t event_count;
     unsigned flags;
     bool is_stream, is_blocked;
-    bool has_lost; /* changes, and nobody was told of that */
-    int missed;    /* why a directory is not covered, if nobody was told; an errno */
-    char *id;      /* of one that is asked for its changes */
+    bool has_lost; /* events were lost, and the client was not informed */
+    int missed; /* errno why a directory is not covered, if the client was not informed */
+    char *id;   /* of a watcher */
     char user[USER_MAX];
     char path[PATH_MAX];
 };
@@ -65,14 +67,14 @@ struct watch_set {
 };
 
 enum {
-    QUEUE_MAX = 4096,      /* changes of one watch, which are asked for all at once */
-    STREAM_MAX = 65536,    /* of a stream, which is told as it reads */
-    QUEUES_MAX = 64 << 20, /* bytes, of all watches together */
-    NODES_MAX = 8192,      /* directories, of all watches together */
+    QUEUE_MAX = 4096,      /* events of a watcher, which are requested at once */
+    STREAM_MAX = 65536,    /* of a stream */
+    QUEUES_MAX = 64 << 20, /* bytes, for all watches */
+    NODES_MAX = 8192,      /* directories, for all watches */
     WATCHES_MAX = 256,
     /* Opening and closing are not reported.  But the kernel merges an event with the last
-     * one in its queue if both are equal: these come between the writes of two openings.
-     */
+     * one in its queue if both are equal; these events separate the writes of two
+     * openings. */
     MASK = IN_OPEN | IN_CLOSE_WRITE | IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM |
            IN_MOVED_TO | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR
 };
@@ -120,30 +122,30 @@ static int fail_full(const char *what, unsigned most, struct cay_error *err)
 {
     char message[80];
 
-    snprintf(message, sizeof message, "at most %u %s can be there in a sandbox", most,
-             what);
+    snprintf(message, sizeof message, "at most %u %s per sandbox", most, what);
     return cay_fail(err, CAY_E_LIMIT, 0, "files.watch", NULL, message,
-                    "watch fewer, or not what is below them");
+                    "watch fewer directories, or not recursively");
 }
 
-/* A directory cannot be watched; E2BIG: there are as many as there may be. */
+/* The error for a directory that cannot be watched; E2BIG: the limit of this keeper. */
 static int watch_fail(const struct watch *watch, int error, struct cay_error *err)
 {
     if (error == E2BIG)
-        return fail_full("directories that are watched", NODES_MAX, err);
+        return fail_full("watched directories", NODES_MAX, err);
     if (error == ENOSPC)
         return cay_fail(err, CAY_E_LIMIT, error, "files.watch", NULL,
-                        "this machine cannot watch more directories",
+                        "too many watched directories on this machine",
                         "raise fs.inotify.max_user_watches");
     return cay_fail_errno(err, error, "files.watch", watch->path);
 }
 
-/* There were more changes than it has room for. */
+/* The error for lost events. */
 static int watch_fail_lost(const struct watch *watch, struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_LIMIT, 0, "files.watch", watch->path,
-                    "more has changed than is remembered",
-                    "look at the directory; what is remembered is told");
+    return cay_fail(
+        err, CAY_E_LIMIT, 0, "files.watch", watch->path,
+        "too many events: some were lost",
+        "list the directory; the next request returns the events that were kept");
 }
 
 static int add_node(struct watch_set *set, struct watch *watch, int fd, const char *below,
@@ -177,8 +179,7 @@ static void add_event(struct watch_set *set, struct watch *watch, enum change ch
     size_t size = event_size(below, name), room = size - sizeof(struct event);
     size_t most = watch->is_stream ? STREAM_MAX : QUEUE_MAX;
     bool fits = watch->event_count < most && set->event_bytes + size <= QUEUES_MAX;
-    bool is_ending =
-        watch->is_stream && watch->has_lost; /* there is no gap in a stream */
+    bool is_ending = watch->is_stream && watch->has_lost; /* a stream has no gaps */
     struct event *event = fits && !is_ending ? malloc(size) : NULL;
 
     if (!event) {
@@ -206,7 +207,7 @@ static void watch_drop_event(struct watch_set *set, struct watch *watch)
     free(event);
 }
 
-/* What it is now, if that is asked for and it is still there. */
+/* Adds the entry of a changed file, if requested and if it still exists. */
 static void add_entry(struct keeper *keeper, const struct watch *watch,
                       const struct event *event, struct reply *reply, struct buf *strings)
 {
@@ -227,7 +228,7 @@ static void add_entry(struct keeper *keeper, const struct watch *watch,
         strings->len = before;
 }
 
-/* Tells the first of its changes: 0, or a negative errno. */
+/* Sends the first event of the queue: 0 or a negative errno. */
 static int watch_send(struct keeper *keeper, int channel, const struct watch *watch)
 {
     const struct event *event = watch->events;
@@ -242,7 +243,7 @@ static int watch_send(struct keeper *keeper, int channel, const struct watch *wa
     return reply_send(channel, &reply, &strings, -1);
 }
 
-/* --- Covering a directory and what is below it --- */
+/* --- Covering a directory tree --- */
 
 static bool is_directory(DIR *dir, const struct dirent *found)
 {
@@ -254,8 +255,8 @@ static bool is_directory(DIR *dir, const struct dirent *found)
            S_ISDIR(st.st_mode);
 }
 
-/* Takes the descriptor.  What lies in a directory that is new was made before we watched
- * it, and is told now. */
+/* Takes over the descriptor.  Entries of a new directory were created before the watch,
+ * so they are reported here. */
 static void cover_names(struct watch_set *set, struct watch *watch, const char *below,
                         bool is_new, int fd)
 {
@@ -284,7 +285,7 @@ static void cover_names(struct watch_set *set, struct watch *watch, const char *
     (void)closedir(dir);
 }
 
-/* A path is followed to its last name, but what is found below it is no link. */
+/* The watched path may be a link, but paths below it are not. */
 static int cover_one(struct keeper *keeper, struct watch *watch, const char *below,
                      bool is_new, struct cay_error *err)
 {
@@ -303,7 +304,8 @@ static int cover_one(struct keeper *keeper, struct watch *watch, const char *bel
     return code;
 }
 
-/* What has gone, or may not be looked at, has nothing to tell; what is too much has. */
+/* A directory that disappeared or is not readable is not an error, but a reached limit
+ * is. */
 static void record_missed(struct watch *watch, const struct cay_error *error)
 {
     if (error->code == CAY_E_LIMIT)
@@ -328,7 +330,7 @@ static int cover(struct keeper *keeper, struct watch *watch, const char *below,
     return code;
 }
 
-/* --- What the kernel tells --- */
+/* --- Kernel events --- */
 
 static void send_events(struct keeper *keeper, struct watch *watch);
 
@@ -349,7 +351,7 @@ static void handle_event(struct keeper *keeper, struct watch *watch, struct node
     struct cay_error error;
     char below[PATH_MAX];
 
-    /* Of a directory below, the one that it is in tells the same. */
+    /* Events of a subdirectory itself are also reported by its parent. */
     if (!*name && *node->below)
         return;
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
@@ -378,7 +380,7 @@ static void dispatch_event(struct keeper *keeper, const struct inotify_event *ev
     }
 }
 
-/* Some of what the kernel has to say until now; false if there was nothing. */
+/* Reads one buffer of events from the kernel; false if there were none. */
 static bool watch_set_read(struct keeper *keeper)
 {
     _Alignas(struct inotify_event) char room[16 << 10];
@@ -415,7 +417,7 @@ static int begin(struct keeper *keeper, struct cay_error *err)
     if (set->inotify < 0 ||
         !keeper_poll_add(keeper, set->inotify, EPOLLIN, &set->source)) {
         int code = cay_fail(err, CAY_E_LIMIT, errno, "files.watch", NULL,
-                            "this machine cannot watch for more sandboxes",
+                            "too many inotify instances on this machine",
                             "raise fs.inotify.max_user_instances");
         if (set->inotify >= 0)
             (void)close(set->inotify);
@@ -428,7 +430,7 @@ static int begin(struct keeper *keeper, struct cay_error *err)
 
 /* --- Watches --- */
 
-static struct watch_set *active_set; /* for tasks, which know only themselves */
+static struct watch_set *active_set; /* for task->done(), which gets only the task */
 
 static void watch_free(struct watch_set *set, struct watch *watch)
 {
@@ -448,7 +450,7 @@ static void watch_free(struct watch_set *set, struct watch *watch)
     free(watch);
 }
 
-/* Covers what the question names; to be freed. */
+/* Creates a watch for the path of a request. */
 static int watch_new(struct keeper *keeper, const struct keeper_request *request,
                      struct watch **ret_watch, struct cay_error *err)
 {
@@ -495,7 +497,7 @@ static void end_stream(struct keeper *keeper, struct watch *watch)
     watch->task.is_over = true;
 }
 
-/* Who has heard of all changes so far is not to take silence for peace. */
+/* Events were lost: end the stream with an error. */
 static void end_partly(struct keeper *keeper, struct watch *watch)
 {
     struct cay_error error = {0};
@@ -569,10 +571,10 @@ int keeper_op_watch_dir(struct keeper *keeper, struct keeper_request *request,
 
 /* --- Watchers --- */
 
-/* Watches that are asked now and then. */
+/* Watches without a stream: the client requests the events. */
 
-/* "KEEPER.NUMBER.FLAGS.USER/PATH": a keeper that comes after this one, when the server
- * was started again, can make the watcher anew. */
+/* "PID.NUMBER.FLAGS.USER/PATH": a later keeper, after a restart of the server, can
+ * restore the watcher from its id. */
 static bool set_watcher_id(struct watch_set *set, struct watch *watch)
 {
     bool is_text = utf8_is_valid(watch->path, strlen(watch->path));
@@ -604,7 +606,7 @@ int keeper_op_watcher_new(struct keeper *keeper, struct keeper_request *request,
     return CAY_OK;
 }
 
-/* One that an earlier keeper had.  What happened since is not told. */
+/* Restores a watcher of an earlier keeper.  Events since then are lost. */
 static int restore_watcher(struct keeper *keeper, const char *id,
                            struct watch **ret_watch, struct cay_error *err)
 {
@@ -617,8 +619,8 @@ static int restore_watcher(struct keeper *keeper, const char *id,
 
     if (*end != '.' || !path || pid == getpid() || path - end > USER_MAX ||
         request.head.flags & ~(uint32_t)(WATCH_RECURSIVE | WATCH_ENTRIES))
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, "files.watcher", id,
-                        "there is no such watcher", "make one with CreateWatcher");
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, "files.watcher", id, "unknown watcher",
+                        "create one with CreateWatcher");
     memcpy(request.head.user, end + 1, (size_t)(path - end) - 1);
     AUTO_FREE char *self = strdup(id);
     if (!self)
@@ -642,7 +644,7 @@ static int find_watcher(struct keeper *keeper, const char *id, struct watch **re
     return restore_watcher(keeper, id, ret_watch, err);
 }
 
-/* What has happened until now is among them. */
+/* Includes all events up to now. */
 int keeper_op_watcher_events(struct keeper *keeper, struct keeper_request *request,
                              struct cay_error *err)
 {
@@ -651,7 +653,7 @@ int keeper_op_watcher_events(struct keeper *keeper, struct keeper_request *reque
 
     if (code)
         return code;
-    /* All of a full queue (16,384 events), but no more of what goes on meanwhile. */
+    /* A full kernel queue has 16,384 events; do not read newer ones. */
     for (int i = 0; i < 64 && watch_set_read(keeper); i++)
         ;
     if (watch->has_lost) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The front writes an upload through a descriptor, and reports on the channel when the
- * file is whole.  If the channel ends without that (no space, a malformed body, a client
- * that has left, a front that has crashed), the file is removed: its old content is gone
- * since it was truncated, and the rest would take up the disk.  If several uploads write
- * to one file, the last of them that fails removes it, unless one has been finished.
+/* The front writes an upload through a descriptor, and sends a message on the channel
+ * when the file is complete.  If the channel is closed before that (no space, a malformed
+ * body, a client that disconnected, a front that crashed), the file is removed: its old
+ * content was truncated, and a partial file would use disk space.  If several uploads
+ * write to one file, the last of them that fails removes it, unless one was completed.
  *
- * The pages of a file in memory are charged to the process that allocates them.  So that
- * the sandbox pays for them and not the front, they are reserved before the front writes:
- * all at once if the length is known, else a step ahead, which the front asks for. */
+ * The pages of a file in memory are charged to the process that allocates them.  To
+ * charge the sandbox and not the front, they are reserved before the front writes: all at
+ * once if the length is known, else a step ahead on request of the front. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,15 +38,15 @@ struct upload {
     int fd;
     dev_t device;
     ino_t inode;
-    uint64_t bound, room; /* FILE_BOUND, and up to where space is reserved */
-    bool is_shared;       /* since the last truncation another upload was finished */
+    uint64_t bound, room; /* FILE_BOUND, and the end of the reserved space */
+    bool is_shared;       /* another upload was completed since the last truncation */
     char path[];
 };
 
 static struct upload *uploads; /* of this keeper */
 
-/* The next upload to the file after `from`, NULL: the first; those that are over, but not
- * freed yet, are left out. */
+/* The next upload to the same file after `from` (NULL: the first).  Finished uploads that
+ * are not freed yet are skipped. */
 static struct upload *next_upload(const struct upload *from, const struct stat *st)
 {
     struct upload *at = from ? from->next : uploads;
@@ -68,8 +68,8 @@ static void upload_done(struct task *task)
     free(upload);
 }
 
-/* The name, or what it links to, unless it means another file by now or another upload
- * writes to the file. */
+/* Removes the file, or the target of a link, unless the name refers to another file by
+ * now or another upload writes to the file. */
 static void remove_file(cay_files *files, const char *path, int fd)
 {
     const struct cay_name_options options = {.size = sizeof options};
@@ -104,7 +104,8 @@ static int reserve(cay_files *files, int fd, uint64_t offset, uint64_t bytes,
     return code && err->sys_errno == ENOSPC ? fail_disk(err) : code;
 }
 
-/* As far ahead as the memory limit and the bound allow, at least what is asked for. */
+/* As far ahead as the memory limit and the bound allow, but at least the requested bytes.
+ */
 static int reserve_step(struct keeper *keeper, struct upload *upload,
                         const struct upload_step *step, uint64_t *ret_end,
                         struct cay_error *err)
@@ -117,7 +118,7 @@ static int reserve_step(struct keeper *keeper, struct upload *upload,
         return err->code;
     if (step->bytes > UPLOAD_STEP || offset > INT64_MAX - UPLOAD_STEP)
         return cay_fail(err, CAY_E_PROTOCOL, 0, op, NULL, "the request is malformed",
-                        "see the manual");
+                        "see cay-serve(1)");
     if (upload->bound && ahead > left)
         ahead = left;
     if (ahead < step->bytes)
@@ -133,8 +134,8 @@ static int reserve_step(struct keeper *keeper, struct upload *upload,
     return code;
 }
 
-/* The space that is reserved beyond `end` and the end of the file.  If another upload
- * writes to the file, that frees it when it is over. */
+/* Frees the space reserved beyond `end` and the end of the file.  If another upload
+ * writes to the file, it does so when it finishes. */
 static void free_rest(int fd, uint64_t end, uint64_t room)
 {
     struct stat st;
@@ -207,7 +208,8 @@ static void on_step(struct keeper *keeper, struct keeper_source *source, unsigne
         (void)reply_send_error(upload->task.channel, 0, &error);
 }
 
-/* Without memory or descriptors the upload goes on, and is not undone. */
+/* If memory or descriptors are exhausted the upload continues, but a failed one is not
+ * undone. */
 static void add_upload(struct keeper *keeper, struct keeper_request *request, int *fd,
                        const char *path, uint64_t room)
 {
@@ -235,7 +237,7 @@ static void add_upload(struct keeper *keeper, struct keeper_request *request, in
     keeper_add_task(keeper, &upload->task);
 }
 
-/* Before the old content is gone. */
+/* Before the old content is truncated. */
 static int check_room(int fd, int64_t length, struct cay_error *err)
 {
     struct statvfs disk;
@@ -248,9 +250,9 @@ static int check_room(int fd, int64_t length, struct cay_error *err)
     return (uint64_t)length <= room ? CAY_OK : fail_disk(err);
 }
 
-/* The old content is kept if even together with its pages there is not enough memory;
- * else *ret_is_lost.  With an unknown length the first step is only tried: the front asks
- * for the rest. */
+/* The old content is kept if the new one does not fit even in addition to its pages;
+ * otherwise *ret_is_lost is set.  With an unknown length the first step is optional: the
+ * front requests more. */
 static int truncate_and_reserve(cay_files *files, int fd, const int64_t *numbers,
                                 bool *ret_is_lost, uint64_t *ret_room,
                                 struct cay_error *err)
@@ -279,7 +281,7 @@ static int truncate_and_reserve(cay_files *files, int fd, const int64_t *numbers
     return length ? code : CAY_OK;
 }
 
-/* Replaces what was attached before. */
+/* Replaces all metadata. */
 static int set_metadata(int fd, const char *const *pairs, int64_t count,
                         struct cay_error *err)
 {
@@ -294,22 +296,23 @@ static int set_metadata(int fd, const char *const *pairs, int64_t count,
         snprintf(name, sizeof name, "user.e2b.%s", pairs[2 * i]);
         if (fsetxattr(fd, name, value, strlen(value), 0) != 0)
             return errno == EOPNOTSUPP
-                       ? cay_fail(err, CAY_E_UNSUPPORTED, errno, "files.metadata", NULL,
-                                  "the sandbox's file system keeps no metadata of files",
-                                  "leave the metadata out")
+                       ? cay_fail(
+                             err, CAY_E_UNSUPPORTED, errno, "files.metadata", NULL,
+                             "the file system of the sandbox does not support metadata",
+                             "omit the metadata")
                        : cay_fail_errno(err, errno, "files.metadata", NULL);
     }
     return CAY_OK;
 }
 
-/* Strings: pairs of metadata, the path, and the path as it was signed. */
+/* Strings: metadata pairs, the path, and the path as it was signed. */
 int keeper_op_write_file(struct keeper *keeper, struct keeper_request *request,
                          struct cay_error *err)
 {
     const int64_t *numbers = request->head.numbers;
     int64_t pairs = numbers[FILE_METADATA];
     uint64_t room = 0;
-    bool is_lost = false; /* the file is new, or its old content is gone */
+    bool is_lost = false; /* the file is new, or its old content is truncated */
     struct cay_stat st;
     char path[PATH_MAX];
     AUTO_FD fd = -1;
@@ -319,7 +322,7 @@ int keeper_op_write_file(struct keeper *keeper, struct keeper_request *request,
         return err->code;
     if (pairs < 0 || 2 * pairs + 2 != request->head.count)
         return cay_fail(err, CAY_E_PROTOCOL, 0, op, NULL, "the request is malformed",
-                        "see the manual");
+                        "see cay-serve(1)");
     int code =
         entry_path(keeper, request->head.user, request->strings[2 * pairs], path, err);
     if (!code) {

@@ -32,7 +32,7 @@ void strings_add(struct buf *strings, const char *text)
     (void)buf_append(strings, text, strlen(text) + 1);
 }
 
-/* --- Asks --- */
+/* --- Requests --- */
 
 static bool ends(const char *text, size_t room)
 {
@@ -83,7 +83,8 @@ void request_packet_done(struct request_packet *request)
     request->channel = request->memfd = -1;
 }
 
-/* Who has ended is the same whether he had read all that was sent to him or not. */
+/* A peer that closed with unread data causes ECONNRESET; report it as EPIPE, like one
+ * that had read everything. */
 static int send_packet(int socket, const struct iovec *parts, const int *fds,
                        size_t count)
 {
@@ -168,7 +169,7 @@ const char **request_strings(const struct request_packet *request, char **ret_ro
     return strings;
 }
 
-/* --- Answers --- */
+/* --- Replies --- */
 
 int reply_send_bytes(int channel, struct reply *reply, const void *data, size_t len)
 {

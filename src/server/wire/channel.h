@@ -9,36 +9,36 @@
 #include "base/buf.h"
 #include "cay/error.h"
 
-/* What the processes of the server say to each other.
+/* The protocol between the processes of the server.
  *
- *     clients -HTTP-> front -asks-> broker -the same ask-> keeper of one sandbox
- *                       ^--------- answers, on the ask's own channel ---------'
+ *     clients -HTTP-> front -request-> broker -the same request-> keeper of one sandbox
+ *                       ^---------- replies, on the channel of the request ----------'
  *
- * The front parses what clients send and has no rights at all.  The broker knows the keys
- * and the records, judges each ask, and hands what concerns one sandbox on to the keeper
- * of that sandbox, which it starts when it is first needed.
+ * The front parses what clients send and has no rights.  The broker holds the keys and
+ * the records, checks the credential of each request, and forwards requests about one
+ * sandbox to the keeper of that sandbox, which it starts on first use.
  *
- * One ask is one SOCK_SEQPACKET packet: a struct request and its strings, and beside it a
- * descriptor, the channel: one end of a socket pair of which the front keeps the other.
- * Answers come on the channel until it is closed, and whoever closes it early has lost
- * interest: there are no numbers to match, nothing to cancel, and a slow reader makes the
- * writer wait.  Strings that do not fit a packet come in a memfd, the second descriptor.
+ * A request is one SOCK_SEQPACKET packet: a struct request, its strings, and a
+ * descriptor, the channel: one end of a socket pair whose other end the front holds.
+ * Replies arrive on the channel until it is closed.  Closing the channel early cancels
+ * the request, so there are no request numbers, and a slow reader blocks the writer.
+ * Strings that do not fit into a packet are in a memfd, the second descriptor.
  *
- * Every receiver takes the other's bytes for hostile; what is not exactly a packet of
- * ours ends the channel. */
+ * Every receiver treats the bytes of its peer as hostile: an invalid packet ends the
+ * channel. */
 
 enum {
     CHANNEL_VERSION = 1,
     CHANNEL_PACKET = 64 << 10, /* bytes after the head */
     CHANNEL_STRINGS = 8 << 20, /* bytes of strings, in a memfd */
     CHANNEL_FDS = 2,
-    CREDENTIAL_MAX = 128, /* these with their NUL */
+    CREDENTIAL_MAX = 128, /* these include the NUL */
     SANDBOX_ID_MAX = 32,
     USER_MAX = 64
 };
 
-/* The enumerated table of what can be asked.  Columns: name, the credential it takes, and
- * how many strings it has at least and at most. */
+/* All requests.  Columns: name, credential, and the least and greatest number of strings.
+ */
 #define OPS(X)                                                                           \
     X(CREATE, KEY, 1, 4099)                                                              \
     X(CONNECT, KEY, 0, 0)                                                                \
@@ -52,7 +52,7 @@ enum {
     X(CHECK, KEY, 0, 0)                                                                  \
     X(TEMPLATE, KEY, 1, 1)                                                               \
     X(USAGE, KEY, 0, 0)                                                                  \
-    X(CONFIRM, BROKER, 1, 8192) /* strings: note.h */                                    \
+    X(CONFIRM, BROKER, 1, 8192) /* strings: recovery.h */                                \
     X(HEALTH, NONE, 0, 0)                                                                \
     X(METRICS, TOKEN, 0, 0)                                                              \
     X(ENVS, TOKEN, 0, 0)                                                                 \
@@ -84,31 +84,30 @@ enum op {
         OP_COUNT
 };
 
-/* What shows that the client may ask this. */
+/* The credential that a request needs. */
 enum credential {
     CREDENTIAL_NONE = 0,
-    CREDENTIAL_KEY = 1,   /* an API key: whatever is its tenant's */
+    CREDENTIAL_KEY = 1,   /* an API key, for everything of its tenant */
     CREDENTIAL_TOKEN = 2, /* a sandbox's own token */
     /* A token, or a signature made with it over path, operation, user and time. */
     CREDENTIAL_FILE = 3,
-    CREDENTIAL_PORT =
-        4, /* nothing, or the token for traffic if the sandbox asks for it */
+    CREDENTIAL_PORT = 4,  /* none, or the traffic token if the sandbox requires it */
     CREDENTIAL_BROKER = 5 /* only the broker sends it; refused from the front */
 };
 
-/* In struct request.numbers, by op. */
+/* Indexes of struct request.numbers, by request. */
 enum {
-    CREATE_TIMEOUT = 0, /* seconds; -1: the default of the version */
+    CREATE_TIMEOUT = 0, /* seconds; -1: the default of the API version */
     CREATE_METADATA = 1,
     CREATE_ENV = 2,
-    CREATE_ENV_AT = 3, /* to a keeper: its source, template and tenant come first */
+    CREATE_ENV_AT = 3, /* to a keeper: source, template and tenant come first */
 
     TIMEOUT_SECONDS = 0, /* CONNECT, TIMEOUT, RESUME, REFRESH, CONFIRM; -1: not given */
 
     LIST_LIMIT = 0,
     LIST_METADATA = 1,
-    LIST_AFTER_MS = 2,         /* the last of the page before */
-    LIST_STARTED_AFTER_MS = 3, /* or at that time; 0: any */
+    LIST_AFTER_MS = 2,         /* the last row of the previous page */
+    LIST_STARTED_AFTER_MS = 3, /* inclusive; 0: any */
 
     START_ARGS = 0,
     START_ENV = 1,
@@ -122,10 +121,10 @@ enum {
     INPUT_IS_PTY = 0,
 
     LIST_DIR_DEPTH = 0,
-    FILE_EXPIRES = 0, /* of a signature; -1: never */
+    FILE_EXPIRES = 0, /* expiry of a signature; -1: never */
     FILE_METADATA = 1,
-    FILE_LENGTH = 2, /* of what is written; 0: unknown */
-    FILE_BOUND = 3,  /* it is no longer than this; 0: unknown */
+    FILE_LENGTH = 2, /* of the uploaded file; 0: unknown */
+    FILE_BOUND = 3,  /* upper bound of the length; 0: unknown */
     DIAL_PORT = 0,
     REQUEST_NUMBERS = 6
 };
@@ -133,10 +132,10 @@ enum {
 enum request_flag {
     CREATE_AUTO_PAUSE = 1 << 0,
     CREATE_AUTO_RESUME = 1 << 1,
-    CREATE_PRIVATE_TRAFFIC = 1 << 2, /* ports only with the token for traffic */
-    CREATE_LONG = 1 << 3,            /* version 2: another default timeout */
+    CREATE_PRIVATE_TRAFFIC = 1 << 2, /* ports need the traffic token */
+    CREATE_LONG = 1 << 3,            /* version 2 of the API: longer default timeout */
     CREATE_INTERNET = 1 << 4,
-    CREATE_INTERNET_EXPLICIT = 1 << 5, /* by the client, not by the default of its SDK */
+    CREATE_INTERNET_EXPLICIT = 1 << 5, /* set by the client, not a default of its SDK */
 
     LIST_RUNNING = 1 << 0,
     LIST_PAUSED = 1 << 1,
@@ -155,7 +154,7 @@ enum request_flag {
 struct request {
     uint32_t version; /* CHANNEL_VERSION */
     uint32_t op;
-    uint32_t count;       /* of the strings, each with its NUL */
+    uint32_t count;       /* of strings, each with its NUL */
     uint32_t strings_len; /* in this packet, or in the memfd */
     uint32_t flags;
     uint32_t padding;
@@ -166,17 +165,17 @@ struct request {
 };
 
 enum reply_kind {
-    REPLY_DONE = 1,    /* the last; the numbers are the answer's, if it has some */
-    REPLY_FAILED = 2,  /* the last; strings: message, hint */
+    REPLY_DONE = 1,    /* last; numbers depend on the request */
+    REPLY_FAILED = 2,  /* last; strings: message, hint */
     REPLY_SANDBOX = 3, /* numbers: enum sandbox_number; strings: see record.h */
     REPLY_STARTED = 4,
     REPLY_OUTPUT = 5,   /* the bytes follow */
-    REPLY_ENDED = 6,    /* the last; strings: the status */
+    REPLY_ENDED = 6,    /* last; strings: the exit status as text */
     REPLY_PROCESS = 7,  /* strings: tag, cwd, argv, env */
-    REPLY_ENTRY = 8,    /* numbers: enum entry_number; strings: see entry.h */
+    REPLY_ENTRY = 8,    /* numbers: enum entry_number */
     REPLY_CHANGE = 9,   /* strings: name; an entry may follow it */
-    REPLY_FILE = 10,    /* the last; a descriptor; strings: path, id */
-    REPLY_SOCKET = 11,  /* the last; a descriptor */
+    REPLY_FILE = 10,    /* last; with a descriptor; strings: path, sandbox id */
+    REPLY_SOCKET = 11,  /* last; with a descriptor */
     REPLY_TEXT = 12,    /* strings */
     REPLY_RESERVED = 13 /* of an upload: struct upload_step */
 };
@@ -186,31 +185,31 @@ enum { REPLY_NUMBERS = 12 };
 struct reply {
     uint32_t version; /* CHANNEL_VERSION */
     uint32_t kind;
-    int32_t status; /* REPLY_FAILED: as HTTP has it; 0: judge by the code */
+    int32_t status; /* REPLY_FAILED: HTTP status; 0: derived from the code */
     int32_t code;   /* REPLY_FAILED: enum cay_code */
-    uint32_t count; /* of strings; 0: the payload is bytes */
+    uint32_t count; /* of strings; 0: the payload is raw bytes */
     uint32_t len;   /* of the payload */
     int64_t numbers[REPLY_NUMBERS];
 };
 
-/* In struct reply.numbers, by kind. */
+/* Indexes of struct reply.numbers, by kind. */
 enum started_number { STARTED_PID, STARTED_HAS_PTY };
 enum output_number { OUTPUT_STREAM, OUTPUT_DROPPED };
 enum end_number { END_EXIT_CODE, END_EXITED, END_CAUSE };
 enum process_number { PROCESS_PID, PROCESS_ARGS, PROCESS_ENV };
-enum change_number { CHANGE_WHAT, CHANGE_ENTRY /* from here on those of an entry */ };
+enum change_number { CHANGE_WHAT, CHANGE_ENTRY /* followed by those of an entry */ };
 enum file_number {
     FILE_SIZE,
     FILE_MTIME,
     FILE_RESERVED /* of an upload: reserved bytes */
 };
-enum reserved_number { RESERVED_END /* the file may be written up to here */ };
+enum reserved_number { RESERVED_END /* the file may be written up to this offset */ };
 
-/* Those of REPLY_DONE: to LIST, and to USAGE and METRICS. */
+/* For REPLY_DONE of LIST, and of USAGE and METRICS. */
 enum listed_number { LISTED_HAS_MORE, LISTED_RUNNING };
 enum usage_number {
     USAGE_CPUS,
-    USAGE_CPU_PERMILLE, /* of one processor, since the last time */
+    USAGE_CPU_PERMILLE, /* of one CPU, since the previous sample */
     USAGE_MEMORY,
     USAGE_MEMORY_MAX,
     USAGE_DISK,
@@ -222,7 +221,7 @@ enum usage_number {
  * REPLY_RESERVED. */
 struct upload_step {
     uint64_t offset; /* written so far */
-    uint64_t bytes;  /* to be written next, at most UPLOAD_STEP; 0: the file is whole */
+    uint64_t bytes; /* to be written next, at most UPLOAD_STEP; 0: the file is complete */
 };
 enum { UPLOAD_STEP = 8 << 20 };
 
@@ -240,33 +239,34 @@ enum change {
 
 /* --- Sending and receiving --- */
 
-/* 0, or a negative errno; -EAGAIN if it does not fit now, -EPIPE if nobody is there. */
+/* 0 or a negative errno: -EAGAIN if the socket buffer is full, -EPIPE if the peer is
+ * gone. */
 int request_send(int socket, const struct request *request, const struct buf *strings,
                  int channel);
 
-/* An ask as it came.  The descriptors are the receiver's. */
+/* A received request.  The receiver owns the descriptors. */
 struct request_packet {
     struct request head;
-    int channel, memfd; /* -1 if there is none */
+    int channel, memfd; /* -1: none */
     char strings[CHANNEL_PACKET];
 };
 
-/* 1, 0 if the other side is gone, -EAGAIN, -EMFILE if this process has too many files
- * open, or -EPROTO; then nothing is to be closed. */
+/* Returns 1; 0 if the peer is gone; -EAGAIN, -EMFILE (too many open files) or -EPROTO.
+ * There is nothing to close unless it returns 1. */
 int request_receive(int socket, struct request_packet *ret_request);
 void request_packet_done(struct request_packet *request);
 
-/* Hands it on, descriptors and all; they stay the caller's. */
+/* Forwards a request with its descriptors, which stay the caller's. */
 int request_forward(int socket, const struct request_packet *request);
 
-/* All strings of an ask, wherever they came, checked to be as many as it says.  They live
- * in `room`, which is to be freed.  NULL if they are not what they should be. */
+/* The strings of a request, from the packet or the memfd, checked against its count.
+ * They point into *ret_room; free both.  NULL if they are invalid. */
 const char **request_strings(const struct request_packet *request, char **ret_room);
 
 enum credential request_credential(enum op op);
 
-/* For small answers on a channel that is empty: it takes them at once, or nobody reads.
- * `strings` may be NULL, `fd` is -1 for none.  0 or a negative errno. */
+/* For small replies on an empty channel, which accepts them at once unless the reader is
+ * gone.  `strings` may be NULL; `fd` -1: none.  Returns 0 or a negative errno. */
 int reply_send(int channel, struct reply *reply, const struct buf *strings, int fd);
 int reply_send_done(int channel);
 int reply_send_error(int channel, int status, const struct cay_error *err);
@@ -275,14 +275,13 @@ int reply_send_bytes(int channel, struct reply *reply, const void *data, size_t 
 struct reply_packet {
     struct reply head;
     int fd;
-    char payload[CHANNEL_PACKET + 1]; /* with a NUL behind it */
+    char payload[CHANNEL_PACKET + 1]; /* and a NUL */
 };
 
-/* 1, 0 at the end, -EAGAIN, or -EPROTO. */
+/* Returns 1, 0 at the end, -EAGAIN or -EPROTO. */
 int reply_receive(int channel, struct reply_packet *ret_reply);
 
-/* The next string of an answer, and where the one after it begins; NULL after the last.
- * Start with NULL. */
+/* The string after `before` (NULL: the first), or NULL after the last. */
 const char *reply_next(const struct reply_packet *reply, const char *before);
 
 void strings_add(struct buf *strings, const char *text);

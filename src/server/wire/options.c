@@ -24,13 +24,13 @@ enum {
 
 static const char op[] = "serve.options";
 
-/* --- Where state is kept --- */
+/* --- State directory --- */
 
 int options_home(struct serve_options *options, bool make, struct cay_error *err)
 {
     int code = state_home_path(options->home, err);
 
-    /* The names of what lies in it fit, too. */
+    /* File names below it must fit as well. */
     if (!code && strlen(options->home) + 32 >= PATH_MAX)
         code = cay_fail_errno(err, ENAMETOOLONG, op, "CAY_HOME");
     AUTO_FD home = code ? code : state_home_open(make, err);
@@ -43,7 +43,7 @@ static bool is_in_memory(const char *store)
                      strcmp(store, "sqlite::memory:") == 0);
 }
 
-/* Nobody else may put files beside the database. */
+/* No other user may create files next to the database. */
 static int check_directory(const char *path, struct cay_error *err)
 {
     char parent[PATH_MAX] = ".";
@@ -56,8 +56,8 @@ static int check_directory(const char *path, struct cay_error *err)
         return cay_fail_errno(err, errno, op, "--store");
     if (st.st_uid != geteuid() || st.st_mode & 022)
         return cay_fail(err, CAY_E_DENIED, 0, op, "--store",
-                        "others could change what is in its directory",
-                        "name a file in a directory that is yours alone");
+                        "the directory is writable for other users",
+                        "choose a file in a directory that only you can write to");
     return CAY_OK;
 }
 
@@ -79,11 +79,11 @@ int options_store(const struct serve_options *options, char ret_path[PATH_MAX],
         path += strncmp(path, "sqlite:///", 10) == 0 ? 9 : 7;
     else if (strstr(path, "://"))
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "--store",
-                        "records are kept by SQLite only",
+                        "unsupported kind of store",
                         "give a path, sqlite:PATH, or memory:");
     if (!*path || strlen(path) >= PATH_MAX || strncmp(path, "//", 2) == 0 ||
         path[strlen(path) - 1] == '/')
-        return cay_fail(err, CAY_E_INVALID, 0, op, "--store", "this is no path of a file",
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--store", "invalid path of a store",
                         "give a path, sqlite:PATH, or memory:");
     snprintf(ret_path, PATH_MAX, "%s", path);
     return check_directory(ret_path, err);
@@ -93,8 +93,7 @@ int options_store(const struct serve_options *options, char ret_path[PATH_MAX],
 
 static int fail_value(const char *name, const char *hint, struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_INVALID, 0, op, name, "the option has no such value", "%s",
-                    hint);
+    return cay_fail(err, CAY_E_INVALID, 0, op, name, "invalid value", "%s", hint);
 }
 
 /* "127.0.0.1:3000", "[::1]:0", ":3000" */
@@ -126,13 +125,13 @@ static int set_listen(struct serve_options *options, const char *value,
     return CAY_OK;
 }
 
-/* As `cay run` takes them. */
+/* The same syntax as `cay run`. */
 static int set_bytes(const char *name, const char *value, uint64_t *bytes,
                      struct cay_error *err)
 {
     return quantity_parse_size(value, bytes)
                ? CAY_OK
-               : fail_value(name, "give a size: 512M, 2G", err);
+               : fail_value(name, "give a size, for example 512M or 2G", err);
 }
 
 static int set_count(const char *name, const char *value, unsigned most,
@@ -142,7 +141,7 @@ static int set_count(const char *name, const char *value, unsigned most,
     unsigned long number = strtoul(value, &end, 10);
 
     if (end == value || *value == '-' || *end || number > most)
-        return fail_value(name, "give a number that is not too large", err);
+        return fail_value(name, "give a number within the limits", err);
     *ret_count = (unsigned)number;
     return CAY_OK;
 }
@@ -153,8 +152,8 @@ static int set_word(const char *name, const char *value, const char *first,
     *ret_second = strcmp(value, second) == 0;
     if (*ret_second || strcmp(value, first) == 0)
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, op, name, "the option has no such value",
-                    "it is %s or %s", first, second);
+    return cay_fail(err, CAY_E_INVALID, 0, op, name, "invalid value", "give %s or %s",
+                    first, second);
 }
 
 static bool takes_value(const char *name)
@@ -204,7 +203,7 @@ static int set(struct serve_options *options, const char *name, const char *valu
         code = set_bytes(name, value, &options->disk_bytes, err);
         options->has_disk = true;
     } else if (strcmp(name, "--reserve") == 0) {
-        options->reserve_bytes = 0; /* which is no size, but may be */
+        options->reserve_bytes = 0; /* quantity_parse_size() rejects 0 */
         if (strcmp(value, "0") != 0)
             code = set_bytes(name, value, &options->reserve_bytes, err);
     } else if (strcmp(name, "--storage") == 0) {
@@ -232,7 +231,7 @@ static void set_defaults(struct serve_options *options)
                                       .drain_s = DEFAULT_DRAIN_S};
 }
 
-/* A disk in memory counts towards the memory. */
+/* Files in memory count towards the memory limit. */
 static int check_disk(struct serve_options *options, struct cay_error *err)
 {
     uint64_t memory = options->memory_bytes;
@@ -242,7 +241,7 @@ static int check_disk(struct serve_options *options, struct cay_error *err)
     if (options->disk_bytes <= memory || options->storage == CAY_STORAGE_DISK)
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, op, "--disk",
-                    "the disk lies in memory and is larger than that",
+                    "the disk is in memory and larger than --memory",
                     "give a larger --memory, a smaller --disk, or --storage disk");
 }
 
@@ -250,12 +249,11 @@ static int check(struct serve_options *options, struct cay_error *err)
 {
     if (!options->tls_cert != !options->tls_key)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--tls-cert",
-                        "a certificate and its key go together",
-                        "give --tls-cert and --tls-key");
+                        "--tls-cert and --tls-key must be given together", "give both");
     if (is_in_memory(options->store) && options->leaves_at_exit)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--on-exit",
-                        "nobody would know of the sandboxes that are left",
-                        "give a --store that is a file, or --on-exit kill");
+                        "sandboxes in a store in memory cannot outlive the server",
+                        "give --store PATH, or --on-exit kill");
     options->kills_at_exit |= is_in_memory(options->store);
     return check_disk(options, err);
 }
@@ -285,17 +283,17 @@ int options_parse(char *const *argv, struct serve_options *ret_options,
         if (set_flag(ret_options, *argv))
             continue;
         if (strncmp(*argv, "--", 2) != 0)
-            return cay_fail(err, CAY_E_INVALID, 0, op, *argv, "one argument too many",
+            return cay_fail(err, CAY_E_INVALID, 0, op, *argv, "unexpected argument",
                             "cay serve takes only options");
         size_t len = equals ? (size_t)(equals - *argv) : strlen(*argv);
         snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : 0), *argv);
         const char *value = equals ? equals + 1 : argv[1];
         if (!takes_value(name))
             return cay_fail(err, CAY_E_INVALID, 0, op, *name ? name : *argv,
-                            "unknown option", "cay serve --help lists them");
+                            "unknown option", "see cay serve --help");
         if (!value)
-            return cay_fail(err, CAY_E_INVALID, 0, op, name, "the option has no value",
-                            "cay serve --help shows what it takes");
+            return cay_fail(err, CAY_E_INVALID, 0, op, name, "the option needs a value",
+                            "see cay serve --help");
         int code = set(ret_options, name, value, err);
         if (code)
             return code;

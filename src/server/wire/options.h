@@ -12,35 +12,35 @@
 struct serve_options {
     char address[64];   /* "127.0.0.1", "::1" */
     uint16_t port;      /* 0: any */
-    bool has_listen;    /* the two were given */
-    const char *domain; /* names of sandboxes end in it; NULL: "localhost:PORT" */
+    bool has_listen;    /* address and port were given */
+    const char *domain; /* suffix of sandbox host names; NULL: "localhost:PORT" */
     const char *tls_cert, *tls_key;
     const char *api_key_file;
     unsigned pool;
     uint64_t memory_bytes, disk_bytes; /* of each sandbox */
-    bool has_memory, has_disk; /* given: then it is an error if they cannot be kept */
+    bool has_memory, has_disk; /* given: an error if the limit cannot be enforced */
     enum cay_storage storage;
-    enum cay_network internet; /* of those that ask for it */
-    uint64_t reserve_bytes;    /* of memory that stays free */
+    enum cay_network internet; /* for sandboxes that request it */
+    uint64_t reserve_bytes;    /* memory to leave free */
     uint32_t max_timeout_s;
     unsigned drain_s; /* for requests in flight at SIGTERM */
     bool kills_at_exit;
     bool is_quiet;
-    bool checks_store, rebuilds_store; /* instead of serving */
-    bool leaves_at_exit;               /* said so */
-    const char *store;                 /* as given; NULL: in the home */
+    bool checks_store, rebuilds_store; /* and exit */
+    bool leaves_at_exit;               /* given */
+    const char *store;                 /* NULL: serve.db in home */
     const char *access_log;            /* NULL: none; "-": standard error */
-    char home[PATH_MAX];               /* $CAY_HOME and its like */
+    char home[PATH_MAX];               /* $CAY_HOME or its default */
 };
 
-/* Finds the directory for state, and with `make` creates it: sys/state-home.h. */
+/* Finds the state directory, and creates it if `make` is set: sys/state-home.h. */
 int options_home(struct serve_options *options, bool make, struct cay_error *err);
 
-/* Where the records are: a path, or ":memory:". */
+/* The store: a path, or ":memory:". */
 int options_store(const struct serve_options *options, char ret_path[PATH_MAX],
                   struct cay_error *err);
 
-/* `argv` begins after the command's name.  1 if help was asked for. */
+/* `argv` starts after the command's name.  Returns 1 for --help. */
 int options_parse(char *const *argv, struct serve_options *ret_options,
                   struct cay_error *err);
 

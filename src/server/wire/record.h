@@ -13,21 +13,21 @@ enum { TENANT_MAX = 64, TEMPLATE_MAX = 64, REASON_MAX = 64, METADATA_MAX = 48 <<
 
 enum record_state { RECORD_RUNNING = 1, RECORD_PAUSED = 2, RECORD_GONE = 3 };
 
-/* What the server knows of one sandbox beyond what the sandbox knows of itself. */
+/* A row of the store: what the server records about one sandbox. */
 struct record_row {
-    char id[SANDBOX_ID_MAX]; /* as clients see it; the library's is "sb-" and this */
+    char id[SANDBOX_ID_MAX]; /* as clients see it; the library's id is "sb-" and this */
     char tenant[TENANT_MAX];
     char template_name[TEMPLATE_MAX]; /* as the client named it */
     enum record_state state;
-    int64_t started_ms, end_ms; /* since 1970, by server-clock.h */
+    int64_t started_ms, end_ms; /* since 1970, by server_clock_ms() */
     uint32_t flags;             /* CREATE_AUTO_PAUSE and so on */
     uint32_t token_version;
-    char reason[REASON_MAX]; /* why it is gone */
-    struct buf metadata;     /* key, value, key, value..., each with its NUL */
+    char reason[REASON_MAX]; /* why it ended */
+    struct buf metadata;     /* key, value, ..., each with its NUL */
 };
 
-/* REPLY_SANDBOX.  Strings: id, template, token, token for traffic ("": none), domain,
- * then the metadata. */
+/* REPLY_SANDBOX.  Strings: id, template, token, traffic token ("": none), domain, then
+ * metadata. */
 enum sandbox_number {
     SANDBOX_STATE,
     SANDBOX_STARTED_MS,
@@ -36,7 +36,7 @@ enum sandbox_number {
     SANDBOX_CPUS,
     SANDBOX_MEMORY_MB,
     SANDBOX_DISK_MB,
-    SANDBOX_RESUMED /* CONNECT: it was paused before */
+    SANDBOX_RESUMED /* CONNECT: it was paused */
 };
 
 static inline void record_init(struct record_row *row)
@@ -52,7 +52,7 @@ static inline void record_done(struct record_row *row)
 
 #define AUTO_RECORD __attribute__((cleanup(record_done))) struct record_row
 
-/* "[a-z0-9]{1,31}": anything else is no sandbox, and is not looked for. */
+/* "[a-z0-9]{1,28}": other ids are not looked up. */
 static inline bool record_is_id(const char *text)
 {
     size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789");

@@ -11,8 +11,8 @@
 
 enum { LINE_MAX_LEN = 2048 };
 
-/* A pipe that is writable takes a line as short as this without blocking; one that has no
- * reader (POLLERR) would raise SIGPIPE. */
+/* A writable pipe takes a line of this length without blocking; one without a reader
+ * (POLLERR) would raise SIGPIPE. */
 static void write_line(const char *line, size_t len)
 {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -28,10 +28,10 @@ static bool may_write(struct warn *warn)
 
     if (!warn->since_ms || now_ms - warn->since_ms >= WARN_MS) {
         if (warn->left_out)
-            write_line(line, (size_t)snprintf(line, sizeof line,
-                                              "cay: %u more lines like the next one "
-                                              "were left out\n",
-                                              warn->left_out));
+            write_line(line, (size_t)snprintf(
+                                 line, sizeof line,
+                                 "cay: %u more lines like the next one were dropped\n",
+                                 warn->left_out));
         *warn = (struct warn){.since_ms = now_ms};
     }
     if (warn->count < WARN_LINES) {
@@ -57,7 +57,7 @@ void warn_line(struct warn *warn, const char *format, ...)
     size_t end = 5 + (size_t)len;
     if (end > sizeof line - 2)
         end = sizeof line - 2;
-    for (size_t i = 0; i < end; i++) /* a URL may hold anything, for example escapes */
+    for (size_t i = 0; i < end; i++) /* a URL may contain escape sequences */
         if (line[i] < 0x20 || line[i] > 0x7e)
             line[i] = '?';
     line[end] = '\n';

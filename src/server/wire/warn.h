@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* Lines on standard error about one kind of event: at most WARN_LINES in WARN_MS, then
- * how many were left out.  A line is dropped if nothing reads standard error. */
+ * the number of dropped lines.  A line is dropped if nothing reads standard error. */
 
 enum { WARN_LINES = 50, WARN_MS = 10000 };
 
@@ -14,7 +14,7 @@ struct warn {
     unsigned count, left_out;
 };
 
-/* Adds "cay: " and the newline, and replaces bytes that are not printable ASCII. */
+/* Adds "cay: " and a newline, and replaces bytes that are not printable ASCII. */
 void warn_line(struct warn *warn, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
