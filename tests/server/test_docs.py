@@ -25,12 +25,14 @@ def routes():
     found = set()
     for source in (ROOT / "src" / "server" / "front").glob("*.c"):
         text = source.read_text(encoding="utf-8")
-        found.update(re.findall(r'ON\("(\w+)", "([^"]+)"', text))
+        found.update(re.findall(r'(?:ON|PLAIN)\("(\w+)", "([^"]+)"', text))
+        found.update(("GET", path) for path in re.findall(r'\bGET\("([^"]+)"', text))
+        found.update(("POST", path) for path in re.findall(r'TIMEOUT\("([^"]+)"', text))
         found.update(re.findall(r'\.method = "(\w+)",\s+\.path = "(/[^"]+)"(?! name)', text))
         prefix = re.search(r'\.path = "(/\w+\.\w+/)" name', text)
         if prefix:
             found.update(("POST", prefix[1] + name) for name in
-                         re.findall(r'CALL\("(\w+)"', text))
+                         re.findall(r'(?:CALL|ROUTE)\("(\w+)"', text))
     return {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in found}
 
 

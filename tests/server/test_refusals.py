@@ -9,8 +9,8 @@ import pytest
 import raw
 from serving import PATIENCE, ROOT
 
-SOURCE = (ROOT / "src" / "server" / "e2b-missing.c").read_text(encoding="utf-8")
-ROUTES = re.findall(r'ON\("(\w+)", "([^"]+)", (\w+),', SOURCE)
+SOURCE = (ROOT / "src" / "server" / "front" / "missing.c").read_text(encoding="utf-8")
+ROUTES = re.findall(r'ON\("(\w+)", "([^"]+)",[^;]*?(FOR_\w+)\)', SOURCE)
 UNKNOWN = "abcdefghij0123456789"
 
 
@@ -32,7 +32,7 @@ def test_an_unimplemented_route_is_501_and_names_the_feature(server, shared, met
     status, answer = server.api(method, path, body)
     assert (status, answer["code"]) == (501, 501)
     assert re.fullmatch(r"\w.{2,}: not supported by this server", answer["message"])
-    if action == "check_key":
+    if action == "FOR_KEY":
         assert server.api(method, path, body, X_API_KEY="e2b_00")[0] == 401
 
 

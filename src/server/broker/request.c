@@ -148,11 +148,9 @@ void broker_request_send(struct broker *broker, struct broker_request *pending,
                          int64_t number)
 {
     struct request request = {.numbers = {[TIMEOUT_SECONDS] = number}};
-    AUTO_BUF none = {0};
 
     pending->number = number;
-    buf_init(&none, 1);
-    broker_request_send_strings(broker, pending, &request, &none);
+    broker_request_send_strings(broker, pending, &request, NO_STRINGS);
 }
 
 void broker_request_resend(struct broker *broker, struct broker_request *pending)

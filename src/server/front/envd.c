@@ -7,32 +7,10 @@
 #include "base/auto.h"
 #include "server/front/front.h"
 
-static void send_plain(struct exchange *exchange, enum op op)
-{
-    AUTO_BUF none = {0};
-    struct request request;
-
-    buf_init(&none, 1);
-    exchange_init_request(exchange, op, &request);
-    exchange_send(exchange, &request, &none);
-}
-
-static void health(struct exchange *exchange)
-{
-    send_plain(exchange, OP_HEALTH);
-}
-
 static void on_health(struct exchange *exchange, struct reply_packet *reply)
 {
-    if (reply->head.kind == REPLY_FAILED)
-        exchange_refuse_with(exchange, reply);
-    else
-        exchange_respond_empty(exchange, 204);
-}
-
-static void metrics(struct exchange *exchange)
-{
-    send_plain(exchange, OP_METRICS);
+    (void)reply;
+    exchange_respond_empty(exchange, 204);
 }
 
 static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
@@ -41,10 +19,6 @@ static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
     AUTO_BUF text = {0};
     struct json json;
 
-    if (reply->head.kind == REPLY_FAILED) {
-        exchange_refuse_with(exchange, reply);
-        return;
-    }
     buf_init(&text, 4096);
     json_to_unicode(&json, &text);
     json_put_object(&json);
@@ -62,20 +36,11 @@ static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
     exchange_respond_json(exchange, 200, &text);
 }
 
-static void envs(struct exchange *exchange)
-{
-    send_plain(exchange, OP_ENVS);
-}
-
 static void on_envs(struct exchange *exchange, struct reply_packet *reply)
 {
     AUTO_BUF text = {0};
     struct json json;
 
-    if (reply->head.kind == REPLY_FAILED) {
-        exchange_refuse_with(exchange, reply);
-        return;
-    }
     buf_init(&text, 8 * CHANNEL_PACKET);
     json_to_unicode(&json, &text);
     json_put_object(&json);
@@ -93,9 +58,15 @@ static void on_envs(struct exchange *exchange, struct reply_packet *reply)
     exchange_respond_json(exchange, 200, &text);
 }
 
+#define GET(route, operation, replied)                                                   \
+    {                                                                                    \
+        .method = "GET", .path = (route), .act = exchange_send_plain, .op = (operation), \
+        .on_error = exchange_refuse_with, .on_reply = (replied)                          \
+    }
+
 const struct handler envd_handlers[] = {
-    {.method = "GET", .path = "/health", .act = health, .on_reply = on_health},
-    {.method = "GET", .path = "/metrics", .act = metrics, .on_reply = on_metrics},
-    {.method = "GET", .path = "/envs", .act = envs, .on_reply = on_envs},
+    GET("/health", OP_HEALTH, on_health),
+    GET("/metrics", OP_METRICS, on_metrics),
+    GET("/envs", OP_ENVS, on_envs),
     {0},
 };

@@ -414,6 +414,8 @@ static void on_replies(struct exchange *exchange, unsigned events)
         }
         if (exchange->losses)
             exchange_on_loss_reply(exchange, reply);
+        else if (reply->head.kind == REPLY_FAILED && exchange->handler->on_error)
+            exchange->handler->on_error(exchange, reply);
         else
             exchange->handler->on_reply(exchange, reply);
         if (reply->fd >= 0)
@@ -457,6 +459,14 @@ void exchange_send(struct exchange *exchange, struct request *request,
                         error == -EMSGSIZE ? "the request is too large"
                         : error == -EMFILE ? "the server has too many connections"
                                            : "the server is overloaded");
+}
+
+void exchange_send_plain(struct exchange *exchange)
+{
+    struct request request;
+
+    exchange_init_request(exchange, exchange->handler->op, &request);
+    exchange_send(exchange, &request, NO_STRINGS);
 }
 
 void exchange_await_reply(struct exchange *exchange, int channel)
@@ -684,10 +694,8 @@ static void count_loss(const struct exchange *exchange, int got)
  */
 static void check_sandbox(struct exchange *exchange, struct request *request, int got)
 {
-    AUTO_BUF none = {0};
 
-    buf_init(&none, 1);
-    if (exchange->losses > 1 || exchange_try_send(exchange, request, &none) != 0) {
+    if (exchange->losses > 1 || exchange_try_send(exchange, request, NO_STRINGS) != 0) {
         count_loss(exchange, got);
         exchange_end(exchange, true);
     }
@@ -709,7 +717,6 @@ void exchange_end_lost_stream(struct exchange *exchange, const struct reply_pack
  * possible. */
 void exchange_on_loss(struct exchange *exchange, int got)
 {
-    AUTO_BUF none = {0};
     struct request request;
 
     if (!exchange->is_stream)
@@ -723,8 +730,7 @@ void exchange_on_loss(struct exchange *exchange, int got)
                !(*request.sandbox || *request.credential)) {
         end_loss(exchange);
     } else {
-        buf_init(&none, 1);
-        exchange_send(exchange, &request, &none);
+        exchange_send(exchange, &request, NO_STRINGS);
     }
 }
 

@@ -152,10 +152,9 @@ static struct output *output_new(struct exchange *exchange)
 
 static const char not_basic[] = "Authorization must be Basic";
 
-typedef bool fill(struct fields *fields, struct request *request, struct buf *strings);
-
-static void call(struct exchange *exchange, enum op op, fill *filler)
+static void call(struct exchange *exchange)
 {
+    const struct handler *handler = exchange->handler;
     json_t *root = connect_body(exchange, false);
     struct fields fields = {.object = root};
     char message[FIELDS_ERROR_MAX];
@@ -163,9 +162,9 @@ static void call(struct exchange *exchange, enum op op, fill *filler)
     struct request request;
 
     buf_init(&strings, CHANNEL_PACKET);
-    exchange_init_request(exchange, op, &request);
+    exchange_init_request(exchange, handler->op, &request);
     request.count = 1;
-    if (!root || !filler(&fields, &request, &strings) || fields.wrong)
+    if (!root || !handler->fill(&fields, &request, &strings) || fields.wrong)
         connect_refuse(exchange, 400, "invalid_argument", fields_error(&fields, message));
     else if (!connect_user(exchange, request.user))
         connect_refuse(exchange, 401, "unauthenticated", not_basic);
@@ -235,62 +234,13 @@ static void on_entry(struct exchange *exchange, struct reply_packet *reply)
 {
     struct output *output = output_new(exchange);
 
-    if (reply->head.kind == REPLY_FAILED) {
-        connect_refuse_with(exchange, reply);
-    } else if (output) {
-        if (reply->head.kind == REPLY_ENTRY) {
-            json_put_key(&output->json, "entry");
-            put_entry(&output->json, reply);
-        }
-        finish(exchange);
-    }
-}
-
-static void on_list(struct exchange *exchange, struct reply_packet *reply)
-{
-    struct output *output = exchange->state;
-
-    if (!output) {
-        output = output_new(exchange);
-        if (!output)
-            return;
-        json_put_key(&output->json, "entries");
-        json_put_array(&output->json);
-    }
-    if (reply->head.kind == REPLY_FAILED) {
-        connect_refuse_with(exchange, reply);
-    } else if (reply->head.kind == REPLY_ENTRY) {
+    if (!output)
+        return;
+    if (reply->head.kind == REPLY_ENTRY) {
+        json_put_key(&output->json, "entry");
         put_entry(&output->json, reply);
-        (void)connect_charge(exchange, &output->text);
-    } else {
-        json_put_end(&output->json);
-        finish(exchange);
     }
-}
-
-static void stat_path(struct exchange *exchange)
-{
-    call(exchange, OP_STAT, fill_path);
-}
-
-static void make_dir(struct exchange *exchange)
-{
-    call(exchange, OP_MAKE_DIR, fill_path);
-}
-
-static void move(struct exchange *exchange)
-{
-    call(exchange, OP_MOVE, fill_move);
-}
-
-static void list_dir(struct exchange *exchange)
-{
-    call(exchange, OP_LIST_DIR, fill_list);
-}
-
-static void remove_path(struct exchange *exchange)
-{
-    call(exchange, OP_REMOVE, fill_path);
+    finish(exchange);
 }
 
 /* --- Watching --- */
@@ -388,34 +338,18 @@ static void watch_dir(struct exchange *exchange)
     json_decref(root);
 }
 
-static void watcher_new(struct exchange *exchange)
-{
-    call(exchange, OP_WATCHER_NEW, fill_watch);
-}
-
-static void watcher_events(struct exchange *exchange)
-{
-    call(exchange, OP_WATCHER_EVENTS, fill_watcher);
-}
-
-static void watcher_remove(struct exchange *exchange)
-{
-    call(exchange, OP_WATCHER_REMOVE, fill_watcher);
-}
-
 static void on_watcher(struct exchange *exchange, struct reply_packet *reply)
 {
     struct output *output = exchange->state ? exchange->state : output_new(exchange);
 
-    if (reply->head.kind == REPLY_FAILED)
-        connect_refuse_with(exchange, reply);
-    else if (reply->head.kind == REPLY_TEXT && output)
+    if (reply->head.kind == REPLY_TEXT && output)
         json_set_text(&output->json, "watcherId", reply_next(reply, NULL));
     else if (output)
         finish(exchange);
 }
 
-static void on_events(struct exchange *exchange, struct reply_packet *reply)
+/* {"entries": [...]} or {"events": [...]} */
+static void on_list(struct exchange *exchange, struct reply_packet *reply)
 {
     struct output *output = exchange->state;
 
@@ -423,35 +357,39 @@ static void on_events(struct exchange *exchange, struct reply_packet *reply)
         output = output_new(exchange);
         if (!output)
             return;
-        json_put_key(&output->json, "events");
+        json_put_key(&output->json,
+                     exchange->handler->op == OP_LIST_DIR ? "entries" : "events");
         json_put_array(&output->json);
     }
-    if (reply->head.kind == REPLY_FAILED) {
-        connect_refuse_with(exchange, reply);
-    } else if (reply->head.kind == REPLY_CHANGE) {
-        put_change(&output->json, reply);
-        (void)connect_charge(exchange, &output->text);
-    } else {
+    if (reply->head.kind != REPLY_ENTRY && reply->head.kind != REPLY_CHANGE) {
         json_put_end(&output->json);
         finish(exchange);
+        return;
     }
+    if (reply->head.kind == REPLY_ENTRY)
+        put_entry(&output->json, reply);
+    else
+        put_change(&output->json, reply);
+    (void)connect_charge(exchange, &output->text);
 }
 
-#define CALL(name, action, answer, ...)                                                  \
+#define ROUTE(name) .method = "POST", .path = "/filesystem.Filesystem/" name
+#define CALL(name, operation, filler, replied, ...)                                      \
     {                                                                                    \
-        .method = "POST", .path = "/filesystem.Filesystem/" name, .body_max = 1 << 20,   \
-        .act = (action), .on_reply = (answer), __VA_ARGS__                               \
+        ROUTE(name), .body_max = 1 << 20, .act = call, .op = (operation),                \
+                     .fill = (filler), .on_error = connect_refuse_with,                  \
+                     .on_reply = (replied), __VA_ARGS__                                  \
     }
 
 const struct handler filesystem_handlers[] = {
-    CALL("Stat", stat_path, on_entry, .is_read = true),
-    CALL("MakeDir", make_dir, on_entry),
-    CALL("Move", move, on_entry),
-    CALL("ListDir", list_dir, on_list, .is_read = true),
-    CALL("Remove", remove_path, on_entry),
-    CALL("WatchDir", watch_dir, on_change),
-    CALL("CreateWatcher", watcher_new, on_watcher),
-    CALL("GetWatcherEvents", watcher_events, on_events),
-    CALL("RemoveWatcher", watcher_remove, on_watcher),
+    CALL("Stat", OP_STAT, fill_path, on_entry, .is_read = true),
+    CALL("MakeDir", OP_MAKE_DIR, fill_path, on_entry),
+    CALL("Move", OP_MOVE, fill_move, on_entry),
+    CALL("ListDir", OP_LIST_DIR, fill_list, on_list, .is_read = true),
+    CALL("Remove", OP_REMOVE, fill_path, on_entry),
+    CALL("CreateWatcher", OP_WATCHER_NEW, fill_watch, on_watcher),
+    CALL("GetWatcherEvents", OP_WATCHER_EVENTS, fill_watcher, on_list),
+    CALL("RemoveWatcher", OP_WATCHER_REMOVE, fill_watcher, on_watcher),
+    {ROUTE("WatchDir"), .body_max = 1 << 20, .act = watch_dir, .on_reply = on_change},
     {0},
 };

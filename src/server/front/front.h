@@ -17,6 +17,7 @@
  * anything. */
 
 struct exchange;
+struct fields;
 
 /* A route. */
 struct handler {
@@ -31,6 +32,11 @@ struct handler {
     bool (*feed)(struct exchange *exchange, const char *data, size_t len);
     /* The request is complete. */
     void (*act)(struct exchange *exchange);
+    enum op op; /* the request that act() sends */
+    /* Fills it from the fields of a JSON body. */
+    bool (*fill)(struct fields *fields, struct request *request, struct buf *strings);
+    /* A reply that is an error; NULL: on_reply() handles it. */
+    void (*on_error)(struct exchange *exchange, const struct reply_packet *reply);
     /* A reply from the broker or keeper; called until there is a response. */
     void (*on_reply)(struct exchange *exchange, struct reply_packet *reply);
     unsigned flags; /* for the handler */
@@ -196,7 +202,9 @@ void exchange_init_request(const struct exchange *exchange, enum op op,
 /* Sends it; replies go to handler->on_reply().  Refuses the exchange on failure. */
 void exchange_send(struct exchange *exchange, struct request *request,
                    const struct buf *strings);
-/* The same without a refusal: 0 or a negative errno. */
+/* Sends handler->op without strings. */
+void exchange_send_plain(struct exchange *exchange);
+/* exchange_send() without a refusal: 0 or a negative errno. */
 int exchange_try_send(struct exchange *exchange, struct request *request,
                       const struct buf *strings);
 

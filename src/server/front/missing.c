@@ -7,8 +7,6 @@
 
 #include <stdio.h>
 
-#include "base/auto.h"
-
 enum { SMALL = 64 << 10 };
 
 static void refuse(struct exchange *exchange)
@@ -22,37 +20,19 @@ static void refuse(struct exchange *exchange)
 
 static void on_reply(struct exchange *exchange, struct reply_packet *reply)
 {
-    if (reply->head.kind == REPLY_FAILED)
-        exchange_refuse_with(exchange, reply);
-    else
-        refuse(exchange);
+    (void)reply;
+    refuse(exchange);
 }
 
-static void request(struct exchange *exchange, enum op op)
-{
-    AUTO_BUF none = {0};
-    struct request request;
-
-    buf_init(&none, 1);
-    exchange_init_request(exchange, op, &request);
-    exchange_send(exchange, &request, &none);
-}
-
-static void find_sandbox(struct exchange *exchange)
-{
-    request(exchange, OP_INFO);
-}
-
-static void check_key(struct exchange *exchange)
-{
-    request(exchange, OP_CHECK);
-}
-
-#define ON(name, route, action, feature)                                                 \
+#define ON(name, route, feature, ...)                                                    \
     {                                                                                    \
-        .method = (name), .path = (route), .act = (action), .on_reply = on_reply,        \
-        .missing_feature = (feature), .body_max = SMALL                                  \
+        .method = (name), .path = (route), .on_error = exchange_refuse_with,             \
+        .on_reply = on_reply, .missing_feature = (feature), .body_max = SMALL,           \
+        __VA_ARGS__                                                                      \
     }
+#define FOR_SANDBOX .act = exchange_send_plain, .op = OP_INFO
+#define FOR_KEY     .act = exchange_send_plain, .op = OP_CHECK
+#define FOR_ALL     .act = refuse
 
 static const char builds[] = "template builds (use cay template create)",
                   listings[] = "template listings (use cay template ls)",
@@ -61,65 +41,66 @@ static const char builds[] = "template builds (use cay template create)",
                   keys[] = "API keys over HTTP (use cay key)", nodes[] = "nodes";
 
 const struct handler missing_handlers[] = {
-    ON("GET", "/sandboxes/metrics", check_key, "metrics of several sandboxes"),
-    ON("GET", "/sandboxes/{id}/logs", find_sandbox, logs),
-    ON("GET", "/v2/sandboxes/{id}/logs", find_sandbox, logs),
-    ON("PUT", "/sandboxes/{id}/network", find_sandbox, "network rules"),
-    ON("POST", "/sandboxes/{id}/snapshots", find_sandbox, "snapshots"),
-    ON("POST", "/sandboxes/{id}/fork", find_sandbox, "fork"),
-    ON("GET", "/snapshots", check_key, "snapshots"),
-    ON("GET", "/templates", check_key, listings),
-    ON("GET", "/v2/templates", check_key, listings),
-    ON("POST", "/templates", check_key, builds),
-    ON("POST", "/v2/templates", check_key, builds),
-    ON("POST", "/v3/templates", check_key, builds),
-    ON("POST", "/templates/tags", check_key, tags),
-    ON("DELETE", "/templates/tags", check_key, tags),
-    ON("GET", "/templates/{id}", check_key, listings),
-    ON("POST", "/templates/{id}", check_key, builds),
-    ON("PATCH", "/templates/{id}", check_key, "public templates"),
-    ON("PATCH", "/v2/templates/{id}", check_key, "public templates"),
-    ON("DELETE", "/templates/{id}", check_key,
-       "template and snapshot removal (use cay template rm)"),
-    ON("GET", "/templates/{id}/tags", check_key, tags),
-    ON("GET", "/templates/{id}/files/{hash}", check_key, builds),
-    ON("POST", "/templates/{id}/builds/{build}", check_key, builds),
+    ON("GET", "/sandboxes/metrics", "metrics of several sandboxes", FOR_KEY),
+    ON("GET", "/sandboxes/{id}/logs", logs, FOR_SANDBOX),
+    ON("GET", "/v2/sandboxes/{id}/logs", logs, FOR_SANDBOX),
+    ON("PUT", "/sandboxes/{id}/network", "network rules", FOR_SANDBOX),
+    ON("POST", "/sandboxes/{id}/snapshots", "snapshots", FOR_SANDBOX),
+    ON("POST", "/sandboxes/{id}/fork", "fork", FOR_SANDBOX),
+    ON("GET", "/snapshots", "snapshots", FOR_KEY),
+    ON("GET", "/templates", listings, FOR_KEY),
+    ON("GET", "/v2/templates", listings, FOR_KEY),
+    ON("POST", "/templates", builds, FOR_KEY),
+    ON("POST", "/v2/templates", builds, FOR_KEY),
+    ON("POST", "/v3/templates", builds, FOR_KEY),
+    ON("POST", "/templates/tags", tags, FOR_KEY),
+    ON("DELETE", "/templates/tags", tags, FOR_KEY),
+    ON("GET", "/templates/{id}", listings, FOR_KEY),
+    ON("POST", "/templates/{id}", builds, FOR_KEY),
+    ON("PATCH", "/templates/{id}", "public templates", FOR_KEY),
+    ON("PATCH", "/v2/templates/{id}", "public templates", FOR_KEY),
+    ON("DELETE", "/templates/{id}", "template and snapshot removal (use cay template rm)",
+       FOR_KEY),
+    ON("GET", "/templates/{id}/tags", tags, FOR_KEY),
+    ON("GET", "/templates/{id}/files/{hash}", builds, FOR_KEY),
+    ON("POST", "/templates/{id}/builds/{build}", builds, FOR_KEY),
     {.method = "POST",
      .path = "/v2/templates/{id}/builds/{build}",
-     .act = check_key,
+     FOR_KEY,
+     .on_error = exchange_refuse_with,
      .on_reply = on_reply,
      .missing_feature = builds,
      .body_max = BODY_CONTROL},
-    ON("GET", "/templates/{id}/builds/{build}/status", check_key, builds),
-    ON("GET", "/templates/{id}/builds/{build}/logs", check_key, builds),
-    ON("GET", "/volumes", check_key, volumes),
-    ON("POST", "/volumes", check_key, volumes),
-    ON("GET", "/volumes/{id}", check_key, volumes),
-    ON("DELETE", "/volumes/{id}", check_key, volumes),
-    ON("GET", "/secrets", check_key, secrets),
-    ON("POST", "/secrets", check_key, secrets),
-    ON("GET", "/secrets/{id}", check_key, secrets),
-    ON("POST", "/secrets/{id}", check_key, secrets),
-    ON("DELETE", "/secrets/{id}", check_key, secrets),
+    ON("GET", "/templates/{id}/builds/{build}/status", builds, FOR_KEY),
+    ON("GET", "/templates/{id}/builds/{build}/logs", builds, FOR_KEY),
+    ON("GET", "/volumes", volumes, FOR_KEY),
+    ON("POST", "/volumes", volumes, FOR_KEY),
+    ON("GET", "/volumes/{id}", volumes, FOR_KEY),
+    ON("DELETE", "/volumes/{id}", volumes, FOR_KEY),
+    ON("GET", "/secrets", secrets, FOR_KEY),
+    ON("POST", "/secrets", secrets, FOR_KEY),
+    ON("GET", "/secrets/{id}", secrets, FOR_KEY),
+    ON("POST", "/secrets/{id}", secrets, FOR_KEY),
+    ON("DELETE", "/secrets/{id}", secrets, FOR_KEY),
     /* These use credentials that this server does not have. */
-    ON("GET", "/volumecontent/{id}/path", refuse, volumes),
-    ON("PATCH", "/volumecontent/{id}/path", refuse, volumes),
-    ON("DELETE", "/volumecontent/{id}/path", refuse, volumes),
-    ON("GET", "/volumecontent/{id}/dir", refuse, volumes),
-    ON("POST", "/volumecontent/{id}/dir", refuse, volumes),
-    ON("GET", "/volumecontent/{id}/file", refuse, volumes),
-    ON("PUT", "/volumecontent/{id}/file", refuse, volumes),
-    ON("GET", "/teams", refuse, teams),
-    ON("GET", "/teams/{id}/metrics", refuse, teams),
-    ON("GET", "/teams/{id}/metrics/max", refuse, teams),
-    ON("GET", "/api-keys", refuse, keys),
-    ON("POST", "/api-keys", refuse, keys),
-    ON("PATCH", "/api-keys/{id}", refuse, keys),
-    ON("DELETE", "/api-keys/{id}", refuse, keys),
-    ON("POST", "/access-tokens", refuse, "access tokens"),
-    ON("DELETE", "/access-tokens/{id}", refuse, "access tokens"),
-    ON("GET", "/nodes", refuse, nodes),
-    ON("GET", "/nodes/{id}", refuse, nodes),
-    ON("POST", "/nodes/{id}", refuse, nodes),
+    ON("GET", "/volumecontent/{id}/path", volumes, FOR_ALL),
+    ON("PATCH", "/volumecontent/{id}/path", volumes, FOR_ALL),
+    ON("DELETE", "/volumecontent/{id}/path", volumes, FOR_ALL),
+    ON("GET", "/volumecontent/{id}/dir", volumes, FOR_ALL),
+    ON("POST", "/volumecontent/{id}/dir", volumes, FOR_ALL),
+    ON("GET", "/volumecontent/{id}/file", volumes, FOR_ALL),
+    ON("PUT", "/volumecontent/{id}/file", volumes, FOR_ALL),
+    ON("GET", "/teams", teams, FOR_ALL),
+    ON("GET", "/teams/{id}/metrics", teams, FOR_ALL),
+    ON("GET", "/teams/{id}/metrics/max", teams, FOR_ALL),
+    ON("GET", "/api-keys", keys, FOR_ALL),
+    ON("POST", "/api-keys", keys, FOR_ALL),
+    ON("PATCH", "/api-keys/{id}", keys, FOR_ALL),
+    ON("DELETE", "/api-keys/{id}", keys, FOR_ALL),
+    ON("POST", "/access-tokens", "access tokens", FOR_ALL),
+    ON("DELETE", "/access-tokens/{id}", "access tokens", FOR_ALL),
+    ON("GET", "/nodes", nodes, FOR_ALL),
+    ON("GET", "/nodes/{id}", nodes, FOR_ALL),
+    ON("POST", "/nodes/{id}", nodes, FOR_ALL),
     {0},
 };

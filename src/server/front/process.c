@@ -236,33 +236,30 @@ static void on_empty(struct exchange *exchange, struct reply_packet *reply)
 {
     AUTO_BUF text = {0};
 
-    if (reply->head.kind == REPLY_FAILED) {
-        connect_refuse_with(exchange, reply);
-        return;
-    }
+    (void)reply;
     buf_init(&text, 8);
     buf_text(&text, "{}");
     exchange_respond_json(exchange, 200, &text);
 }
 
 /* Calls that only select a process. */
-static void call(struct exchange *exchange, enum op op,
-                 bool (*fill)(struct fields *fields, struct request *request,
-                              struct buf *strings))
+static void call(struct exchange *exchange)
 {
+    const struct handler *handler = exchange->handler;
+    bool is_input = handler->op == OP_INPUT;
     json_t *root = connect_body(exchange, false);
     struct fields fields = {.object = root};
     AUTO_BUF strings = {0};
     struct request request;
 
     buf_init(&strings, CHANNEL_STRINGS);
-    bool fine = init_request(exchange, op, &request);
+    bool fine = init_request(exchange, handler->op, &request);
     if (fine && (!root || !add_selector(&fields, &strings) ||
-                 (fill && !fill(&fields, &request, &strings)))) {
+                 (handler->fill && !handler->fill(&fields, &request, &strings)))) {
         refuse_body(exchange, &fields);
     } else if (fine) {
-        request.count = op == OP_INPUT ? 2 : 1;
-        if (op == OP_INPUT) /* it waits until the process reads it */
+        request.count = is_input ? 2 : 1;
+        if (is_input) /* it waits until the process reads it */
             exchange_watch_client(exchange);
         exchange_send(exchange, &request, &strings);
     }
@@ -313,26 +310,6 @@ static bool fill_size(struct fields *fields, struct request *request, struct buf
     return !fields->wrong;
 }
 
-static void send_input(struct exchange *exchange)
-{
-    call(exchange, OP_INPUT, fill_input);
-}
-
-static void close_stdin(struct exchange *exchange)
-{
-    call(exchange, OP_CLOSE_INPUT, NULL);
-}
-
-static void send_signal(struct exchange *exchange)
-{
-    call(exchange, OP_SIGNAL, fill_signal);
-}
-
-static void update(struct exchange *exchange)
-{
-    call(exchange, OP_RESIZE, fill_size);
-}
-
 /* --- List --- */
 
 struct list {
@@ -351,7 +328,6 @@ static void list_done(struct exchange *exchange)
 static void list(struct exchange *exchange)
 {
     json_t *root = connect_body(exchange, false);
-    AUTO_BUF none = {0};
     struct request request;
 
     if (!root) {
@@ -369,9 +345,8 @@ static void list(struct exchange *exchange)
     json_put_array(&state->json);
     exchange->state = state;
     exchange->state_done = list_done;
-    buf_init(&none, 1);
     if (init_request(exchange, OP_PROCESSES, &request))
-        exchange_send(exchange, &request, &none);
+        exchange_send(exchange, &request, NO_STRINGS);
 }
 
 static void put_process(struct json *json, const struct reply_packet *reply)
@@ -417,9 +392,7 @@ static void on_list(struct exchange *exchange, struct reply_packet *reply)
 {
     struct list *state = exchange->state;
 
-    if (reply->head.kind == REPLY_FAILED) {
-        connect_refuse_with(exchange, reply);
-    } else if (reply->head.kind == REPLY_PROCESS) {
+    if (reply->head.kind == REPLY_PROCESS) {
         put_process(&state->json, reply);
         (void)connect_charge(exchange, &state->text);
     } else {
@@ -466,14 +439,6 @@ static void refuse_message(struct exchange *exchange)
     connect_respond_stream(exchange, "invalid_argument", "invalid message for this call");
 }
 
-/* Waits until the process reads it. */
-static void send_input_on(struct exchange *exchange, struct request *request,
-                          const struct buf *strings)
-{
-    exchange_watch_client(exchange);
-    exchange_send(exchange, request, strings);
-}
-
 static void send_data(struct exchange *exchange, struct fields *data)
 {
     struct input *input = exchange->state;
@@ -485,13 +450,15 @@ static void send_data(struct exchange *exchange, struct fields *data)
     strings_add(&strings, input->which);
     request.count = 2;
     if (!*input->which || !fill_input(data, &request, &strings) ||
-        !connect_user(exchange, request.user))
+        !connect_user(exchange, request.user)) {
         refuse_message(exchange);
-    else
-        send_input_on(exchange, &request, &strings);
+        return;
+    }
+    exchange_watch_client(exchange); /* it waits until the process reads it */
+    exchange_send(exchange, &request, &strings);
 }
 
-static void note_start(struct exchange *exchange, struct fields *start)
+static void select_process(struct exchange *exchange, struct fields *start)
 {
     struct input *input = exchange->state;
     AUTO_BUF which = {0};
@@ -514,7 +481,7 @@ static void take_message(struct exchange *exchange, const char *text, size_t len
     if (!root || fields.wrong)
         refuse_message(exchange);
     else if (start.object)
-        note_start(exchange, &start);
+        select_process(exchange, &start);
     else if (data.object)
         send_data(exchange, &data);
     json_decref(root);
@@ -570,14 +537,14 @@ static void finish_input(struct exchange *exchange)
         connect_respond_stream(exchange, NULL, NULL);
 }
 
-static void on_input(struct exchange *exchange, struct reply_packet *answer)
+static void on_input(struct exchange *exchange, struct reply_packet *reply)
 {
     exchange_close_channel(exchange);
-    if (answer->head.kind == REPLY_FAILED && answer->head.status)
-        exchange_refuse_with(exchange, answer);
-    else if (answer->head.kind == REPLY_FAILED)
-        connect_respond_stream(exchange, connect_code(answer, &(unsigned){0}),
-                               reply_next(answer, NULL));
+    if (reply->head.kind == REPLY_FAILED && reply->head.status)
+        exchange_refuse_with(exchange, reply);
+    else if (reply->head.kind == REPLY_FAILED)
+        connect_respond_stream(exchange, connect_code(reply, &(unsigned){0}),
+                               reply_next(reply, NULL));
     else if (exchange->has_body)
         finish_input(exchange);
     else
@@ -586,25 +553,24 @@ static void on_input(struct exchange *exchange, struct reply_packet *answer)
         exchange_resume(exchange);
 }
 
-#define CALL(name, action, answer, max, ...)                                             \
+#define ROUTE(name) .method = "POST", .path = "/process.Process/" name
+#define CALL(name, operation, filler, max)                                               \
     {                                                                                    \
-        .method = "POST", .path = "/process.Process/" name, .body_max = (max),           \
-        .act = (action), .on_reply = (answer), __VA_ARGS__                               \
+        ROUTE(name), .body_max = (max), .act = call, .op = (operation),                  \
+                     .fill = (filler), .on_error = connect_refuse_with,                  \
+                     .on_reply = on_empty                                                \
     }
 
 const struct handler process_handlers[] = {
-    CALL("Start", start, on_event, BODY_COMMAND),
-    CALL("Connect", connect_to, on_event, BODY_SMALL),
-    CALL("List", list, on_list, BODY_SMALL, .is_read = true),
-    CALL("SendInput", send_input, on_empty, BODY_COMMAND),
-    CALL("CloseStdin", close_stdin, on_empty, BODY_SMALL),
-    CALL("SendSignal", send_signal, on_empty, BODY_SMALL),
-    CALL("Update", update, on_empty, BODY_SMALL),
-    {.method = "POST",
-     .path = "/process.Process/StreamInput",
-     .begin = begin_input,
-     .feed = feed_input,
-     .act = finish_input,
+    {ROUTE("Start"), .body_max = BODY_COMMAND, .act = start, .on_reply = on_event},
+    {ROUTE("Connect"), .body_max = BODY_SMALL, .act = connect_to, .on_reply = on_event},
+    {ROUTE("List"), .body_max = BODY_SMALL, .act = list, .on_error = connect_refuse_with,
+     .on_reply = on_list, .is_read = true},
+    CALL("SendInput", OP_INPUT, fill_input, BODY_COMMAND),
+    CALL("CloseStdin", OP_CLOSE_INPUT, NULL, BODY_SMALL),
+    CALL("SendSignal", OP_SIGNAL, fill_signal, BODY_SMALL),
+    CALL("Update", OP_RESIZE, fill_size, BODY_SMALL),
+    {ROUTE("StreamInput"), .begin = begin_input, .feed = feed_input, .act = finish_input,
      .on_reply = on_input},
     {0},
 };

@@ -363,7 +363,6 @@ static void push(struct proxy *proxy)
 static bool begin(struct exchange *exchange)
 {
     struct proxy *proxy = calloc(1, sizeof *proxy);
-    AUTO_BUF none = {0};
     struct request request;
 
     if (!proxy)
@@ -376,8 +375,7 @@ static bool begin(struct exchange *exchange)
     write_head(exchange, proxy);
     exchange_init_request(exchange, OP_DIAL, &request);
     request.numbers[DIAL_PORT] = exchange->route.port;
-    buf_init(&none, 1);
-    exchange_send(exchange, &request, &none);
+    exchange_send(exchange, &request, NO_STRINGS);
     return true;
 }
 

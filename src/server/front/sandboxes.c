@@ -186,9 +186,7 @@ static void on_list(struct exchange *exchange, struct reply_packet *reply)
     struct list *state = exchange->state;
     char token[64], total[24];
 
-    if (reply->head.kind == REPLY_FAILED) {
-        exchange_refuse_with(exchange, reply);
-    } else if (reply->head.kind == REPLY_SANDBOX) {
+    if (reply->head.kind == REPLY_SANDBOX) {
         struct sandbox_text text = read_text(reply);
         json_put_object(&state->json);
         put_listed(&state->json, reply, &text);
@@ -258,17 +256,6 @@ static void respond_detail(struct exchange *exchange, const struct reply_packet 
 
 /* --- Requests to the broker --- */
 
-static void send_number(struct exchange *exchange, enum op op, int64_t number)
-{
-    AUTO_BUF none = {0};
-    struct request request;
-
-    buf_init(&none, 1);
-    exchange_init_request(exchange, op, &request);
-    request.numbers[TIMEOUT_SECONDS] = number;
-    exchange_send(exchange, &request, &none);
-}
-
 /* The body as JSON, which is optional.  Refuses an invalid one, and returns NULL. */
 static json_t *take_body(struct exchange *exchange)
 {
@@ -281,10 +268,8 @@ static json_t *take_body(struct exchange *exchange)
 
 static void on_done(struct exchange *exchange, struct reply_packet *reply)
 {
-    if (reply->head.kind == REPLY_FAILED)
-        exchange_refuse_with(exchange, reply);
-    else
-        exchange_respond_empty(exchange, 204);
+    (void)reply;
+    exchange_respond_empty(exchange, 204);
 }
 
 /* --- Creating --- */
@@ -389,16 +374,20 @@ static void on_created(struct exchange *exchange, struct reply_packet *reply)
 
 /* --- One sandbox --- */
 
-static void act_on_timeout(struct exchange *exchange, enum op op, const char *name,
-                           int64_t most)
+/* Requests with a timeout in seconds, which some of them need. */
+static void change_timeout(struct exchange *exchange)
 {
+    enum op op = exchange->handler->op;
+    const char *name = op == OP_REFRESH ? "duration" : "timeout";
+    struct request request;
     json_t *root = take_body(exchange);
     struct fields fields = {.object = root};
     char message[FIELDS_ERROR_MAX];
 
     if (!root)
         return;
-    int64_t seconds = field_int(&fields, name, 0, most, -1);
+    int64_t seconds =
+        field_int(&fields, name, 0, op == OP_REFRESH ? 3600 : INT32_MAX, -1);
     bool cold = !field_bool(&fields, "memory", true);
     if (op == OP_TIMEOUT && seconds < 0)
         (void)field_reject(&fields, name);
@@ -407,14 +396,12 @@ static void act_on_timeout(struct exchange *exchange, enum op op, const char *na
     else if (cold)
         exchange_refuse(exchange, 501,
                         "pausing without memory is not supported by this server");
-    else
-        send_number(exchange, op, seconds);
+    else {
+        exchange_init_request(exchange, op, &request);
+        request.numbers[TIMEOUT_SECONDS] = seconds;
+        exchange_send(exchange, &request, NO_STRINGS);
+    }
     json_decref(root);
-}
-
-static void connect_to(struct exchange *exchange)
-{
-    act_on_timeout(exchange, OP_CONNECT, "timeout", INT32_MAX);
 }
 
 static void on_connected(struct exchange *exchange, struct reply_packet *reply)
@@ -424,36 +411,6 @@ static void on_connected(struct exchange *exchange, struct reply_packet *reply)
                         reply->head.numbers[SANDBOX_RESUMED] ? 201 : 200);
     else
         exchange_refuse_with(exchange, reply);
-}
-
-static void resume(struct exchange *exchange)
-{
-    act_on_timeout(exchange, OP_RESUME, "timeout", INT32_MAX);
-}
-
-static void set_timeout(struct exchange *exchange)
-{
-    act_on_timeout(exchange, OP_TIMEOUT, "timeout", INT32_MAX);
-}
-
-static void refresh(struct exchange *exchange)
-{
-    act_on_timeout(exchange, OP_REFRESH, "duration", 3600);
-}
-
-static void pause_sandbox(struct exchange *exchange)
-{
-    act_on_timeout(exchange, OP_PAUSE, "timeout", INT32_MAX);
-}
-
-static void kill_sandbox(struct exchange *exchange)
-{
-    send_number(exchange, OP_KILL, 0);
-}
-
-static void get_info(struct exchange *exchange)
-{
-    send_number(exchange, OP_INFO, 0);
 }
 
 static void on_info(struct exchange *exchange, struct reply_packet *reply)
@@ -489,7 +446,7 @@ static void get_usage(struct exchange *exchange)
     if (wrong)
         exchange_refuse(exchange, 400, wrong);
     else
-        send_number(exchange, OP_USAGE, 0);
+        exchange_send_plain(exchange);
 }
 
 static void on_usage(struct exchange *exchange, struct reply_packet *reply)
@@ -500,10 +457,6 @@ static void on_usage(struct exchange *exchange, struct reply_packet *reply)
     struct json json;
     bool is_in;
 
-    if (reply->head.kind == REPLY_FAILED) {
-        exchange_refuse_with(exchange, reply);
-        return;
-    }
     clock_gettime(CLOCK_REALTIME, &now);
     buf_init(&out, SMALL);
     json_to_unicode(&json, &out);
@@ -535,11 +488,6 @@ static void get_health(struct exchange *exchange)
     exchange_respond_empty(exchange, 204);
 }
 
-static void check_key(struct exchange *exchange)
-{
-    send_number(exchange, OP_CHECK, 0);
-}
-
 /* --- Templates --- */
 
 static void find_template(struct exchange *exchange)
@@ -561,10 +509,7 @@ static void on_template(struct exchange *exchange, struct reply_packet *reply)
     AUTO_BUF out = {0};
     struct json json;
 
-    if (reply->head.kind == REPLY_FAILED) {
-        exchange_refuse_with(exchange, reply);
-        return;
-    }
+    (void)reply;
     buf_init(&out, SMALL);
     json_to_unicode(&json, &out);
     json_put_object(&json);
@@ -579,10 +524,7 @@ static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
     const struct front *front = exchange->front;
     AUTO_BUF text = {0};
 
-    if (reply->head.kind == REPLY_FAILED) {
-        exchange_refuse_with(exchange, reply);
-        return;
-    }
+    (void)reply;
     buf_init(&text, SMALL);
     buf_format(
         &text,
@@ -609,29 +551,33 @@ static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
     exchange_respond_text(exchange, 200, "text/plain; version=0.0.4", &text);
 }
 
-#define ON(name, route, action, answer, ...)                                             \
+#define ON(name, route, action, replied, ...)                                            \
     {                                                                                    \
-        .method = (name), .path = (route), .act = (action), .on_reply = (answer),        \
-        __VA_ARGS__                                                                      \
+        .method = (name), .path = (route), .act = (action),                              \
+        .on_error = exchange_refuse_with, .on_reply = (replied), __VA_ARGS__             \
     }
+#define PLAIN(name, route, operation, replied)                                           \
+    ON(name, route, exchange_send_plain, replied, .op = (operation))
+#define TIMEOUT(route, operation, replied)                                               \
+    ON("POST", route, change_timeout, replied, .op = (operation), .body_max = SMALL)
 
 const struct handler sandbox_handlers[] = {
     ON("GET", "/health", get_health, NULL),
-    ON("GET", "/metrics", check_key, on_metrics),
+    PLAIN("GET", "/metrics", OP_CHECK, on_metrics),
     ON("POST", "/v2/sandboxes", create, on_created, .body_max = BODY_CONTROL,
        .flags = SANDBOX_VERSION_2),
     ON("POST", "/sandboxes", create, on_created, .body_max = BODY_CONTROL),
     ON("GET", "/v2/sandboxes", list, on_list),
     ON("GET", "/sandboxes", list, on_list, .flags = SANDBOX_PLAIN_LIST),
-    ON("GET", "/sandboxes/{id}", get_info, on_info),
-    ON("DELETE", "/sandboxes/{id}", kill_sandbox, on_done),
-    ON("POST", "/v2/sandboxes/{id}/connect", connect_to, on_connected, .body_max = SMALL),
-    ON("POST", "/sandboxes/{id}/connect", connect_to, on_connected, .body_max = SMALL),
-    ON("POST", "/sandboxes/{id}/resume", resume, on_created, .body_max = SMALL),
-    ON("POST", "/sandboxes/{id}/timeout", set_timeout, on_done, .body_max = SMALL),
-    ON("POST", "/sandboxes/{id}/refreshes", refresh, on_done, .body_max = SMALL),
-    ON("POST", "/sandboxes/{id}/pause", pause_sandbox, on_done, .body_max = SMALL),
-    ON("GET", "/sandboxes/{id}/metrics", get_usage, on_usage),
+    PLAIN("GET", "/sandboxes/{id}", OP_INFO, on_info),
+    PLAIN("DELETE", "/sandboxes/{id}", OP_KILL, on_done),
+    TIMEOUT("/v2/sandboxes/{id}/connect", OP_CONNECT, on_connected),
+    TIMEOUT("/sandboxes/{id}/connect", OP_CONNECT, on_connected),
+    TIMEOUT("/sandboxes/{id}/resume", OP_RESUME, on_created),
+    TIMEOUT("/sandboxes/{id}/timeout", OP_TIMEOUT, on_done),
+    TIMEOUT("/sandboxes/{id}/refreshes", OP_REFRESH, on_done),
+    TIMEOUT("/sandboxes/{id}/pause", OP_PAUSE, on_done),
+    ON("GET", "/sandboxes/{id}/metrics", get_usage, on_usage, .op = OP_USAGE),
     ON("GET", "/templates/aliases/{id}", find_template, on_template),
     {0},
 };

@@ -466,7 +466,6 @@ bool front_file_upload_begin(struct exchange *exchange)
 static void finish(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
-    AUTO_BUF none = {0};
     struct request request;
 
     for (struct target *target = upload->targets; target; target = target->next)
@@ -475,11 +474,10 @@ static void finish(struct exchange *exchange)
         respond_uploaded(exchange);
         return;
     }
-    buf_init(&none, 1);
     exchange_init_request(exchange, OP_HEALTH, &request);
     memcpy(request.sandbox, upload->sandbox, sizeof request.sandbox);
     upload->is_asked = true;
-    exchange_send(exchange, &request, &none);
+    exchange_send(exchange, &request, NO_STRINGS);
 }
 
 /* The body is complete; some files may still have to be opened. */

@@ -244,6 +244,9 @@ enum change {
 int request_send(int socket, const struct request *request, const struct buf *strings,
                  int channel);
 
+/* For a request without strings. */
+#define NO_STRINGS (&(const struct buf){0})
+
 /* A received request.  The receiver owns the descriptors. */
 struct request_packet {
     struct request head;
