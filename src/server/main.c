@@ -192,9 +192,8 @@ static const char tls_op[] = "serve.tls";
 static int read_pem(const char *path, char **ret_text, struct cay_error *err)
 {
     AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    AUTO_BUF text = {0};
+    AUTO_BUF text = {.max = PEM_MAX};
 
-    buf_init(&text, PEM_MAX);
     for (;;) {
         if (fd < 0 || !buf_reserve(&text, 4096))
             return cay_fail_errno(err, fd < 0 ? errno : EFBIG, tls_op, path);

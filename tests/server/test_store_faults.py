@@ -155,7 +155,7 @@ def test_a_damaged_store_is_refused_and_can_be_rebuilt(own_server, damage):
         assert "--rebuild-store" in done.stderr
     done = server.cay("serve", "--rebuild-store")
     assert done.returncode == 0, done
-    assert "rows made: 2" in done.stdout
+    assert "rows created: 2" in done.stdout
     assert len(list(server.home.glob("serve.db.damaged-*"))) >= 1
     server.start()
     assert known(server) == before
@@ -176,7 +176,7 @@ def test_a_lost_store_is_noticed_and_can_be_rebuilt(own_server, lose):
     lose(server)
     server.start()
     assert known(server) == {}
-    assert "1 sandboxes run" in server.log.read_text()
+    assert "1 running sandboxes" in server.log.read_text()
     assert "--rebuild-store" in server.log.read_text()
     done = server.cay("serve", "--check-store")
     assert done.returncode != 0 and f"sandbox {made}: " in done.stdout, done
@@ -184,7 +184,7 @@ def test_a_lost_store_is_noticed_and_can_be_rebuilt(own_server, lose):
     assert done.returncode != 0 and "is using this store" in done.stderr, done
     server.stop()
     done = server.cay("serve", "--rebuild-store")
-    assert done.returncode == 0 and "rows made: 1" in done.stdout, done
+    assert done.returncode == 0 and "rows created: 1" in done.stdout, done
     server.start()
     assert known(server) == before
 

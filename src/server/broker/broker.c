@@ -214,9 +214,8 @@ static bool check_credential(struct broker *broker, struct request_packet *reque
 static void handle_data(struct broker *broker, struct request_packet *request)
 {
     bool is_file = request_credential((enum op)request->head.op) == CREDENTIAL_FILE;
-    AUTO_RECORD row = {0};
+    AUTO_RECORD row = RECORD_INIT;
 
-    record_init(&row);
     if (!*request->head.sandbox && is_file && request->head.flags & FILE_SIGNED) {
         if (!check_signature(broker, request, &row))
             return;

@@ -87,9 +87,8 @@ static int64_t seconds_until(int64_t end_ms)
 static void set_end_resumed(struct broker *broker, struct record_row *row,
                             int64_t seconds)
 {
-    AUTO_RECORD now = {0};
+    AUTO_RECORD now = RECORD_INIT;
 
-    record_init(&now);
     bool is_awake = broker_find_record(broker, row->id, &now, NULL) == CAY_OK &&
                     now.state == RECORD_RUNNING;
     row->state = RECORD_RUNNING;
@@ -144,9 +143,8 @@ static bool find(struct broker *broker, struct request_packet *request,
 /* Sends the timeout that the row has now. */
 static void set_timeout_again(struct broker *broker, struct broker_request *pending)
 {
-    AUTO_RECORD row = {0};
+    AUTO_RECORD row = RECORD_INIT;
 
-    record_init(&row);
     if (broker_find_record(broker, pending->row.id, &row, NULL) == CAY_OK &&
         row.state == RECORD_RUNNING)
         broker_request_send(broker, pending,
@@ -279,9 +277,8 @@ void control_resume_for(struct broker *broker, struct request_packet *request,
 static void handle_sandbox(struct broker *broker, struct request_packet *request,
                            const char *tenant)
 {
-    AUTO_RECORD row = {0};
+    AUTO_RECORD row = RECORD_INIT;
 
-    record_init(&row);
     if (!find(broker, request, tenant, &row))
         return;
     switch (request->head.op) {

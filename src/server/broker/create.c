@@ -72,7 +72,7 @@ static void send_to(struct broker *broker, struct broker_request *pending,
                     int64_t env_count)
 {
     const char *name = pending->row.template_name;
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_STRINGS};
     struct request request = {
         .version = CHANNEL_VERSION,
         .op = OP_CREATE,
@@ -80,7 +80,6 @@ static void send_to(struct broker *broker, struct broker_request *pending,
         .count = CREATE_ENV_AT + (uint32_t)env_count,
         .numbers = {[CREATE_TIMEOUT] = pending->timeout_s, [CREATE_ENV] = env_count}};
 
-    buf_init(&strings, CHANNEL_STRINGS);
     strings_add(&strings, is_default_template(name) ? default_template : name);
     strings_add(&strings, name);
     strings_add(&strings, pending->row.tenant);
@@ -186,10 +185,9 @@ static int confirmed(struct broker *broker, struct broker_request *pending,
 
 static void send_confirm(struct broker *broker, struct broker_request *pending)
 {
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CAY_SANDBOX_NOTE_MAX};
     struct request request = {.numbers = {[TIMEOUT_SECONDS] = pending->number}};
 
-    buf_init(&strings, CAY_SANDBOX_NOTE_MAX);
     request.count = recovery_write(broker->registry, &pending->row, &strings);
     broker_request_send_strings(broker, pending, &request, &strings);
 }
@@ -318,7 +316,7 @@ void broker_fill_pool(struct broker *broker)
             available_memory() < broker->options->reserve_bytes
                 ? NULL
                 : broker_request_new(broker, OP_CREATE, NULL, NULL);
-        AUTO_BUF strings = {0};
+        AUTO_BUF strings = {.max = 64};
         struct request request = {.version = CHANNEL_VERSION,
                                   .op = OP_CREATE,
                                   .count = CREATE_ENV_AT,
@@ -330,7 +328,6 @@ void broker_fill_pool(struct broker *broker)
         pending->is_pooled = true;
         pending->done = created;
         broker->pool_starting++;
-        buf_init(&strings, 64);
         strings_add(&strings, default_template);
         strings_add(&strings, "");
         strings_add(&strings, "");

@@ -70,9 +70,8 @@ void broker_expire(struct broker *broker)
 
 void broker_sandbox_ended(struct broker *broker, const char *id, bool had_memory_kills)
 {
-    AUTO_RECORD row = {0};
+    AUTO_RECORD row = RECORD_INIT;
 
-    record_init(&row);
     if (broker_find_record(broker, id, &row, NULL) != CAY_OK || row.state == RECORD_GONE)
         return;
     row.state = RECORD_GONE;
@@ -127,9 +126,8 @@ static enum record_state state_of(const struct cay_sandbox_info *info)
 static void correct(struct broker *broker, const char *id,
                     const struct cay_sandbox_info *info)
 {
-    AUTO_RECORD row = {0};
+    AUTO_RECORD row = RECORD_INIT;
 
-    record_init(&row);
     if (state_of(info) == RECORD_GONE) {
         broker_sandbox_ended(broker, id, info && info->memory_kills > 0);
     } else if (broker_find_record(broker, id, &row, NULL) == CAY_OK) {
@@ -148,13 +146,12 @@ static void end_one(struct broker *broker, const char *id)
 {
     char name[CAY_ID_MAX];
     cay_sandbox *sandbox = NULL;
-    AUTO_RECORD row = {0};
+    AUTO_RECORD row = RECORD_INIT;
 
     snprintf(name, sizeof name, "sb-%.28s", id);
     if (cay_sandbox_open(name, &sandbox, NULL) == CAY_OK)
         (void)!cay_sandbox_remove(sandbox, NULL);
     cay_sandbox_free(sandbox);
-    record_init(&row);
     if (broker_find_record(broker, id, &row, NULL) != CAY_OK)
         return;
     row.state = RECORD_GONE;
@@ -178,9 +175,8 @@ static bool is_unconfirmed(const struct broker *broker, const struct known *know
 
 static void confirm_again(struct broker *broker, const char *id)
 {
-    AUTO_RECORD row = {0};
+    AUTO_RECORD row = RECORD_INIT;
 
-    record_init(&row);
     if (broker_find_record(broker, id, &row, NULL) == CAY_OK)
         broker_confirm(broker, &row);
 }
@@ -189,10 +185,9 @@ static void confirm_again(struct broker *broker, const char *id)
  * it ended.  Returns false if it belongs to an earlier store at the same path. */
 static bool adopt(struct broker *broker, const struct cay_sandbox_info *info)
 {
-    AUTO_RECORD row = {0};
+    AUTO_RECORD row = RECORD_INIT;
     AUTO_RECOVERY recovery;
 
-    record_init(&row);
     if (!recovery_read(info, broker->options->max_timeout_s, &recovery))
         return true;
     enum recovery_origin origin = recovery_origin(broker->registry, &recovery);

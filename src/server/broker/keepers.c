@@ -61,11 +61,10 @@ static _Noreturn void become_keeper(struct broker *broker, int socket,
 struct keeper_handle *keepers_start(struct broker *broker, const char *id)
 {
     AUTO_FREE struct keeper_handle *keeper = calloc(1, sizeof *keeper);
-    AUTO_RECORD row = {0};
+    AUTO_RECORD row = RECORD_INIT;
     struct keeper_spec spec = {0};
     int ends[2];
 
-    record_init(&row);
     if (*id)
         (void)broker_find_record(broker, id, &row, NULL);
     cay_copy_text(spec.id, sizeof spec.id, id);

@@ -169,10 +169,9 @@ static void fill_sandbox(struct broker *broker, const struct record_row *row,
 int broker_reply_sandbox(struct broker *broker, int channel, const struct record_row *row,
                          bool resumed)
 {
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
     struct reply reply;
 
-    buf_init(&strings, CHANNEL_PACKET);
     fill_sandbox(broker, row, &reply, &strings);
     reply.numbers[SANDBOX_RESUMED] = resumed;
     return reply_send(channel, &reply, &strings, -1);

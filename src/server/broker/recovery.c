@@ -170,10 +170,9 @@ static bool compare_row(const struct record_row *row, void *cookie)
 static void compare_sandbox(struct registry *registry, const char *path,
                             const struct cay_sandbox_info *info, struct comparison *all)
 {
-    AUTO_RECORD row = {0};
+    AUTO_RECORD row = RECORD_INIT;
     AUTO_RECOVERY recovery;
 
-    record_init(&row);
     if (!recovery_read(info, 0, &recovery)) /* its end is not used */
         return;
     bool is_ours = registry ? recovery_origin(registry, &recovery) != RECOVERY_FOREIGN
@@ -307,9 +306,8 @@ int recovery_rebuild_store(struct registry *registry, const char *old,
     int code = cay_sandbox_list(&infos, &count, err);
 
     for (size_t i = 0; i < count && !code; i++) {
-        AUTO_RECORD row = {0};
+        AUTO_RECORD row = RECORD_INIT;
         AUTO_RECOVERY recovery;
-        record_init(&row);
         if (!recovery_read(&infos[i], max_timeout_s, &recovery) ||
             recovery_origin(registry, &recovery) == RECOVERY_FOREIGN ||
             registry_find(registry, recovery.row.id, &row, NULL) != CAY_E_NOT_FOUND)

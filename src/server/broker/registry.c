@@ -632,10 +632,9 @@ int registry_visit(struct registry *registry, const struct registry_filter *filt
 {
     sqlite3_stmt *statement =
         registry->statements[filter->oldest_first ? OLDEST : NEWEST];
-    AUTO_RECORD row = {0};
+    AUTO_RECORD row = RECORD_INIT;
     int result;
 
-    record_init(&row);
     if (filter->tenant)
         put_text(statement, 1, filter->tenant);
     sqlite3_bind_int(statement, 2, (int)filter->states);

@@ -236,11 +236,10 @@ static void finish_unanswered(struct broker *broker, struct broker_request *pend
 {
     char message[160];
     struct cay_error error;
-    AUTO_RECORD row = {0};
+    AUTO_RECORD row = RECORD_INIT;
     const char *reason = NULL;
     enum op op = pending->op;
 
-    record_init(&row);
     if (op == OP_KILL)
         pending->op = OP_NONE; /* do not count this request as the reason */
     if (*pending->row.id &&

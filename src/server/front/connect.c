@@ -75,10 +75,9 @@ const char *connect_code(const struct reply_packet *reply, unsigned *ret_status)
 void connect_refuse(struct exchange *exchange, unsigned status, const char *code,
                     const char *message)
 {
-    AUTO_BUF text = {0};
+    AUTO_BUF text = {.max = 16 << 10};
     struct json json;
 
-    buf_init(&text, 16 << 10);
     json_to_unicode(&json, &text);
     json_put_object(&json);
     json_set_text(&json, "code", code);
@@ -215,9 +214,8 @@ void connect_end_drained(struct exchange *exchange)
 void connect_respond_stream(struct exchange *exchange, const char *code,
                             const char *message)
 {
-    AUTO_BUF text = {0};
+    AUTO_BUF text = {.max = 4096};
 
-    buf_init(&text, 4096);
     if (!code) {
         size_t begin = connect_open(&text);
         buf_text(&text, "{}");

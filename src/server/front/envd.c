@@ -16,10 +16,9 @@ static void on_health(struct exchange *exchange, struct reply_packet *reply)
 static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
 {
     const int64_t *numbers = reply->head.numbers;
-    AUTO_BUF text = {0};
+    AUTO_BUF text = {.max = 4096};
     struct json json;
 
-    buf_init(&text, 4096);
     json_to_unicode(&json, &text);
     json_put_object(&json);
     json_set_int(&json, "ts", (int64_t)time(NULL));
@@ -38,10 +37,9 @@ static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
 
 static void on_envs(struct exchange *exchange, struct reply_packet *reply)
 {
-    AUTO_BUF text = {0};
+    AUTO_BUF text = {.max = 8 * CHANNEL_PACKET};
     struct json json;
 
-    buf_init(&text, 8 * CHANNEL_PACKET);
     json_to_unicode(&json, &text);
     json_put_object(&json);
     for (const char *at = reply_next(reply, NULL); at; at = reply_next(reply, at)) {

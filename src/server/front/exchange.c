@@ -270,11 +270,10 @@ static void refuse(struct exchange *exchange, unsigned status, const char *messa
                    const char *reason)
 {
     bool is_page = wants_page(exchange);
-    AUTO_BUF text = {0};
+    AUTO_BUF text = {.max = 16 << 10};
 
     if (status == 501 && !is_page && refuse_by_phrase(exchange, message))
         return;
-    buf_init(&text, 16 << 10);
     if (is_page)
         put_page(status, message, &text);
     else

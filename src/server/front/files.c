@@ -74,12 +74,11 @@ enum { GZIP_PIECE = 32 << 10, READ_PIECE = 64 << 10 };
 static void download(struct exchange *exchange)
 {
     const char *path = exchange_query(exchange, "path");
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
     struct request request;
 
     if (!front_file_init_request(exchange, OP_READ_FILE, &request))
         return;
-    buf_init(&strings, CHANNEL_PACKET);
     strings_add(&strings, path ? path : "");
     request.count = 1;
     exchange_send(exchange, &request, &strings);

@@ -158,10 +158,9 @@ static void call(struct exchange *exchange)
     json_t *root = connect_body(exchange, false);
     struct fields fields = {.object = root};
     char message[FIELDS_ERROR_MAX];
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
     struct request request;
 
-    buf_init(&strings, CHANNEL_PACKET);
     exchange_init_request(exchange, handler->op, &request);
     request.count = 1;
     if (!root || !handler->fill(&fields, &request, &strings) || fields.wrong)
@@ -321,10 +320,9 @@ static void watch_dir(struct exchange *exchange)
     json_t *root = connect_body(exchange, true);
     struct fields fields = {.object = root};
     char message[FIELDS_ERROR_MAX];
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
     struct request request;
 
-    buf_init(&strings, CHANNEL_PACKET);
     exchange_init_request(exchange, OP_WATCH, &request);
     connect_set_deadline(exchange);
     request.count = 1;

@@ -195,10 +195,9 @@ static void start(struct exchange *exchange)
     json_t *root = connect_body(exchange, true);
     struct fields fields = {.object = root};
     char message[FIELDS_ERROR_MAX];
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_STRINGS};
     struct request request;
 
-    buf_init(&strings, CHANNEL_STRINGS);
     exchange_init_request(exchange, OP_START, &request);
     if (!root || !fill_start(exchange, &fields, &request, &strings))
         connect_respond_stream(exchange, "invalid_argument",
@@ -215,10 +214,9 @@ static void connect_to(struct exchange *exchange)
 {
     json_t *root = connect_body(exchange, true);
     struct fields fields = {.object = root};
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
     struct request request;
 
-    buf_init(&strings, CHANNEL_PACKET);
     exchange_init_request(exchange, OP_ATTACH, &request);
     connect_set_deadline(exchange);
     request.count = 1;
@@ -234,10 +232,9 @@ static void connect_to(struct exchange *exchange)
 
 static void on_empty(struct exchange *exchange, struct reply_packet *reply)
 {
-    AUTO_BUF text = {0};
+    AUTO_BUF text = {.max = 8};
 
     (void)reply;
-    buf_init(&text, 8);
     buf_text(&text, "{}");
     exchange_respond_json(exchange, 200, &text);
 }
@@ -249,10 +246,9 @@ static void call(struct exchange *exchange)
     bool is_input = handler->op == OP_INPUT;
     json_t *root = connect_body(exchange, false);
     struct fields fields = {.object = root};
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_STRINGS};
     struct request request;
 
-    buf_init(&strings, CHANNEL_STRINGS);
     bool fine = init_request(exchange, handler->op, &request);
     if (fine && (!root || !add_selector(&fields, &strings) ||
                  (handler->fill && !handler->fill(&fields, &request, &strings)))) {
@@ -442,11 +438,10 @@ static void refuse_message(struct exchange *exchange)
 static void send_data(struct exchange *exchange, struct fields *data)
 {
     struct input *input = exchange->state;
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_STRINGS};
     struct request request;
 
     exchange_init_request(exchange, OP_INPUT, &request);
-    buf_init(&strings, CHANNEL_STRINGS);
     strings_add(&strings, input->which);
     request.count = 2;
     if (!*input->which || !fill_input(data, &request, &strings) ||

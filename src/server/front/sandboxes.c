@@ -146,7 +146,7 @@ static const char *parse_list(struct exchange *exchange, struct request *request
 static void list(struct exchange *exchange)
 {
     struct list *state = calloc(1, sizeof *state);
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
     struct request request;
 
     if (!state)
@@ -157,7 +157,6 @@ static void list(struct exchange *exchange)
     exchange->state = state;
     exchange->state_done = list_done;
     exchange_init_request(exchange, OP_LIST, &request);
-    buf_init(&strings, CHANNEL_PACKET);
     const char *wrong = parse_list(exchange, &request, &strings);
     if (wrong)
         exchange_refuse(exchange, 400, wrong);
@@ -217,10 +216,9 @@ static void respond_sandbox(struct exchange *exchange, const struct reply_packet
                             unsigned status)
 {
     struct sandbox_text text = read_text(reply);
-    AUTO_BUF out = {0};
+    AUTO_BUF out = {.max = SMALL};
     struct json json;
 
-    buf_init(&out, SMALL);
     json_to_unicode(&json, &out);
     json_put_object(&json);
     put_common(&json, &text);
@@ -235,10 +233,9 @@ static void respond_detail(struct exchange *exchange, const struct reply_packet 
 {
     struct sandbox_text text = read_text(reply);
     int64_t flags = reply->head.numbers[SANDBOX_FLAGS];
-    AUTO_BUF out = {0};
+    AUTO_BUF out = {.max = 4 * CHANNEL_PACKET};
     struct json json;
 
-    buf_init(&out, 4 * CHANNEL_PACKET);
     json_to_unicode(&json, &out);
     json_put_object(&json);
     put_listed(&json, reply, &text);
@@ -325,11 +322,10 @@ static void send_create(struct exchange *exchange, struct fields *fields)
 {
     const char *template_name = field_text(fields, "templateID");
     char message[FIELDS_ERROR_MAX], name[FILTER_TEMPLATE_MAX];
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_STRINGS};
     struct request request;
 
     exchange_init_request(exchange, OP_CREATE, &request);
-    buf_init(&strings, CHANNEL_STRINGS);
     strings_add(&strings, template_name ? filter_template(template_name, name) : "");
     request.flags = create_flags(exchange, fields);
     request.numbers[CREATE_TIMEOUT] = field_int(fields, "timeout", 0, INT32_MAX, -1);
@@ -453,12 +449,11 @@ static void on_usage(struct exchange *exchange, struct reply_packet *reply)
 {
     const int64_t *numbers = reply->head.numbers;
     struct timespec now;
-    AUTO_BUF out = {0};
+    AUTO_BUF out = {.max = SMALL};
     struct json json;
     bool is_in;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    buf_init(&out, SMALL);
     json_to_unicode(&json, &out);
     json_put_array(&json);
     if (parse_period(exchange, &is_in) || !is_in) {
@@ -493,10 +488,9 @@ static void get_health(struct exchange *exchange)
 static void find_template(struct exchange *exchange)
 {
     char name[FILTER_TEMPLATE_MAX];
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = PART_MAX};
     struct request request;
 
-    buf_init(&strings, PART_MAX);
     strings_add(&strings, filter_template(exchange->route.part, name));
     exchange_init_request(exchange, OP_TEMPLATE, &request);
     request.count = 1;
@@ -506,11 +500,10 @@ static void find_template(struct exchange *exchange)
 static void on_template(struct exchange *exchange, struct reply_packet *reply)
 {
     char name[FILTER_TEMPLATE_MAX];
-    AUTO_BUF out = {0};
+    AUTO_BUF out = {.max = SMALL};
     struct json json;
 
     (void)reply;
-    buf_init(&out, SMALL);
     json_to_unicode(&json, &out);
     json_put_object(&json);
     json_set_text(&json, "templateID", filter_template(exchange->route.part, name));
@@ -522,10 +515,9 @@ static void on_template(struct exchange *exchange, struct reply_packet *reply)
 static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
 {
     const struct front *front = exchange->front;
-    AUTO_BUF text = {0};
+    AUTO_BUF text = {.max = SMALL};
 
     (void)reply;
-    buf_init(&text, SMALL);
     buf_format(
         &text,
         "# TYPE cay_requests_total counter\ncay_requests_total %llu\n"

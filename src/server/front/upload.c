@@ -111,10 +111,9 @@ static void upload_done(struct exchange *exchange)
 static void respond_uploaded(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
-    AUTO_BUF text = {0};
+    AUTO_BUF text = {.max = 16 << 20};
     struct json json;
 
-    buf_init(&text, 16 << 20);
     json_to_unicode(&json, &text);
     json_put_array(&json);
     for (const struct target *target = upload->targets; target; target = target->next) {
@@ -184,12 +183,11 @@ static void request_file(struct exchange *exchange, const struct target *target)
 {
     struct upload *upload = exchange->state;
     const char *path = exchange_query(exchange, "path");
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
     struct request request;
 
     if (!front_file_init_request(exchange, OP_WRITE_FILE, &request))
         return;
-    buf_init(&strings, CHANNEL_PACKET);
     (void)buf_append(&strings, upload->metadata.data, upload->metadata.len);
     strings_add(&strings, target->request);
     strings_add(&strings, path ? path : "");

@@ -274,9 +274,8 @@ int entry_send(cay_files *files, const struct names *names, const struct entry *
                int channel, struct cay_error *err)
 {
     struct reply reply = {.kind = REPLY_ENTRY};
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
 
-    buf_init(&strings, CHANNEL_PACKET);
     int code =
         entry_describe(files, names, entry, reply.numbers, &strings, &reply.count, err);
     if (code)

@@ -206,14 +206,13 @@ int keeper_send_file(struct keeper *keeper, const struct keeper_request *request
 {
     struct reply reply = {.kind = REPLY_FILE, .count = 2};
     struct stat st;
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = PATH_MAX + CAY_ID_MAX};
 
     if (fstat(fd, &st) != 0)
         return cay_fail_errno(err, errno, "files.open", path);
     reply.numbers[FILE_SIZE] = st.st_size;
     reply.numbers[FILE_MTIME] = st.st_mtim.tv_sec;
     reply.numbers[FILE_RESERVED] = (int64_t)room;
-    buf_init(&strings, PATH_MAX + CAY_ID_MAX);
     strings_add(&strings, path);
     strings_add(&strings, cay_sandbox_id(keeper->sandbox) + strlen("sb-"));
     (void)reply_send(request->channel, &reply, &strings, fd);

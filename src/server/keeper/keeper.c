@@ -405,7 +405,7 @@ static int op_create(struct keeper *keeper, struct keeper_request *request,
                      struct cay_error *err)
 {
     struct reply reply = {.kind = REPLY_SANDBOX, .count = 1};
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CAY_ID_MAX};
     int code = CAY_OK;
 
     /* A pooled sandbox may have ended meanwhile. */
@@ -423,7 +423,6 @@ static int op_create(struct keeper *keeper, struct keeper_request *request,
         return code;
     if (!keeper->is_pooled)
         write_identity(keeper, request->strings[1], request->strings[2]);
-    buf_init(&strings, CAY_ID_MAX);
     strings_add(&strings, cay_sandbox_id(keeper->sandbox));
     (void)reply_send(request->channel, &reply, &strings, -1);
     return CAY_OK;
@@ -490,10 +489,9 @@ static int op_timeout(struct keeper *keeper, struct keeper_request *request,
 static int op_confirm(struct keeper *keeper, struct keeper_request *request,
                       struct cay_error *err)
 {
-    AUTO_BUF handle_event = {0};
+    AUTO_BUF handle_event = {.max = CAY_SANDBOX_NOTE_MAX};
 
     /* Without the note, only the rebuild of a lost store is affected. */
-    buf_init(&handle_event, CAY_SANDBOX_NOTE_MAX);
     for (uint32_t i = 0; i < request->head.count; i++)
         strings_add(&handle_event, request->strings[i]);
     if (!handle_event.failed)
@@ -514,7 +512,7 @@ static int op_envs(struct keeper *keeper, struct keeper_request *request,
         .size = sizeof options, .argv = argv, .env = env, .timeout_ms = WAIT_MS};
     struct cay_exec_result result;
     struct reply reply = {.kind = REPLY_TEXT};
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
     int code = cay_sandbox_exec(keeper->sandbox, &options, &result, err);
 
     if (!code && result.cause == CAY_CAUSE_TIMEOUT) {
@@ -525,7 +523,6 @@ static int op_envs(struct keeper *keeper, struct keeper_request *request,
     }
     if (code)
         return code;
-    buf_init(&strings, CHANNEL_PACKET);
     for (const char *at = result.out; at < result.out + result.out_len;) {
         size_t len = strlen(at) + 1;
         if (strings.len + len <= CHANNEL_PACKET) {

@@ -329,9 +329,8 @@ static void describe(const struct cay_exec_result *result, struct reply *reply,
 
 static int send_end(int channel, struct reply *reply, const char *status)
 {
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = 256};
 
-    buf_init(&strings, 256);
     strings_add(&strings, status);
     return reply_send(channel, reply, &strings, -1);
 }
@@ -667,10 +666,9 @@ static void send_words(int channel, const struct cay_process_info *info)
 {
     struct reply reply = {
         .kind = REPLY_PROCESS, .numbers = {[PROCESS_PID] = info->pid}, .count = 2};
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
     char words[sizeof info->command];
 
-    buf_init(&strings, CHANNEL_PACKET);
     strings_add(&strings, info->tag);
     strings_add(&strings, "");
     cay_copy_text(words, sizeof words, info->command);
@@ -702,8 +700,7 @@ static void send_process(struct keeper *keeper, int channel,
                                       [PROCESS_ARGS] = command->argc,
                                       [PROCESS_ENV] = command->envc},
                           .count = 1 + command->count};
-    AUTO_BUF strings = {0};
-    buf_init(&strings, CHANNEL_PACKET);
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
     strings_add(&strings, info->tag);
     (void)buf_append(&strings, command->strings.data, command->strings.len);
     (void)reply_send(channel, &reply, &strings, -1);

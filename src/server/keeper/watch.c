@@ -234,9 +234,8 @@ static int watch_send(struct keeper *keeper, int channel, const struct watch *wa
     const struct event *event = watch->events;
     struct reply reply = {
         .kind = REPLY_CHANGE, .count = 1, .numbers = {[CHANGE_WHAT] = event->change}};
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
 
-    buf_init(&strings, CHANNEL_PACKET);
     strings_add(&strings, event->name);
     if (watch->flags & WATCH_ENTRIES)
         add_entry(keeper, watch, event, &reply, &strings);
@@ -590,7 +589,7 @@ int keeper_op_watcher_new(struct keeper *keeper, struct keeper_request *request,
 {
     struct reply reply = {.kind = REPLY_TEXT, .count = 1};
     struct watch *watch = NULL;
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
     int code = watch_new(keeper, request, &watch, err);
 
     if (code)
@@ -599,7 +598,6 @@ int keeper_op_watcher_new(struct keeper *keeper, struct keeper_request *request,
         watch_free(keeper->watch_set, watch);
         return cay_fail_memory(err, "files.watcher");
     }
-    buf_init(&strings, CHANNEL_PACKET);
     strings_add(&strings, watch->id);
     (void)reply_send(request->channel, &reply, &strings, -1);
     (void)reply_send_done(request->channel);

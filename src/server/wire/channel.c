@@ -201,9 +201,8 @@ int reply_send_error(int channel, int status, const struct cay_error *err)
 {
     struct reply reply = {
         .kind = REPLY_FAILED, .status = status, .code = err->code, .count = 2};
-    AUTO_BUF strings = {0};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
 
-    buf_init(&strings, CHANNEL_PACKET);
     if (*err->subject)
         buf_format(&strings, "%s: ", err->subject);
     strings_add(&strings, err->message);

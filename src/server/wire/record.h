@@ -50,6 +50,10 @@ static inline void record_done(struct record_row *row)
     buf_done(&row->metadata);
 }
 
+#define RECORD_INIT                                                                      \
+    {                                                                                    \
+        .metadata = {.max = METADATA_MAX }                                               \
+    }
 #define AUTO_RECORD __attribute__((cleanup(record_done))) struct record_row
 
 /* "[a-z0-9]{1,28}": other ids are not looked up. */
