@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/code.h"
+
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "agent/command.h"
-#include "agent/languages.h"
-#include "agent/script.h"
+#include "agent/results.h"
 #include "agent/text.h"
-#include "agent/traceback.h"
 #include "base/auto.h"
 #include "base/error.h"
 
@@ -14,16 +15,176 @@ static const char op[] = "code.run";
 
 enum { PROBE_MS = 10000 };
 
+/* --- Languages -------------------------------------------------------------------------
+ */
+
+/* How the interpreter gets the code. */
+enum language_way {
+    LANGUAGE_FILE = 1, /* in a file, its last argument */
+    LANGUAGE_INPUT = 2 /* on standard input */
+};
+
+enum { LANGUAGE_PROGRAMS = 4, LANGUAGE_ARGUMENTS = 3 };
+
+struct language {
+    const char *name;
+    const char *aliases[4];
+    enum language_way way;
+    bool is_python;   /* its tracebacks are parsed */
+    const char *file; /* the name of that file */
+    /* Tried in this order; and the arguments before the file. */
+    const char *programs[LANGUAGE_PROGRAMS];
+    const char *arguments[LANGUAGE_ARGUMENTS];
+};
+
+/* Python imports from the directory of the script, which is a private one here; the code
+ * expects the working directory.  With -c it imports from there; this line runs the file
+ * as __main__ and removes itself from tracebacks. */
+static const char run_python[] =
+    "import sys;sys.argv[:]=sys.argv[1:];__file__=sys.argv[0];"
+    "sys.excepthook=lambda t,e,b,h=sys.__excepthook__:"
+    "h(t,e.with_traceback(b and b.tb_next),b and b.tb_next);del sys;"
+    "exec(compile(open(__file__,'rb').read(),__file__,'exec'))";
+
+static const struct language languages[] = {
+    {.name = "python",
+     .aliases = {"py", "python3"},
+     .way = LANGUAGE_FILE,
+     .file = "main.py",
+     .programs = {"python3", "python"},
+     .arguments = {"-c", run_python},
+     .is_python = true},
+    /* Code on standard input requires modules from the working directory. */
+    {.name = "javascript",
+     .aliases = {"js", "node", "nodejs"},
+     .way = LANGUAGE_INPUT,
+     .programs = {"node", "nodejs"},
+     .arguments = {"-"}},
+    {.name = "bash", .way = LANGUAGE_FILE, .file = "main.sh", .programs = {"bash"}},
+    {.name = "sh",
+     .aliases = {"shell"},
+     .way = LANGUAGE_FILE,
+     .file = "main.sh",
+     .programs = {"sh"}},
+    {.name = "perl",
+     .aliases = {"pl"},
+     .way = LANGUAGE_FILE,
+     .file = "main.pl",
+     .programs = {"perl"}},
+    {.name = "ruby",
+     .aliases = {"rb"},
+     .way = LANGUAGE_FILE,
+     .file = "main.rb",
+     .programs = {"ruby"}},
+    {.name = "php", .way = LANGUAGE_FILE, .file = "main.php", .programs = {"php"}},
+    {.name = "lua",
+     .way = LANGUAGE_FILE,
+     .file = "main.lua",
+     .programs = {"lua", "lua5.4", "lua5.3"}},
+    {.name = "r",
+     .aliases = {"rscript"},
+     .way = LANGUAGE_FILE,
+     .file = "main.R",
+     .programs = {"Rscript"}},
+};
+
+enum { LANGUAGES = sizeof languages / sizeof *languages };
+
+const char *cay_code_language(size_t index)
+{
+    return index < LANGUAGES ? languages[index].name : NULL;
+}
+
+static bool is_called(const struct language *language, const char *name)
+{
+    if (strcasecmp(language->name, name) == 0)
+        return true;
+    for (size_t i = 0; i < 4 && language->aliases[i]; i++)
+        if (strcasecmp(language->aliases[i], name) == 0)
+            return true;
+    return false;
+}
+
+static const struct language *find_language(const char *name)
+{
+    for (size_t i = 0; i < LANGUAGES; i++)
+        if (is_called(&languages[i], name))
+            return &languages[i];
+    return NULL;
+}
+
+/* --- Tracebacks ------------------------------------------------------------------------
+ */
+
+enum { LOOKED_AT = 64 << 10 };
+
+static const char file_line[] = "  File \"";
+
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+/* "package.Error", alone or followed by ": ". */
+static bool names_error(const char *line, size_t len)
+{
+    size_t at = 0;
+    bool begins = true;
+
+    for (; at < len && line[at] != ':'; at++) {
+        bool digit = line[at] >= '0' && line[at] <= '9';
+        if (line[at] == '.' && !begins)
+            begins = true;
+        else if (is_letter(line[at]) || (digit && !begins))
+            begins = false;
+        else
+            return false;
+    }
+    return at > 0 && !begins && (at == len || at + 1 == len || line[at + 1] == ' ');
+}
+
+static void copy_line(const char *line, size_t len, char *ret_line, size_t room)
+{
+    size_t decoded;
+    AUTO_FREE char *text = text_decode(line, len, &decoded);
+
+    cay_copy_text(ret_line, room, text ? text : "");
+}
+
+bool traceback_error(const char *text, size_t len, char *ret_line, size_t room)
+{
+    bool in_trace = false, found = false;
+
+    if (len > LOOKED_AT) {
+        text += len - LOOKED_AT;
+        len = LOOKED_AT;
+    }
+    while (len) {
+        const char *stop = memchr(text, '\n', len);
+        size_t line = stop ? (size_t)(stop - text) : len;
+        if (line > strlen(file_line) && memcmp(text, file_line, strlen(file_line)) == 0) {
+            in_trace = true;
+        } else if (in_trace && names_error(text, line)) {
+            copy_line(text, line, ret_line, room);
+            found = true;
+            in_trace = false;
+        }
+        text += line + (stop != NULL);
+        len -= line + (stop != NULL);
+    }
+    return found;
+}
+
 void cay_code_done(struct cay_code_result *result)
 {
     cay_command_done(&result->command);
     *result = (struct cay_code_result){0};
 }
 
-/* --- What there is --------------------------------------------------------------------
+/* --- Available languages --------------------------------------------------------------
  */
 
-/* Tells the names of those of its arguments that are there. */
+/* Prints those of its arguments that are installed programs. */
 static const char probe[] =
     "for p; do if command -v \"$p\" >/dev/null 2>&1; then echo \"$p\"; fi; done";
 
@@ -37,7 +198,7 @@ static bool has_line(const char *text, const char *line)
     return false;
 }
 
-static bool is_there(const struct language *language, const char *programs)
+static bool is_installed(const struct language *language, const char *programs)
 {
     for (size_t i = 0; i < LANGUAGE_PROGRAMS && language->programs[i]; i++)
         if (has_line(programs, language->programs[i]))
@@ -54,20 +215,21 @@ static void name_languages(cay_sandbox *sandbox, const char *user, struct buf *o
     struct cay_exec_result result = {0};
     size_t count = 4, named = 0;
 
-    for (size_t i = 0; language_at(i); i++)
-        for (size_t k = 0; k < LANGUAGE_PROGRAMS && language_at(i)->programs[k]; k++)
+    for (size_t i = 0; i < LANGUAGES; i++)
+        for (size_t k = 0; k < LANGUAGE_PROGRAMS && languages[i].programs[k]; k++)
             if (count < 63)
-                argv[count++] = language_at(i)->programs[k];
+                argv[count++] = languages[i].programs[k];
     if (cay_sandbox_exec(sandbox, &options, &result, NULL) != CAY_OK)
         return;
-    for (size_t i = 0; result.out && language_at(i); i++)
-        if (is_there(language_at(i), result.out))
-            buf_format(out, "%s%s", named++ ? ", " : "", language_at(i)->name);
+    for (size_t i = 0; result.out && i < LANGUAGES; i++)
+        if (is_installed(&languages[i], result.out))
+            buf_format(out, "%s%s", named++ ? ", " : "", languages[i].name);
     cay_exec_done(&result);
 }
 
-static int tell_unsupported(cay_sandbox *sandbox, const char *language, const char *user,
-                            struct cay_code_result *result, struct cay_error *err)
+static int report_unsupported(cay_sandbox *sandbox, const char *language,
+                              const char *user, struct cay_code_result *result,
+                              struct cay_error *err)
 {
     char name[64];
     AUTO_BUF there;
@@ -81,7 +243,7 @@ static int tell_unsupported(cay_sandbox *sandbox, const char *language, const ch
     cay_copy_text(result->error_type, sizeof result->error_type, "ValueError");
     snprintf(result->error_value, sizeof result->error_value,
              "Unsupported language: %s. This sandbox has: %s", name,
-             there.len ? there.data : "none that is known here");
+             there.len ? there.data : "none that Cay supports");
     cay_copy_text(result->command.message, sizeof result->command.message,
                   result->error_value);
     return command_fill(&result->command, err);
@@ -126,8 +288,8 @@ static int run_code(const struct run *run, bool *ret_missing,
     int code = CAY_OK;
 
     if (language->way == LANGUAGE_FILE)
-        code = script_make(run->sandbox, run->options->user, language->file, run->code,
-                           run->len, &script, &why);
+        code = script_create(run->sandbox, run->options->user, language->file, run->code,
+                             run->len, &script, &why);
     *ret_missing = !code;
     if (code && command_blame(&why, ret_result))
         return command_fill(ret_result, err);
@@ -155,7 +317,7 @@ static void judge(const struct language *language, struct cay_code_result *resul
         cay_copy_text(result->error_value, sizeof result->error_value, command->message);
 }
 
-static int execute(const struct run *run, const char *asked,
+static int execute(const struct run *run, const char *name,
                    struct cay_code_result *result, struct cay_error *err)
 {
     bool missing = true;
@@ -170,7 +332,7 @@ static int execute(const struct run *run, const char *asked,
     if (code)
         return code;
     if (missing)
-        return tell_unsupported(run->sandbox, asked, run->options->user, result, err);
+        return report_unsupported(run->sandbox, name, run->options->user, result, err);
     judge(run->language, result);
     return CAY_OK;
 }
@@ -187,19 +349,19 @@ int cay_execute_code(cay_sandbox *sandbox, const char *code, size_t len,
         return failure;
     if (!code || !language)
         return cay_fail(err, CAY_E_INVALID, 0, op, code ? "language" : "code",
-                        "there is no code, or no language",
-                        "give both; the code may be empty");
+                        "code or language is missing",
+                        "pass both; the code may be empty");
     const struct run run = {.sandbox = sandbox,
-                            .language = language_find(language),
+                            .language = find_language(language),
                             .code = code,
                             .len = len,
                             .options = &known};
-    AUTO_FREE char *asked = text_decode(language, strlen(language), &(size_t){0});
-    if (!asked)
+    AUTO_FREE char *name = text_decode(language, strlen(language), &(size_t){0});
+    if (!name)
         return cay_fail_memory(err, op);
     cay_copy_text(result.language, sizeof result.language,
-                  run.language ? run.language->name : asked);
-    failure = execute(&run, asked, &result, err);
+                  run.language ? run.language->name : name);
+    failure = execute(&run, name, &result, err);
     if (failure)
         cay_code_done(&result);
     else

@@ -7,9 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/capture.h"
+#include "agent/output.h"
+#include "agent/results.h"
 #include "base/auto.h"
 #include "base/error.h"
+
+static const char bash_op[] = "command.bash";
+
+const char *const shells[] = {"bash", "sh", NULL};
 
 const char *cay_status_slug(enum cay_status status)
 {
@@ -57,12 +62,12 @@ int command_take_options(const struct cay_command_options *options, unsigned all
     if (code)
         return code;
     if (ret_known->flags & ~allowed)
-        return cay_fail(
-            err, CAY_E_INVALID, 0, op, "flags", "a flag is not for this call, or unknown",
-            "the flags that it takes: 0x%x of enum cay_command_flag", allowed);
+        return cay_fail(err, CAY_E_INVALID, 0, op, "flags",
+                        "a flag is unknown or not supported by this call",
+                        "it supports 0x%x of enum cay_command_flag", allowed);
     if (ret_known->tag && !(ret_known->flags & CAY_COMMAND_BACKGROUND))
         return cay_fail(err, CAY_E_INVALID, 0, op, ret_known->tag,
-                        "only a background command has a tag",
+                        "a tag needs a background command",
                         "leave the tag out, or set CAY_COMMAND_BACKGROUND");
     return CAY_OK;
 }
@@ -83,22 +88,31 @@ int command_fill(struct cay_command_result *result, struct cay_error *err)
     return result->out && result->error ? CAY_OK : cay_fail_memory(err, "command.run");
 }
 
-int command_expire(struct cay_command_result *ret_result, struct cay_error *err)
+/* A result without output. */
+static int return_empty(const struct cay_command_result *result,
+                        struct cay_command_result *ret_result, struct cay_error *err)
 {
-    *ret_result = (struct cay_command_result){.status = CAY_STATUS_TIMEOUT,
-                                              .cause = CAY_CAUSE_TIMEOUT,
-                                              .exit_code = -1,
-                                              .message = "Command timed out after 0ms"};
+    *ret_result = *result;
     int code = command_fill(ret_result, err);
     if (code)
         cay_command_done(ret_result);
     return code;
 }
 
-/* --- How it ended ---------------------------------------------------------------------
+int command_expire(struct cay_command_result *ret_result, struct cay_error *err)
+{
+    const struct cay_command_result result = {.status = CAY_STATUS_TIMEOUT,
+                                              .cause = CAY_CAUSE_TIMEOUT,
+                                              .exit_code = -1,
+                                              .message = "Command timed out after 0ms"};
+
+    return return_empty(&result, ret_result, err);
+}
+
+/* --- The outcome ----------------------------------------------------------------------
  */
 
-static void say_memory(cay_sandbox *sandbox, struct cay_command_result *result)
+static void report_memory(cay_sandbox *sandbox, struct cay_command_result *result)
 {
     struct cay_sandbox_info info;
 
@@ -111,7 +125,7 @@ static void say_memory(cay_sandbox *sandbox, struct cay_command_result *result)
                  "Command killed: memory limit reached");
 }
 
-static void say_failure(struct cay_command_result *result)
+static void report_failure(struct cay_command_result *result)
 {
     snprintf(result->message, sizeof result->message, "Command failed with exit code %d",
              result->exit_code);
@@ -131,7 +145,7 @@ int command_judge(cay_sandbox *sandbox, const struct cay_exec_result *end,
         if (end->exit_code == 0)
             result->status = CAY_STATUS_SUCCESS;
         else
-            say_failure(result);
+            report_failure(result);
         return CAY_OK;
     case CAY_CAUSE_TIMEOUT:
         result->status = CAY_STATUS_TIMEOUT;
@@ -139,7 +153,7 @@ int command_judge(cay_sandbox *sandbox, const struct cay_exec_result *end,
                  "Command timed out after %llums", (unsigned long long)timeout_ms);
         return CAY_OK;
     case CAY_CAUSE_MEMORY:
-        say_memory(sandbox, result);
+        report_memory(sandbox, result);
         return CAY_OK;
     case CAY_CAUSE_NOT_STARTED:
         snprintf(result->message, sizeof result->message, "Execution failed: %s: %s",
@@ -148,12 +162,12 @@ int command_judge(cay_sandbox *sandbox, const struct cay_exec_result *end,
     case CAY_CAUSE_GONE:
         return cay_fail(err, CAY_E_UNAVAILABLE, 0, "command.run", NULL,
                         "the sandbox ended while the command ran",
-                        "make a new sandbox, and see its time to live");
+                        "create a new sandbox; check its time to live");
     case CAY_CAUSE_SIGNALLED:
     case CAY_CAUSE_OUTPUT_LIMIT:
         break;
     }
-    say_failure(result);
+    report_failure(result);
     return CAY_OK;
 }
 
@@ -162,12 +176,12 @@ bool command_blame(const struct cay_error *error, struct cay_command_result *res
     static const int codes[] = {CAY_E_NOT_FOUND,   CAY_E_NOT_A_DIRECTORY, CAY_E_DENIED,
                                 CAY_E_UNSUPPORTED, CAY_E_INVALID,         CAY_E_LIMIT,
                                 CAY_E_EXEC_FAILED};
-    bool known = false;
+    bool is_listed = false;
 
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-        known = known || error->code == codes[i];
-    /* Of its files that is said when there is no such user. */
-    if (!known ||
+        is_listed = is_listed || error->code == codes[i];
+    /* sandbox.files reports an unknown user. */
+    if (!is_listed ||
         (strncmp(error->op, "exec.", 5) != 0 && strcmp(error->op, "sandbox.files") != 0))
         return false;
     result->status = CAY_STATUS_ERROR;
@@ -181,8 +195,8 @@ bool command_blame(const struct cay_error *error, struct cay_command_result *res
 /* --- Running --------------------------------------------------------------------------
  */
 
-static int show(struct capture *capture, const struct cay_command_options *options,
-                struct cay_command_result *result, struct cay_error *err)
+static int show_output(struct capture *capture, const struct cay_command_options *options,
+                       struct cay_command_result *result, struct cay_error *err)
 {
     struct output output;
     int code = capture_output(capture, &output, err);
@@ -225,7 +239,7 @@ static int run(const struct command_job *job, struct capture *capture, bool *ret
                               : command_judge(job->sandbox, &end, options.timeout_ms,
                                               job->argv[0], result, err);
     if (!code && !*ret_missing)
-        code = show(capture, known, result, err);
+        code = show_output(capture, known, result, err);
     cay_exec_done(&end);
     return code;
 }
@@ -245,4 +259,74 @@ int command_run(const struct command_job *job, bool *ret_missing,
     else
         *ret_result = result;
     return code;
+}
+
+/* --- Shell commands --------------------------------------------------------------------
+ */
+
+static int fail_no_shell(struct cay_command_result *ret_result, struct cay_error *err)
+{
+    const struct cay_command_result result = {
+        .status = CAY_STATUS_ERROR,
+        .cause = CAY_CAUSE_NOT_STARTED,
+        .exit_code = -1,
+        .message = "Execution failed: the sandbox has neither bash nor sh"};
+
+    return return_empty(&result, ret_result, err);
+}
+
+/* `script` is a file with the command; NULL: the command is passed as an argument. */
+static int run_shells(cay_sandbox *sandbox, const char *command, const char *script,
+                      const struct cay_command_options *options,
+                      struct cay_command_result *ret_result, struct cay_error *err)
+{
+    for (size_t i = 0; shells[i]; i++) {
+        /* "--": a command may start with a dash. */
+        const char *const by_argument[] = {shells[i], "-c", "--", command, NULL};
+        const char *const by_file[] = {shells[i], "--", script, NULL};
+        const struct command_job job = {.sandbox = sandbox,
+                                        .argv = script ? by_file : by_argument,
+                                        .command = command,
+                                        .options = options};
+        bool missing;
+        int code = command_run(&job, &missing, ret_result, err);
+        if (code || !missing)
+            return code;
+    }
+    return fail_no_shell(ret_result, err);
+}
+
+static int run_foreground(cay_sandbox *sandbox, const char *command,
+                          const struct cay_command_options *options,
+                          struct cay_command_result *ret_result, struct cay_error *err)
+{
+    size_t len = strlen(command);
+    AUTO_SCRIPT script = {0};
+
+    if (len <= COMMAND_ARGUMENT_MAX)
+        return run_shells(sandbox, command, NULL, options, ret_result, err);
+    int code =
+        script_create(sandbox, options->user, "command.sh", command, len, &script, err);
+    return code ? code
+                : run_shells(sandbox, command, script.path, options, ret_result, err);
+}
+
+int cay_execute_bash(cay_sandbox *sandbox, const char *command,
+                     const struct cay_command_options *options,
+                     struct cay_command_result *ret_result, struct cay_error *err)
+{
+    struct cay_command_options known;
+
+    const unsigned flags = CAY_COMMAND_BACKGROUND | CAY_COMMAND_CLEAN | CAY_COMMAND_KEEP;
+    int code = command_take_options(options, flags, bash_op, &known, err);
+    if (code)
+        return code;
+    if (!command)
+        return cay_fail(err, CAY_E_INVALID, 0, bash_op, "command", "no command given",
+                        "pass a command; it may be empty");
+    if (known.timeout_ms == CAY_TIMEOUT_AT_ONCE)
+        return command_expire(ret_result, err);
+    return known.flags & CAY_COMMAND_BACKGROUND
+               ? background_start(sandbox, command, &known, ret_result, err)
+               : run_foreground(sandbox, command, &known, ret_result, err);
 }

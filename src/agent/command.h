@@ -4,32 +4,32 @@
 
 #include "agent/userfs.h"
 
-/* What every way to run something has in common: options in, a result out. */
+/* What commands and code have in common. */
 
-/* One argument has room for 128 KiB; what is longer goes into a file. */
+/* MAX_ARG_STRLEN is 128 KiB; a longer command goes into a file. */
 enum { COMMAND_ARGUMENT_MAX = 100 << 10 };
 
 int command_take_options(const struct cay_command_options *options, unsigned allowed,
                          const char *op, struct cay_command_options *ret_known,
                          struct cay_error *err);
 
-/* 0 for none; `fallback` for what was not said. */
+/* 0 for none; `fallback` if the options have no timeout. */
 uint64_t command_timeout(const struct cay_command_options *options, uint64_t fallback);
 
-/* The result of what was not to run at all. */
+/* The result for CAY_TIMEOUT_AT_ONCE: nothing runs. */
 int command_expire(struct cay_command_result *ret_result, struct cay_error *err);
 
-/* Status, exit code, duration and message of what has ended as `end` says.
- * CAY_E_UNAVAILABLE if the sandbox has. */
+/* Fills in status, exit code, duration and message from `end`.  CAY_E_UNAVAILABLE if the
+ * sandbox itself ended. */
 int command_judge(cay_sandbox *sandbox, const struct cay_exec_result *end,
                   uint64_t timeout_ms, const char *program,
                   struct cay_command_result *result, struct cay_error *err);
 
-/* Whether an error is one of the command rather than of the sandbox: the result then says
- * so, and the error is none. */
+/* Whether the caller gets an error as a failed command: a missing working directory or
+ * user, say.  Then fills in the result. */
 bool command_blame(const struct cay_error *error, struct cay_command_result *result);
 
-/* Empty streams, where there are none. */
+/* Sets missing streams to empty ones. */
 int command_fill(struct cay_command_result *result, struct cay_error *err);
 
 struct command_job {
@@ -38,12 +38,19 @@ struct command_job {
     const char *command; /* for command.txt; NULL: none */
     const void *input;   /* NULL: none */
     size_t input_len;
-    const struct cay_command_options *options; /* complete */
+    const struct cay_command_options *options; /* from command_take_options() */
 };
 
-/* Runs it and waits.  *ret_missing: there is no such program, and nothing in the result.
+/* Runs it and waits.  *ret_missing: the program does not exist, and the result is unset.
  */
 int command_run(const struct command_job *job, bool *ret_missing,
                 struct cay_command_result *ret_result, struct cay_error *err);
+
+/* The shells to try, in this order; NULL after the last. */
+extern const char *const shells[];
+
+int background_start(cay_sandbox *sandbox, const char *command,
+                     const struct cay_command_options *options,
+                     struct cay_command_result *ret_result, struct cay_error *err);
 
 #endif

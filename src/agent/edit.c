@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* An edit is made on the bytes of the file, with the two texts brought into its encoding
- * and its line ends, so that nothing else in it changes. */
+/* Edits the bytes of the file, with both texts converted to its encoding and line ends,
+ * so that nothing else in it changes.  files/replace.c does not serve here: it streams
+ * UTF-8 under a policy, while this file may have any encoding, is remote, and in memory.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +30,7 @@ static int fail_exists(const char *path, struct cay_error *err)
     snprintf(message, sizeof message,
              "File already exists: %.256s. Use UPDATE to change it", path);
     return cay_fail(err, CAY_E_EXISTS, 0, op, path, message,
-                    "give the text that is to be replaced, or write the whole file");
+                    "pass the text to replace, or write the whole file");
 }
 
 static int fail_missing(const char *path, struct cay_error *err)
@@ -38,7 +40,7 @@ static int fail_missing(const char *path, struct cay_error *err)
     snprintf(message, sizeof message,
              "File does not exist: %.256s. Use CREATE to make it", path);
     return cay_fail(err, CAY_E_NOT_FOUND, 0, op, path, message,
-                    "an empty old text makes a new file");
+                    "an empty old text creates a new file");
 }
 
 static int fail_match(const char *path, uint64_t found, struct cay_error *err)
@@ -56,10 +58,10 @@ static int fail_match(const char *path, uint64_t found, struct cay_error *err)
                     "add surrounding text until it occurs once");
 }
 
-/* --- Texts as the file has them -------------------------------------------------------
+/* --- The texts in the form of the file ------------------------------------------------
  */
 
-/* One level of backslashes less before n, t and r. */
+/* Removes one level of backslashes before n, t and r. */
 static bool halve_escapes(struct text text, struct buf *out)
 {
     bool changed = false;
@@ -116,8 +118,9 @@ static uint64_t count_bytes(const struct cay_content *file, const struct buf *by
     return found;
 }
 
-/* How many of the units that were found so far count when this one comes next: `back` has
- * for each number of them how many of the last are again the first. */
+/* Knuth, Morris and Pratt: how many units of the needle match after one more unit of the
+ * text, if `have` matched before it.  back[n] is the length of the longest border of the
+ * first n units. */
 static size_t step(const struct buf *old, const size_t *back, size_t have,
                    const char *unit)
 {
@@ -126,8 +129,8 @@ static size_t step(const struct buf *old, const size_t *back, size_t have,
     return have + (memcmp(old->data + 2 * have, unit, 2) == 0);
 }
 
-/* The same, but only where units of two bytes begin.  To look at each fs by itself
- * would take time with the product of both lengths. */
+/* The same for units of two bytes: only at even offsets.  memmem() with a check of the
+ * offset would take quadratic time on some texts. */
 static uint64_t count_units(const struct cay_content *file, struct buf *old,
                             size_t *ret_at)
 {
@@ -156,10 +159,10 @@ struct edit {
     enum encoding encoding;
     bool has_crlf;
     size_t at;      /* where the old text was found */
-    bool puts_crlf; /* what was found there ends its lines so, or ends none */
+    bool puts_crlf; /* the new text gets "\r\n": the text found has it, or no line end */
 };
 
-/* Looks for the text in one form; `old` takes its bytes. */
+/* Searches for the text in one form; `old` gets its bytes. */
 static uint64_t try_form(struct edit *edit, struct text text, bool crlf, struct buf *old)
 {
     AUTO_BUF form;
@@ -177,7 +180,7 @@ static uint64_t try_form(struct edit *edit, struct text text, bool crlf, struct 
                : count_bytes(&edit->file, old, &edit->at);
 }
 
-/* As it was given first, then with the line ends of the file. */
+/* First as given, then with the line ends of the file. */
 static uint64_t find(struct edit *edit, struct text text, struct buf *old)
 {
     uint64_t found = try_form(edit, text, false, old);
@@ -205,14 +208,14 @@ static int put_together(const struct edit *edit, const struct buf *old, struct t
                 encoding_put(edit->encoding, form.len ? form.data : "", form.len, out);
     if (!fits && !out->failed)
         return cay_fail(err, CAY_E_NOT_TEXT, 0, op, path,
-                        "the new text has characters that the file's encoding has not",
+                        "the new text has characters that the encoding of the file lacks",
                         "use characters of %s, or write the whole file",
                         encoding_slug(edit->encoding));
     buf_append(out, edit->file.data + after, edit->file.len - after);
     return form.failed || out->failed ? cay_fail_memory(err, op) : CAY_OK;
 }
 
-/* Finds the old text as it is, or else with fewer backslashes: then of both texts. */
+/* Finds the old text as given, or else with fewer backslashes, then in both texts. */
 static int apply(struct edit *edit, struct text old_text, struct text new_text,
                  const char *path, struct buf *out, struct cay_error *err)
 {
@@ -271,8 +274,7 @@ static int edit_file(struct userfs *fs, const char *path, const char *old_text,
 
     if (!old_len && !new_len)
         return cay_fail(err, CAY_E_INVALID, 0, op, path, "both texts are empty",
-                        "give the text that is to be replaced, or what a new file is to "
-                        "hold");
+                        "pass the text to replace, or the content of a new file");
     if (kind == CAY_EDIT_CREATE) {
         code = userfs_write(fs, path, new_text, new_len, CAY_WRITE_NEW, NULL, err);
         if (code == CAY_E_EXISTS)

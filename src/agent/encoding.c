@@ -6,7 +6,7 @@
 
 #include "base/utf8.h"
 
-/* What no text has: control characters other than white space, BEL, BS and ESC. */
+/* Control characters other than white space, BEL, BS and ESC: not in any text. */
 static bool has_controls(const unsigned char *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -80,14 +80,11 @@ bool encoding_put(enum encoding encoding, const char *text, size_t len, struct b
 {
     if (encoding == ENCODING_UTF8 || encoding == ENCODING_BINARY)
         return buf_append(out, text, len);
-    if (!utf8_is_valid(text, len))
-        return false;
     for (size_t at = 0; at < len;) {
         uint32_t character;
-        size_t size = utf8_next(text + at, len - at, &character);
-        if (!put_character(encoding, character, out))
+        at += utf8_next(text + at, len - at, &character);
+        if (character == UTF8_INVALID || !put_character(encoding, character, out))
             return false;
-        at += size;
     }
     return buf_reserve(out, 0);
 }

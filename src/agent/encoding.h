@@ -15,16 +15,16 @@ enum encoding {
     ENCODING_BINARY
 };
 
-/* How much of a file is looked at. */
+/* How much of a file the guess needs at most. */
 enum { ENCODING_BYTES = 64 << 10 };
 
-/* What the beginning of a file looks like; `is_all`: it is the whole file. */
+/* By the beginning of a file; `is_all`: the bytes are the whole file. */
 enum encoding encoding_guess(const void *data, size_t len, bool is_all);
 
 const char *encoding_slug(enum encoding encoding); /* "utf-8" */
 
-/* UTF-8 as bytes of that encoding, without a byte order mark.  False if a character has
- * none there; out->failed tells a lack of memory. */
+/* Appends UTF-8 text in that encoding, without a byte order mark.  False if a character
+ * does not exist in it, or if out of memory: then out->failed is set. */
 bool encoding_put(enum encoding encoding, const char *text, size_t len, struct buf *out);
 
 #endif

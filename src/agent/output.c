@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/output.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "agent/text.h"
+#include "agent/transfer.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "cay/backend.h"
 
 static const char op[] = "command.output";
+
+#define SPOOL_MAX (256ull << 20)
 
 enum { HEAD_BYTES = 1 << 20 };
 
@@ -23,14 +29,14 @@ void output_done(struct output *output)
 /* --- The files ------------------------------------------------------------------------
  */
 
-static void say(struct cay_command_result *result, const char *text)
+static void add_message(struct cay_command_result *result, const char *text)
 {
     size_t used = strlen(result->message);
 
     cay_copy_text(result->message + used, sizeof result->message - used, text);
 }
 
-/* That the bytes are not kept is no reason to lose those that are here. */
+/* If the files cannot be written, the result still has the tail of the output. */
 static void keep(struct output *output, struct cay_command_result *result)
 {
     struct cay_error why = {0};
@@ -40,13 +46,13 @@ static void keep(struct output *output, struct cay_command_result *result)
         output->keep(output->cookie, output, &why) == CAY_OK)
         return;
     output->failed = true;
-    snprintf(text, sizeof text, "%sThe whole output could not be kept: %s",
+    snprintf(text, sizeof text, "%sThe whole output could not be stored: %s",
              *result->message ? ". " : "", why.message);
-    say(result, text);
+    add_message(result, text);
 }
 
-/* As wished for, not as needed: without files nothing is lost. */
-static void keep_by_wish(struct output *output)
+/* For CAY_COMMAND_KEEP: without the files nothing is missing from the result. */
+static void keep_if_possible(struct output *output)
 {
     if (!output->results && output->keep)
         (void)!output->keep(output->cookie, output, NULL);
@@ -75,13 +81,13 @@ struct text {
     size_t len, chars;
 };
 
-/* A stream made fit to read.  Of one that was too long to be held there are two parts,
- * with a gap between them. */
+/* A cleaned stream.  One that was too long for memory has two parts, with a gap between
+ * them. */
 struct cleaned {
     struct text parts[2];
     uint64_t gap;      /* bytes */
-    uint64_t original; /* characters before anything was left out */
-    bool is_short;     /* something was left out */
+    uint64_t original; /* characters before anything was cut */
+    bool is_short;     /* something was cut */
     bool differs;      /* from the bytes */
 };
 
@@ -160,7 +166,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The last characters of a part, from this byte on. */
+/* The offset of the last `chars` characters of a part. */
 static size_t tail_of(const struct text *part, size_t chars)
 {
     return text_offset(part->text, part->len, part->chars - chars);
@@ -177,7 +183,7 @@ static void put_marker(struct buf *out, uint64_t omitted, const char *file)
     buf_text(out, "\n");
 }
 
-/* The beginning and the end, with a word about what was between them. */
+/* The beginning and the end, and a marker with the number of characters between them. */
 static char *join(const struct cleaned *cleaned, const struct cut *cut, size_t *ret_len)
 {
     const struct text *first = &cleaned->parts[0], *last = &cleaned->parts[1];
@@ -253,7 +259,7 @@ static int put_both(const struct output *output,
     return CAY_OK;
 }
 
-/* Whether the streams will not be shown byte by byte, so that the files are needed. */
+/* Whether the result differs from the raw bytes, so that the files are needed. */
 static bool is_changed(const struct cay_command_options *options,
                        const struct cleaned cleaned[2])
 {
@@ -307,7 +313,7 @@ int output_show(struct output *output, const struct cay_command_options *options
                 struct cay_command_result *result, struct cay_error *err)
 {
     if (options->flags & CAY_COMMAND_KEEP)
-        keep_by_wish(output);
+        keep_if_possible(output);
     if (options->flags & CAY_COMMAND_CLEAN) {
         int code = show_clean(output, options, result, err);
         if (code)
@@ -316,4 +322,165 @@ int output_show(struct output *output, const struct cay_command_options *options
         show_raw(output, result);
     }
     return name_files(output, result, err);
+}
+
+/* --- Capturing a running command ------------------------------------------------------
+ */
+
+void capture_init(struct capture *capture, cay_sandbox *sandbox, const char *user,
+                  const char *command)
+{
+    *capture = (struct capture){.sandbox = sandbox, .user = user, .command = command};
+    for (int i = 0; i < 2; i++) {
+        tail_init(&capture->streams[i].tail, OUTPUT_MAX);
+        capture->streams[i].spool = -1;
+    }
+}
+
+void capture_done(struct capture *capture)
+{
+    for (int i = 0; i < 2; i++) {
+        tail_done(&capture->streams[i].tail);
+        if (capture->streams[i].spool >= 0)
+            (void)close(capture->streams[i].spool);
+    }
+    userfs_close(&capture->fs);
+    results_done(&capture->results);
+}
+
+/* Creates the directory of the files on first use. */
+static int open_results(struct capture *capture, struct cay_error *err)
+{
+    int code = CAY_OK;
+
+    if (!capture->fs.sandbox)
+        code = userfs_open(capture->sandbox, capture->user, &capture->fs, err);
+    if (!code && !capture->results.dir)
+        code = results_new(&capture->fs, &capture->results, err);
+    return code;
+}
+
+static int append_inside(struct capture *capture, int stream, const char *data,
+                         size_t len, struct cay_error *err)
+{
+    int code = open_results(capture, err);
+
+    return code ? code
+                : userfs_write(&capture->fs, capture->results.files[stream], data, len,
+                               CAY_WRITE_APPEND, NULL, err);
+}
+
+static int append_here(struct capture *capture, int stream, const char *data, size_t len,
+                       struct cay_error *err)
+{
+    int *spool = &capture->streams[stream].spool;
+
+    if (*spool < 0)
+        *spool = transfer_spool("/tmp");
+    if (*spool < 0)
+        return cay_fail_errno(err, errno, op, "spool");
+    if (capture->streams[stream].total + len > SPOOL_MAX)
+        return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
+                        "a stream of a remote sandbox is stored up to 256 MiB",
+                        "redirect the output to a file in the sandbox");
+    while (len) {
+        ssize_t put = write(*spool, data, len);
+        if (put < 0 && errno != EINTR)
+            return cay_fail_errno(err, errno, op, "spool");
+        data += put > 0 ? put : 0;
+        len -= put > 0 ? (size_t)put : 0;
+    }
+    return CAY_OK;
+}
+
+static void append(struct capture *capture, int stream, const char *data, size_t len)
+{
+    bool is_local = cay_sandbox_backend(capture->sandbox)->open_files;
+
+    if (capture->failure.code || !len)
+        return;
+    int code = is_local ? append_inside(capture, stream, data, len, &capture->failure)
+                        : append_here(capture, stream, data, len, &capture->failure);
+    capture->streams[stream].is_kept = code == CAY_OK;
+    /* A partial file is useless, and may be what fills the disk. */
+    if (code && capture->results.dir)
+        (void)!userfs_remove(&capture->fs, capture->results.dir, NULL);
+}
+
+int capture_take(void *cookie, int stream, const void *data, size_t len)
+{
+    struct capture *capture = cookie;
+    struct tail *tail = &capture->streams[stream - 1].tail;
+
+    if (capture->streams[stream - 1].total + len > OUTPUT_MAX) {
+        /* Nothing was dropped yet: the tail is the whole output so far. */
+        if (!capture->streams[stream - 1].is_kept && !tail->dropped)
+            append(capture, stream - 1, tail->data, tail->len);
+        append(capture, stream - 1, data, len);
+    }
+    capture->streams[stream - 1].total += len;
+    if (tail_add(tail, data, len))
+        return 0;
+    capture->no_memory = true;
+    return 1;
+}
+
+/* --- Storing the output of an ended one -----------------------------------------------
+ */
+
+static int keep_stream(struct capture *capture, const struct output *output, int stream,
+                       struct cay_error *err)
+{
+    struct userfs *fs = &capture->fs;
+    const struct raw *raw = &output->raw[stream];
+    const char *file = capture->results.files[stream];
+    int spool = capture->streams[stream].spool;
+
+    if (spool < 0 && capture->streams[stream].is_kept)
+        return CAY_OK;
+    if (spool < 0)
+        return userfs_write(fs, file, raw->data, raw->len, 0, NULL, err);
+    if (lseek(spool, 0, SEEK_SET) < 0)
+        return cay_fail_errno(err, errno, op, "spool");
+    return userfs_write_from(fs, file, spool, 0, NULL, err);
+}
+
+static int keep_all(void *cookie, struct output *output, struct cay_error *err)
+{
+    struct capture *capture = cookie;
+
+    if (capture->failure.code) {
+        if (err)
+            *err = capture->failure;
+        return capture->failure.code;
+    }
+    int code = open_results(capture, err);
+    if (!code && capture->command)
+        code = results_keep_command(&capture->fs, &capture->results, capture->command,
+                                    NULL, err);
+    for (int i = 0; !code && i < 2; i++)
+        code = keep_stream(capture, output, i, err);
+    if (code && capture->results.dir)
+        (void)!userfs_remove(&capture->fs, capture->results.dir, NULL);
+    if (code)
+        return code;
+    output->fs = &capture->fs;
+    output->results = &capture->results;
+    return CAY_OK;
+}
+
+int capture_output(struct capture *capture, struct output *ret_output,
+                   struct cay_error *err)
+{
+    *ret_output = (struct output){.keep = keep_all, .cookie = capture};
+    for (int i = 0; i < 2; i++) {
+        struct raw *raw = &ret_output->raw[i];
+        raw->total = capture->streams[i].total;
+        raw->data = tail_take(&capture->streams[i].tail, &raw->len);
+        if (!raw->data) {
+            output_done(ret_output);
+            return cay_fail_memory(err, op);
+        }
+    }
+    return CAY_OK;
 }

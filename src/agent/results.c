@@ -19,7 +19,7 @@ void results_hex(char *text, unsigned digits)
 {
     unsigned char random[8];
 
-    /* Of so few bytes it always gives all, once the machine has started. */
+    /* Up to 256 bytes are never cut short, once the pool is initialized. */
     while (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
         continue;
     for (unsigned i = 0; i < digits / 2; i++)
@@ -51,7 +51,7 @@ int results_at(const char *base, const char *name, struct results *ret_results,
     return cay_fail_memory(err, op);
 }
 
-/* --- The bases ------------------------------------------------------------------------
+/* --- Base directories -----------------------------------------------------------------
  */
 
 void results_bases_done(struct results_bases *bases)
@@ -71,7 +71,7 @@ static bool is_base(const char *name)
            strspn(name + prefix, hex) == DIGITS;
 }
 
-/* One that others can look into, or make something in, is no base. */
+/* A directory that other users can read or write is not a base. */
 static int add_base(struct userfs *fs, const char *name, const struct identity *identity,
                     struct results_bases *bases, struct cay_error *err)
 {
@@ -189,4 +189,36 @@ int results_keep_command(struct userfs *fs, const struct results *results,
     if (!code && ret_path)
         *ret_path = TAKE_PTR(path);
     return code;
+}
+
+/* --- Scripts ---------------------------------------------------------------------------
+ */
+
+int script_create(cay_sandbox *sandbox, const char *user, const char *name,
+                  const void *text, size_t len, struct script *ret_script,
+                  struct cay_error *err)
+{
+    struct script *script = ret_script;
+
+    *script = (struct script){0};
+    int code = userfs_open(sandbox, user, &script->fs, err);
+    if (!code)
+        code = results_private(&script->fs, "cay-code", &script->dir, err);
+    if (code)
+        return code;
+    script->path = userfs_join(script->dir, name);
+    if (!script->path)
+        return cay_fail_memory(err, "code.script");
+    return userfs_write(&script->fs, script->path, text, len,
+                        CAY_WRITE_NEW | CAY_WRITE_NO_PARENTS, NULL, err);
+}
+
+void script_done(struct script *script)
+{
+    if (script->dir)
+        (void)!userfs_remove(&script->fs, script->dir, NULL);
+    free(script->dir);
+    free(script->path);
+    userfs_close(&script->fs);
+    *script = (struct script){0};
 }

@@ -17,9 +17,9 @@ static size_t decode(const char *bytes, size_t len, char *out)
     size_t used = 0;
 
     for (size_t at = 0; at < len;) {
-        uint32_t character;
-        size_t part = utf8_next(bytes + at, len - at, &character);
-        bool whole = character != UTF8_INVALID;
+        uint32_t value;
+        size_t part = utf8_next(bytes + at, len - at, &value);
+        bool whole = value != UTF8_INVALID;
         if (out && whole)
             memcpy(out + used, bytes + at, part);
         else if (out)
@@ -62,6 +62,218 @@ size_t text_offset(const char *text, size_t len, size_t chars)
         if (!utf8_is_tail(text[at]) && chars-- == 0)
             break;
     return at;
+}
+
+/* --- Escape sequences -----------------------------------------------------------------
+ *
+ * Three passes, one for each kind, in this order: what one leaves may be what the next
+ * one removes. */
+
+enum { BELL = 7, ESCAPE = 27 };
+
+static bool is_between(char byte, unsigned char least, unsigned char most)
+{
+    return (unsigned char)byte >= least && (unsigned char)byte <= most;
+}
+
+/* The end of "ESC [ parameters intermediates final" at `at`; 0 if there is none. */
+static size_t control_sequence(const char *text, size_t len, size_t at)
+{
+    if (at + 1 >= len || text[at + 1] != '[')
+        return 0;
+    at += 2;
+    while (at < len && is_between(text[at], '0', '?'))
+        at++;
+    while (at < len && is_between(text[at], ' ', '/'))
+        at++;
+    return at < len && is_between(text[at], '@', '~') ? at + 1 : 0;
+}
+
+static size_t strip_control_sequences(char *text, size_t len)
+{
+    size_t kept = 0;
+
+    for (size_t at = 0; at < len;) {
+        size_t end = text[at] == ESCAPE ? control_sequence(text, len, at) : 0;
+        if (end)
+            at = end;
+        else
+            text[kept++] = text[at++];
+    }
+    return kept;
+}
+
+/* The end of the next BEL or ESC \ on the same line; 0 if there is none, and then
+ * *ret_line_end. */
+static size_t terminator(const char *text, size_t len, size_t at, size_t *ret_line_end)
+{
+    for (; at < len && text[at] != '\n'; at++) {
+        if (text[at] == BELL)
+            return at + 1;
+        if (text[at] == ESCAPE && at + 1 < len && text[at + 1] == '\\')
+            return at + 2;
+    }
+    *ret_line_end = at;
+    return 0;
+}
+
+/* "ESC ] text BEL" or "... ESC \".  If a line has no end for one, it has none for those
+ * that begin later on it: `hopeless` keeps this linear. */
+static size_t strip_commands(char *text, size_t len)
+{
+    size_t kept = 0, hopeless = 0;
+
+    for (size_t at = 0; at < len;) {
+        bool begins = text[at] == ESCAPE && at + 1 < len && text[at + 1] == ']';
+        size_t end =
+            begins && at >= hopeless ? terminator(text, len, at + 2, &hopeless) : 0;
+        if (end)
+            at = end;
+        else
+            text[kept++] = text[at++];
+    }
+    return kept;
+}
+
+/* ESC and any other character.  An ESC at the end of the text stays. */
+static size_t strip_escapes(char *text, size_t len)
+{
+    size_t kept = 0;
+
+    for (size_t at = 0; at < len;) {
+        bool goes = text[at] == ESCAPE && at + 1 < len && text[at + 1] != '[' &&
+                    text[at + 1] != ']';
+        if (!goes) {
+            text[kept++] = text[at++];
+            continue;
+        }
+        at += 2;
+        while (at < len && utf8_is_tail(text[at]))
+            at++;
+    }
+    return kept;
+}
+
+size_t text_strip_ansi(char *text, size_t len)
+{
+    if (!len || !memchr(text, ESCAPE, len))
+        return len;
+    return strip_escapes(text, strip_commands(text, strip_control_sequences(text, len)));
+}
+
+/* --- Overwritten lines ----------------------------------------------------------------
+ */
+
+struct line {
+    const char *text;
+    size_t len;
+};
+
+/* Takes the first line off the text; false at the end.  After the last newline comes one
+ * more line, which may be empty. */
+static bool next_line(const char **text, const char *end, struct line *ret_line)
+{
+    if (!*text)
+        return false;
+    const char *stop = *text < end ? memchr(*text, '\n', (size_t)(end - *text)) : NULL;
+    *ret_line = (struct line){*text, (size_t)((stop ? stop : end) - *text)};
+    *text = stop ? stop + 1 : NULL;
+    return true;
+}
+
+/* Keeps each line from its last carriage return on, without that of a "\r\n". */
+size_t text_resolve_cr(char *text, size_t len)
+{
+    const char *at = text, *end = text + len;
+    size_t kept = 0;
+    struct line line;
+
+    if (!len || !memchr(text, '\r', len))
+        return len;
+    while (next_line(&at, end, &line)) {
+        bool ends = at != NULL;
+        if (ends && line.len && line.text[line.len - 1] == '\r')
+            line.len--;
+        const char *over = line.len ? memrchr(line.text, '\r', line.len) : NULL;
+        const char *shown = over ? over + 1 : line.text;
+        size_t shown_len = line.len - (size_t)(shown - line.text);
+        memmove(text + kept, shown, shown_len);
+        kept += shown_len;
+        if (ends)
+            text[kept++] = '\n';
+    }
+    return kept;
+}
+
+/* --- Repeated lines -------------------------------------------------------------------
+ */
+
+static bool is_blank(const struct line *line)
+{
+    for (size_t i = 0; i < line->len; i++)
+        if (line->text[i] != ' ' && line->text[i] != '\t')
+            return false;
+    return true;
+}
+
+static bool is_same(const struct line *one, const struct line *other)
+{
+    return one->len == other->len && memcmp(one->text, other->text, one->len) == 0;
+}
+
+/* Equal lines in a row. */
+struct run {
+    struct line line;
+    uint64_t count;
+};
+
+static void put_line(struct buf *out, const struct line *line)
+{
+    buf_append(out, line->text, line->len);
+    buf_append(out, "\n", 1);
+}
+
+static void put_run(struct buf *out, const struct run *run, uint32_t min_run,
+                    bool *missing)
+{
+    bool shorter = run->count >= min_run && !is_blank(&run->line);
+    uint64_t shown = shorter ? 2 : run->count;
+
+    for (uint64_t i = 0; i < shown; i++) {
+        if (shorter && i == 1)
+            buf_format(out, "... [%llu similar lines collapsed]\n",
+                       (unsigned long long)(run->count - 2));
+        put_line(out, &run->line);
+    }
+    *missing = *missing || shorter;
+}
+
+char *text_collapse(const char *text, size_t len, uint32_t min_run, size_t *ret_len,
+                    bool *ret_missing)
+{
+    const char *at = text, *end = text + len;
+    struct run run = {0};
+    struct line line;
+    AUTO_BUF out;
+
+    *ret_missing = false;
+    buf_init(&out, SIZE_MAX / 2);
+    if (min_run < 3) /* the first and the last are always shown */
+        min_run = 3;
+    while (next_line(&at, end, &line)) {
+        if (run.count && is_same(&run.line, &line)) {
+            run.count++;
+            continue;
+        }
+        put_run(&out, &run, min_run, ret_missing);
+        run = (struct run){line, 1};
+    }
+    put_run(&out, &run, min_run, ret_missing);
+    if (out.failed)
+        return NULL;
+    out.data[--out.len] = '\0'; /* the last line has no newline */
+    *ret_len = out.len;
+    return buf_take(&out);
 }
 
 /* --- The public forms -----------------------------------------------------------------

@@ -6,19 +6,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Output of programs as text that a reader can bear; what all of it has in common. */
+/* Output of programs, made readable. */
 
 enum { TEXT_MIN_RUN = 4 };
 
-/* A copy with U+FFFD for each part that is not UTF-8, as Python's errors="replace" has
- * it, and a NUL behind.  NULL for lack of memory. */
+/* A NUL-terminated copy with U+FFFD for each part that is not UTF-8, as by Python's
+ * errors="replace".  NULL if out of memory. */
 char *text_decode(const char *bytes, size_t len, size_t *ret_len);
 
-/* Those below want UTF-8 and work where the text is; the new length. */
+/* These expect UTF-8, change the text in place, and return the new length. */
 size_t text_strip_ansi(char *text, size_t len);
 size_t text_resolve_cr(char *text, size_t len);
 
-/* NULL for lack of memory.  *ret_missing: whether lines were taken out. */
+/* NULL if out of memory.  *ret_missing: lines were left out. */
 char *text_collapse(const char *text, size_t len, uint32_t min_run, size_t *ret_len,
                     bool *ret_missing);
 

@@ -430,21 +430,21 @@ static size_t length_of(const char *path)
     return len;
 }
 
-/* Listed paths are relative, or below `asked`, or, where links lead there, below another
+/* Listed paths are relative, or below `wanted`, or, where links lead there, below another
  * spelling of it: then below the parent of the least deep path.  The length of the prefix
  * of *ret_top that each of them has; -1 if they are relative. */
-static ssize_t find_top(const struct cay_listing *listing, const char *asked,
+static ssize_t find_top(const struct cay_listing *listing, const char *wanted,
                         const char **ret_top)
 {
-    size_t len = length_of(asked);
+    size_t len = length_of(wanted);
 
     *ret_top = NULL;
     for (size_t i = 0; i < listing->count; i++) {
         const char *path = listing->entries[i].path;
         if (!path || *path != '/')
             return -1;
-        if (is_below(path, asked, len)) {
-            *ret_top = asked;
+        if (is_below(path, wanted, len)) {
+            *ret_top = wanted;
             return (ssize_t)len;
         }
         if (!*ret_top || depth_of(path) < depth_of(*ret_top))

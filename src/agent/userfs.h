@@ -89,8 +89,8 @@ int userfs_mkdir_private(struct userfs *fs, const char *path, struct cay_error *
 int userfs_remove(struct userfs *fs, const char *path, struct cay_error *err);
 
 /* Sets the permission bits of those entries of a listing, now below `top`, whose `is_new`
- * is set.  For remote sandboxes, by chmod(1) inside.  An entry that chmod refuses keeps its
- * mode: not every file system has modes. */
+ * is set.  For remote sandboxes, by chmod(1) inside.  An entry that chmod refuses keeps
+ * its mode: not every file system has modes. */
 int userfs_set_modes(struct userfs *fs, const char *top,
                      const struct cay_listing *listing, const bool *is_new,
                      struct cay_error *err);

@@ -79,7 +79,7 @@ TEST(where_there_is_no_bash_sh_runs_it)
     ASSERT_INT(answer.status, CAY_STATUS_ERROR);
     ASSERT_INT(answer.exit_code, -1);
     ASSERT_STR(answer.message,
-               "Execution failed: there is neither bash nor sh in the sandbox");
+               "Execution failed: the sandbox has neither bash nor sh");
     clear_answer();
 }
 

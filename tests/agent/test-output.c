@@ -76,7 +76,7 @@ TEST(output_that_the_disk_has_no_room_for_is_told_and_leaves_none_of_it)
     ASSERT_INT(answer.status, CAY_STATUS_ERROR);
     ASSERT_INT(answer.exit_code, 3);
     ASSERT_HAS(answer.message, "Command failed with exit code 3. "
-                               "The whole output could not be kept: ");
+                               "The whole output could not be stored: ");
     ASSERT(answer.truncated && !answer.output_dir && !answer.out_file);
     ASSERT_INT(answer.out_len, 10 * MIB);
     ASSERT_INT(answer.original_out_len, 40000000);

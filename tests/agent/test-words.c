@@ -3,7 +3,7 @@
 /* Patterns, encodings and tracebacks: what needs no sandbox. */
 #include "../unit/harness.h"
 #include "agent/encoding.h"
-#include "agent/traceback.h"
+#include "agent/code.h"
 #include "base/glob.h"
 #include "cay/agent.h"
 
