@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "files/handle.h"
-#include "files/session.h"
 
 struct session *session_new(const struct cay_files_options *options,
                             struct cay_error *err)
@@ -63,7 +62,7 @@ static bool is_remembered(struct session *session, uint64_t hash)
     return found;
 }
 
-/* Forgetting is safe: it only means asking again. */
+/* A forgotten approval is asked for again. */
 static void remember(struct session *session, uint64_t hash)
 {
     pthread_mutex_lock(&session->mutex);
@@ -79,7 +78,7 @@ static void remember(struct session *session, uint64_t hash)
     pthread_mutex_unlock(&session->mutex);
 }
 
-/* What of `access` is still to be asked for. */
+/* The bits of `access` that still need approval. */
 static unsigned access_to_ask(const cay_files *files, const struct target *target,
                               unsigned access)
 {
@@ -142,7 +141,7 @@ static const char *verb_of(enum cay_op op)
     return "Use";
 }
 
-/* After a yes: the same paths must still lead to the same, unchanged files. */
+/* After an approval: the same path must still lead to the same, unchanged file. */
 static int find_again(cay_files *files, struct target *target, struct cay_error *err)
 {
     struct target now;
@@ -174,9 +173,9 @@ static int ask(cay_files *files, struct cay_approval *shown, const struct target
         shown->path = target->path;
     if (!session->approver)
         return cay_fail(err, CAY_E_NOT_APPROVED, 0, target->op, shown->path,
-                        "this needs approval and nobody can be asked",
-                        "run it where a person can approve it, or use a path whose "
-                        "rules do not ask");
+                        "this needs approval, and there is no approver",
+                        "run it where a person can approve it, or use a path that needs "
+                        "no approval");
     shown->size = sizeof *shown;
     shown->other = other ? other->path : NULL;
     if (!shown->summary) {
@@ -190,7 +189,7 @@ static int ask(cay_files *files, struct cay_approval *shown, const struct target
     if (verdict == CAY_VERDICT_APPROVE || verdict == CAY_VERDICT_REMEMBER)
         return CAY_OK;
     return cay_fail(err, CAY_E_NOT_APPROVED, 0, target->op, shown->path,
-                    "a person was asked and said no", "%s%s",
+                    "the approver denied it", "%s%s",
                     *note ? "the reason: " : "no reason was given", note);
 }
 
@@ -235,7 +234,7 @@ void target_pin(const struct target *target, struct cay_pin *ret_pin)
     ret_pin->words[0] |= PIN_EXISTS | (uint64_t)st->st_mode << 8;
     ret_pin->words[2] = st->st_dev;
     ret_pin->words[3] = st->st_ino;
-    /* A directory changes whenever something in it does; only which one it is counts. */
+    /* The times of a directory change with its entries: only its inode counts. */
     if (S_ISDIR(st->st_mode))
         return;
     ret_pin->words[4] = (uint64_t)st->st_size;
@@ -264,7 +263,7 @@ int target_check_pin(const cay_files *files, const struct target *target,
     }
     return cay_fail(err, CAY_E_CHANGED, 0, target->op, target->path,
                     "it has changed since it was approved; nothing was done",
-                    "look at it again and ask for a new approval");
+                    "read it again and ask for a new approval");
 }
 
 int cay_files_pin(cay_files *files, const char *path, struct cay_pin *ret_pin,

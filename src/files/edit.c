@@ -10,8 +10,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "base/utf8.h"
-#include "files/draft.h"
-#include "files/handle.h"
 #include "files/replace.h"
 #include "files/write.h"
 #include "sys/io.h"
@@ -20,7 +18,7 @@ static const char op[] = "files.edit";
 
 enum { SHOWN_MAX = 1 << 20, GATHER = 64 << 10 };
 
-/* Small pieces are gathered; large ones go straight through. */
+/* Small writes are collected; large ones go straight through. */
 struct gather {
     const struct fs *fs;
     int fd;
@@ -95,20 +93,20 @@ static int fail_stream(const struct target *target, int error, struct cay_error 
     return target_fail(target, -error, err);
 }
 
-/* One edit, from the file `from` into a fresh draft. */
+/* One edit, from the file `from` into a new temporary file. */
 static int apply(const struct target *target, int from, int dir,
-                 const struct cay_edit *edit, struct draft *ret_draft,
+                 const struct cay_edit *edit, struct temp_file *ret_temp,
                  uint64_t *ret_found, uint64_t *ret_bytes, struct cay_error *err)
 {
     AUTO_FREE struct gather *gather = malloc(sizeof *gather);
 
     if (!gather)
         return cay_fail_memory(err, op);
-    int error = draft_open(target->fs, dir, 0600, ret_draft);
+    int error = temp_file_open(target->fs, dir, 0600, ret_temp);
     if (error)
         return target_fail(target, -error, err);
     gather->fs = target->fs;
-    gather->fd = ret_draft->fd;
+    gather->fd = ret_temp->fd;
     gather->at = 0;
     gather->total = 0;
     gather->len = 0;
@@ -121,24 +119,26 @@ static int apply(const struct target *target, int from, int dir,
     return error ? fail_stream(target, error, err) : CAY_OK;
 }
 
-/* All edits, each on the outcome of the one before; the last draft is the result. */
+/* All edits, each on the output of the one before; the last temporary file is the result.
+ */
 static int apply_all(const struct target *target, int from, int dir,
-                     const struct cay_edit *edits, size_t count, struct draft *ret_draft,
-                     struct cay_edit_result *ret_result, struct cay_error *err)
+                     const struct cay_edit *edits, size_t count,
+                     struct temp_file *ret_temp, struct cay_edit_result *ret_result,
+                     struct cay_error *err)
 {
     for (size_t i = 0; i < count; i++) {
-        AUTO_DRAFT next = DRAFT_NONE;
+        AUTO_TEMP_FILE next = TEMP_FILE_NONE;
         uint64_t found = 0;
-        int code = apply(target, ret_draft->fd >= 0 ? ret_draft->fd : from, dir,
-                         &edits[i], &next, &found, &ret_result->bytes, err);
+        int code = apply(target, ret_temp->fd >= 0 ? ret_temp->fd : from, dir, &edits[i],
+                         &next, &found, &ret_result->bytes, err);
         if (code)
             return code;
         if (!replace_fits(&edits[i], found))
             return fail_no_match(target, i + 1, count, found, err);
         ret_result->replaced += found;
-        draft_done(ret_draft);
-        *ret_draft = next;
-        next = (struct draft)DRAFT_NONE;
+        temp_file_done(ret_temp);
+        *ret_temp = next;
+        next = (struct temp_file)TEMP_FILE_NONE;
     }
     return CAY_OK;
 }
@@ -162,7 +162,7 @@ static int read_shown(int fd, uint64_t bytes, char **ret_text, struct cay_error 
     return CAY_OK;
 }
 
-/* Whether the file still has the bytes that were shown: times alone can miss a change. */
+/* Whether the file still has the bytes that were shown: times can miss a change. */
 static int check_shown(const struct target *target, const char *text,
                        struct cay_error *err)
 {
@@ -179,7 +179,7 @@ static int check_shown(const struct target *target, const char *text,
     if (now && memcmp(now, text, (size_t)target->st.st_size) == 0)
         return CAY_OK;
     return cay_fail(err, CAY_E_CHANGED, 0, op, target->path,
-                    "the file has changed since it was shown; nothing was done",
+                    "the file has changed since it was shown; nothing was written",
                     "read it again and ask for a new approval");
 }
 
@@ -192,7 +192,7 @@ static uint64_t characters(const char *text, size_t len)
 }
 
 static int ask(cay_files *files, struct target *target, int from,
-               const struct cay_edit *edits, size_t count, const struct draft *draft,
+               const struct cay_edit *edits, size_t count, const struct temp_file *temp,
                uint64_t bytes, struct cay_error *err)
 {
     AUTO_FREE char *before = NULL, *after = NULL;
@@ -202,7 +202,7 @@ static int ask(cay_files *files, struct target *target, int from,
         return CAY_OK;
     int code = read_shown(from, (uint64_t)target->st.st_size, &before, err);
     if (!code)
-        code = read_shown(draft->fd, bytes, &after, err);
+        code = read_shown(temp->fd, bytes, &after, err);
     if (code)
         return code;
     if (count == 1)
@@ -225,13 +225,13 @@ static int ask(cay_files *files, struct target *target, int from,
     return code ? code : check_shown(target, before, err);
 }
 
-/* In place the outcome is copied into the file; else the draft takes its name.  Either
- * way what others have made of the file since it was read is not lost. */
+/* Copies the result into the file in place, or renames the temporary file.  First the
+ * file must still be the one that was read: a change by another process is not lost. */
 static int finish(const cay_files *files, const struct target *target,
-                  struct draft *draft, const struct parent *parent, uint64_t bytes,
+                  struct temp_file *temp, const struct parent *parent, uint64_t bytes,
                   unsigned flags, struct cay_error *err)
 {
-    int error = flags & CAY_WRITE_IN_PLACE ? -EPERM : draft_like(draft, target);
+    int error = flags & CAY_WRITE_IN_PLACE ? -EPERM : temp_file_like(temp, target);
     AUTO_TARGET now = TARGET_NONE;
     struct cay_pin pin;
 
@@ -243,11 +243,11 @@ static int finish(const cay_files *files, const struct target *target,
         code = target_check_pin(files, &now, &pin, err);
     if (code)
         return code;
-    return error ? write_in_place(target, draft->fd, bytes, flags, err)
-                 : write_commit(draft, parent->name, target, flags, err);
+    return error ? write_in_place(target, temp->fd, bytes, flags, err)
+                 : write_commit(temp, parent->name, target, flags, err);
 }
 
-/* Access, suffix, existence, size and pin, in the contract's order. */
+/* Access, suffix, existence, size and pin, in the documented order. */
 static int find(cay_files *files, const char *path, const struct cay_pin *pin,
                 struct target *ret_target, struct cay_error *err)
 {
@@ -267,8 +267,8 @@ static int find(cay_files *files, const char *path, const struct cay_pin *pin,
     code = target_check_size(files, ret_target, bytes, err);
     if (!code && bytes > max)
         code = cay_fail(err, CAY_E_LIMIT, EFBIG, op, path,
-                        "the file is too long to be edited as text",
-                        "text may have %" PRIu64 " bytes here", max);
+                        "the file is too long to edit as text",
+                        "the limit is %" PRIu64 " bytes", max);
     return code ? code : target_check_pin(files, ret_target, pin, err);
 }
 
@@ -276,12 +276,12 @@ static int check_edits(const struct cay_edit *edits, size_t count, const char *p
                        unsigned flags, struct cay_error *err)
 {
     if (count == 0)
-        return cay_fail(err, CAY_E_INVALID, 0, op, path, "there is nothing to edit",
-                        "give at least one edit");
+        return cay_fail(err, CAY_E_INVALID, 0, op, path, "no edits given",
+                        "pass at least one edit");
     if (flags & (CAY_WRITE_APPEND | CAY_WRITE_NEW | CAY_WRITE_NO_PARENTS))
         return cay_fail(err, CAY_E_INVALID, 0, op, path,
-                        "an edit changes a file that is there",
-                        "the flags that go with an edit are in place and durable");
+                        "an edit changes an existing file",
+                        "an edit may have the flags in place and durable");
     for (size_t i = 0; i < count; i++) {
         if (edits[i].flags & ~(unsigned)(CAY_EDIT_ALL | CAY_EDIT_EXACT))
             return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unknown flags",
@@ -291,9 +291,8 @@ static int check_edits(const struct cay_edit *edits, size_t count, const char *p
                             "an edit needs both its texts", "the empty text is \"\"");
         if (edits[i].flags & CAY_EDIT_ALL && edits[i].old_len == 0)
             return cay_fail(err, CAY_E_INVALID, 0, op, path,
-                            "the empty text is between any two characters, and cannot be "
-                            "replaced everywhere",
-                            "give the text to replace, or write the whole file");
+                            "an empty text cannot be replaced everywhere",
+                            "pass the text to replace, or write the whole file");
     }
     return CAY_OK;
 }
@@ -320,14 +319,14 @@ int cay_files_edit(cay_files *files, const char *path, const struct cay_edit *ed
     if (code)
         return code;
 
-    AUTO_DRAFT draft = DRAFT_NONE;
-    code = apply_all(&target, from, parent.fd, edits, count, &draft, &result, err);
+    AUTO_TEMP_FILE temp = TEMP_FILE_NONE;
+    code = apply_all(&target, from, parent.fd, edits, count, &temp, &result, err);
     if (!code)
         code = target_check_size(files, &target, result.bytes, err);
     if (!code)
-        code = ask(files, &target, from, edits, count, &draft, result.bytes, err);
+        code = ask(files, &target, from, edits, count, &temp, result.bytes, err);
     if (!code)
-        code = finish(files, &target, &draft, &parent, result.bytes, known.flags, err);
+        code = finish(files, &target, &temp, &parent, result.bytes, known.flags, err);
     if (!code && ret_result)
         *ret_result = result;
     return code;

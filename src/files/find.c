@@ -9,23 +9,33 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/walk.h"
 
-/* A pattern may lead through links, and links may lead back up: "*" seven times over a
- * few links to "." has more paths than anyone can list. */
-enum { LINKS_MAX = 100000, EXCLUDE_MAX = 256 };
+#define LIST_OP "files.list"
+
+/* LINKS_MAX: a pattern passes through links, and links may lead back up, so a few links
+ * to
+ * "." give "*" seven times an endless number of paths. */
+enum {
+    LINKS_MAX = 100000,
+    EXCLUDE_MAX = 256,
+    TYPES = CAY_LIST_FILES | CAY_LIST_DIRECTORIES | CAY_LIST_LINKS | CAY_LIST_OTHER,
+    ENTRIES = 100000,
+    LOOKS = 64
+};
 
 struct find {
     cay_files *files;
     const struct target *start;
     const struct find_filter *filter;
-    struct walk *walk; /* NULL: nothing is to be found */
+    struct walk *walk; /* NULL: nothing to find */
     uint32_t links;    /* entered so far */
-    uint64_t denied;   /* directories that may not be read */
-    uint64_t unnamed;  /* hits that no path means */
-    int error;         /* of a look-up that may not be left out, or 0 */
+    uint64_t denied;   /* unreadable directories */
+    uint64_t unnamed;  /* hits that no path leads to */
+    int error;         /* of a lookup that must be reported, or 0 */
     int dir;           /* of the last hit; the walk's */
     const char *name;
     char named[PATH_MAX];     /* the hit's path below the mount, as walked */
@@ -33,7 +43,7 @@ struct find {
     struct target target;     /* the hit; its rel is link-free */
 };
 
-/* --- Where to look -------------------------------------------------------------------
+/* --- The scope ------------------------------------------------------------------------
  */
 
 static bool means_everything(const char *path)
@@ -49,7 +59,7 @@ static bool lies_in(const struct target *inner, const struct target *outer)
            (!len || inner->rel[len] == '/' || inner->rel[len] == '\0');
 }
 
-/* Takes the target into the scope, or leaves it to the caller if it is there already. */
+/* Adds the target to the scope; false if the scope covers it already. */
 static bool add_target(struct find_scope *scope, struct target *target)
 {
     size_t kept = 0;
@@ -68,14 +78,14 @@ static bool add_target(struct find_scope *scope, struct target *target)
     return true;
 }
 
-/* Listing names asks for approval only where the policy has mounts; that is what the
- * other styles have always promised. */
-static int ask(cay_files *files, const struct find_question *question, bool is_named,
+/* Listing needs approval only in the mounts style; the other styles are documented to
+ * list without. */
+static int ask(cay_files *files, const struct find_request *wanted, bool is_named,
                struct target *target, struct cay_error *err)
 {
     char summary[2 * PATH_MAX];
-    struct cay_approval request = {.op = question->op, .path = question->path};
-    const char *pattern = question->pattern;
+    struct cay_approval request = {.op = wanted->op, .path = wanted->path};
+    const char *pattern = wanted->pattern;
 
     if (target->fd < 0 ||
         (request.op == CAY_OP_LIST && files->policy->style != CAY_STYLE_MOUNTS))
@@ -133,18 +143,17 @@ static int open_one(cay_files *files, const char *op, const char *path,
                        err);
 }
 
-int find_scope_open(cay_files *files, const char *op,
-                    const struct find_question *question, struct find_scope *ret_scope,
-                    struct cay_error *err)
+int find_scope_open(cay_files *files, const char *op, const struct find_request *wanted,
+                    struct find_scope *ret_scope, struct cay_error *err)
 {
-    const char *path = question->path;
+    const char *path = wanted->path;
 
     *ret_scope = (struct find_scope){0};
     bool everything = means_everything(path) && !files->policy->base;
     int code = everything ? open_everything(files, op, ret_scope, err)
                           : open_one(files, op, path, ret_scope, err);
     for (size_t i = 0; !code && i < ret_scope->count; i++)
-        code = ask(files, question, ret_scope->is_named, &ret_scope->targets[i], err);
+        code = ask(files, wanted, ret_scope->is_named, &ret_scope->targets[i], err);
     return code;
 }
 
@@ -157,7 +166,7 @@ void find_scope_done(struct find_scope *scope)
     *scope = (struct find_scope){0};
 }
 
-/* --- What to look for ----------------------------------------------------------------
+/* --- The filter -----------------------------------------------------------------------
  */
 
 int find_filter_init(const char *op, const char *pattern, const char *const *exclude,
@@ -190,7 +199,7 @@ void find_filter_done(struct find_filter *filter)
     *filter = (struct find_filter){0};
 }
 
-/* A link may be one to a directory; who excludes that rather wants it left out. */
+/* A link may lead to a directory, so a pattern for directories excludes it too. */
 static bool is_excluded(const struct find_filter *filter, const struct walk_step *step)
 {
     bool may_be_directory = step->type == DT_DIR || step->type == DT_LNK;
@@ -227,7 +236,7 @@ static bool is_wanted(const struct find_filter *filter, enum cay_type type)
     return false;
 }
 
-/* --- Looking -------------------------------------------------------------------------
+/* --- Finding --------------------------------------------------------------------------
  */
 
 static bool is_visible(const struct find *find, const char *rel)
@@ -239,8 +248,8 @@ static bool is_visible(const struct find *find, const char *rel)
            !policy_is_hidden(policy, mount, rel);
 }
 
-/* Fills in the target's place; false if the step leads nowhere the caller may see.  Only
- * a link that is to be followed is looked up: target.fd then holds what it leads to. */
+/* Fills in the target's path; false if the caller may not see it.  Only a link to follow
+ * is looked up: then target.fd holds what it leads to. */
 static bool locate(struct find *find, const struct walk_step *step, bool follow)
 {
     struct target *target = &find->target;
@@ -266,8 +275,8 @@ static bool locate(struct find *find, const struct walk_step *step, bool follow)
     return true;
 }
 
-/* Spells the hit; false if whoever reads that as a path would get something else. */
-static bool name(struct find *find)
+/* Spells the hit in the policy's style; false if that spelling leads elsewhere. */
+static bool set_label(struct find *find)
 {
     const cay_policy *policy = find->files->policy;
     size_t mount = find->start->mount;
@@ -299,7 +308,7 @@ static bool is_hit(struct find *find, const struct walk_step *step,
     find->name = step->name;
     ret_hit->path = find->label;
     ret_hit->dir = find->target.fd >= 0 ? -1 : step->dir;
-    return is_wanted(filter, ret_hit->type) && name(find);
+    return is_wanted(filter, ret_hit->type) && set_label(find);
 }
 
 static int go_below(struct find *find, const struct walk_step *step,
@@ -381,8 +390,8 @@ bool find_is_serious(int code)
            code == CAY_E_NO_SPACE || code == CAY_E_UNSUPPORTED || code == CAY_E_INTERNAL;
 }
 
-/* What of filter->after lies below the start: NULL if everything comes after it;
- * *ret_past is set if nothing does. */
+/* The part of filter->after below the start: NULL if everything comes after it; *ret_past
+ * if nothing does. */
 static const char *after_below(const struct find *find, const char *prefix,
                                bool *ret_past)
 {
@@ -452,4 +461,228 @@ void find_free(struct find *find)
     target_done(&find->target);
     walk_free(find->walk);
     free(find);
+}
+
+/* --- Listing ---------------------------------------------------------------------------
+ */
+
+/* The listing so far: sorted and unique, at most max + 1 entries after each start.  The
+ * last one shows that there are more. */
+struct collection {
+    struct cay_listing listing;
+    size_t room;
+    uint64_t max;
+    /* Entries of one directory that get their stat together. */
+    size_t waiting[LOOKS], waiting_count;
+    int dir;
+};
+
+static void drop_entries(struct cay_listing *listing, size_t from)
+{
+    while (listing->count > from)
+        free(listing->entries[--listing->count].path);
+}
+
+void cay_listing_done(struct cay_listing *listing)
+{
+    if (!listing)
+        return;
+    drop_entries(listing, 0);
+    free(listing->entries);
+    *listing = (struct cay_listing){0};
+}
+
+static void auto_collection(struct collection *collection)
+{
+    cay_listing_done(&collection->listing);
+    if (collection->dir >= 0)
+        (void)close(collection->dir);
+}
+
+static int add(struct collection *collection, const char *path,
+               const struct cay_stat *stat, struct cay_error *err)
+{
+    struct cay_listing *listing = &collection->listing;
+
+    if (!array_reserve(&listing->entries, &collection->room, listing->count + 1,
+                       sizeof *listing->entries))
+        return cay_fail_memory(err, LIST_OP);
+    char *copy = strdup(path);
+    if (!copy)
+        return cay_fail_memory(err, LIST_OP);
+    listing->entries[listing->count++] = (struct cay_entry){copy, *stat};
+    return CAY_OK;
+}
+
+static size_t directory_len(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+/* Entries that vanished stay without a stat. */
+static int look(const struct target *start, struct collection *collection,
+                struct cay_error *err)
+{
+    struct cay_entry *entries = collection->listing.entries;
+    struct fs_look looks[LOOKS];
+    size_t count = collection->waiting_count;
+
+    for (size_t i = 0; i < count; i++) {
+        const char *path = entries[collection->waiting[i]].path;
+        looks[i].name = path + directory_len(path);
+    }
+    collection->waiting_count = 0;
+    int error = start->fs->look(start->fs, collection->dir, looks, count);
+    for (size_t i = 0; !error && i < count; i++) {
+        if (!looks[i].error)
+            stat_of(&looks[i].st, &entries[collection->waiting[i]].stat);
+        else if (!walk_may_skip(-looks[i].error))
+            error = looks[i].error;
+    }
+    return error ? target_fail(start, -error, err) : CAY_OK;
+}
+
+/* Compares the paths of the directories: a descriptor number may be reused. */
+static bool can_wait(const struct collection *collection, const char *path)
+{
+    size_t len = directory_len(path);
+
+    if (collection->waiting_count == LOOKS)
+        return false;
+    if (!collection->waiting_count)
+        return true;
+    const char *other = collection->listing.entries[collection->waiting[0]].path;
+    return directory_len(other) == len && memcmp(other, path, len) == 0;
+}
+
+/* The hit is the last entry. */
+static int look_later(const struct target *start, const struct find_hit *hit,
+                      struct collection *collection, struct cay_error *err)
+{
+    int code = can_wait(collection, hit->path) ? CAY_OK : look(start, collection, err);
+
+    if (!collection->waiting_count) {
+        if (collection->dir >= 0)
+            (void)close(collection->dir);
+        collection->dir = fcntl(hit->dir, F_DUPFD_CLOEXEC, 3);
+        if (collection->dir < 0)
+            return target_fail(start, errno, err);
+    }
+    collection->waiting[collection->waiting_count++] = collection->listing.count - 1;
+    return code;
+}
+
+static int add_with_stat(const struct target *start, struct find *find,
+                         const struct find_hit *hit, struct collection *collection,
+                         struct cay_error *err)
+{
+    struct cay_stat stat = {.type = hit->type};
+    const struct target *target = NULL;
+
+    int code = hit->dir < 0 ? find_hold(find, 0, &target, err) : CAY_OK;
+    if (target)
+        stat_of(&target->st, &stat);
+    if (!code)
+        code = add(collection, hit->path, &stat, err);
+    return code || hit->dir < 0 ? code : look_later(start, hit, collection, err);
+}
+
+static int collect(cay_files *files, const struct target *start,
+                   const struct find_filter *filter, struct collection *collection,
+                   struct cay_error *err)
+{
+    struct find *find = NULL;
+    struct find_hit hit;
+    uint64_t found = 0;
+
+    int code = find_new(files, start, filter, &find, err);
+    while (!code && found <= collection->max) {
+        code = find_next(find, &hit, err);
+        if (code <= 0)
+            break;
+        code = filter->flags & CAY_LIST_STAT
+                   ? add_with_stat(start, find, &hit, collection, err)
+                   : add(collection, hit.path, &(struct cay_stat){.type = hit.type}, err);
+        found++;
+    }
+    if (!code)
+        code = look(start, collection, err);
+    collection->listing.skipped += find ? find_unnamed(find) : 0;
+    find_free(find);
+    return code;
+}
+
+static int compare(const void *left, const void *right)
+{
+    return strcmp(((const struct cay_entry *)left)->path,
+                  ((const struct cay_entry *)right)->path);
+}
+
+/* Sorts the entries of several starts, and drops those beyond the limit. */
+static void settle(struct collection *collection)
+{
+    struct cay_listing *listing = &collection->listing;
+
+    if (listing->count)
+        qsort(listing->entries, listing->count, sizeof *listing->entries, compare);
+    if (listing->count > collection->max)
+        drop_entries(listing, (size_t)collection->max + 1);
+}
+
+static int take_options(const struct cay_list_options *given,
+                        struct cay_list_options *ret_options,
+                        struct find_filter *ret_filter, struct cay_error *err)
+{
+    *ret_filter = (struct find_filter){0};
+    int code = cay_take_struct(ret_options, sizeof *ret_options, given, LIST_OP, err);
+    if (code)
+        return code;
+    if (ret_options->flags & ~(unsigned)(TYPES | CAY_LIST_STAT))
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, LIST_OP, "flags", "unknown flags",
+                        "use the flags of enum cay_list_flag");
+    if (!(ret_options->flags & TYPES))
+        ret_options->flags |= CAY_LIST_FILES;
+    if (!ret_options->max_entries)
+        ret_options->max_entries = ENTRIES;
+    code = find_filter_init(LIST_OP, ret_options->pattern, ret_options->exclude,
+                            ret_options->exclude_count, ret_filter, err);
+    ret_filter->flags = ret_options->flags;
+    ret_filter->after = ret_options->after;
+    ret_filter->max_depth = ret_options->max_depth ? ret_options->max_depth : UINT32_MAX;
+    return code;
+}
+
+int cay_files_list(cay_files *files, const char *path,
+                   const struct cay_list_options *options,
+                   struct cay_listing *ret_listing, struct cay_error *err)
+{
+    __attribute__((cleanup(auto_collection))) struct collection collection = {.dir = -1};
+    struct cay_list_options known;
+    AUTO_FILTER filter;
+    AUTO_SCOPE scope = {0};
+
+    int code = take_options(options, &known, &filter, err);
+    if (code)
+        return code;
+    collection.max = known.max_entries;
+    const struct find_request request = {CAY_OP_LIST, path, known.pattern};
+    code = find_scope_open(files, LIST_OP, &request, &scope, err);
+    filter.deadline_ns = walk_deadline(known.timeout_ms);
+    filter.must_read = scope.is_named;
+    for (size_t i = 0; !code && i < scope.count; i++) {
+        if (scope.targets[i].fd >= 0)
+            code = collect(files, &scope.targets[i], &filter, &collection, err);
+        settle(&collection);
+    }
+    if (code)
+        return code;
+    if (collection.listing.count > collection.max) {
+        drop_entries(&collection.listing, (size_t)collection.max);
+        collection.listing.truncated = true;
+    }
+    *ret_listing = collection.listing;
+    collection.listing = (struct cay_listing){0};
+    return CAY_OK;
 }

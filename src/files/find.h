@@ -5,30 +5,27 @@
 #include "base/glob.h"
 #include "files/handle.h"
 
-/* Finding names by pattern under the policy: what listing and searching have in common.
- */
+/* Finding names by pattern under the policy, for listing and searching. */
 
-/* The directories (or the one file) a call's `path` means: everything readable for "/",
- * "." and "", otherwise the one place.  None of them lies in another. */
+/* The directories, or the one file, that a call's `path` means: everything readable for
+ * "/", "." and "", otherwise that path.  None of them is below another. */
 struct find_scope {
-    struct cay_strings roots; /* the targets' paths, where we spelled them */
+    struct cay_strings roots; /* the targets' paths, unless the caller named one */
     struct target *targets;
     size_t count;
-    bool is_named; /* the one place */
+    bool is_named; /* the caller named the one path */
 };
 
-struct find_question {
+struct find_request {
     enum cay_op op;
-    const char *path;    /* as the caller spelled it: what an approver is told */
+    const char *path;    /* as the caller spelled it, for the approver */
     const char *pattern; /* of a listing, or NULL */
 };
 
-/* Asks for the approvals that reading there needs, each with a summary that says which
- * place it is about.  A place that does not exist is in the scope only if it was named,
- * with fd -1. */
-int find_scope_open(cay_files *files, const char *op,
-                    const struct find_question *question, struct find_scope *ret_scope,
-                    struct cay_error *err);
+/* Asks for the approvals that reading there needs.  A missing path is in the scope only
+ * if the caller named it, with fd -1. */
+int find_scope_open(cay_files *files, const char *op, const struct find_request *request,
+                    struct find_scope *ret_scope, struct cay_error *err);
 void find_scope_done(struct find_scope *scope);
 #define AUTO_SCOPE __attribute__((cleanup(find_scope_done))) struct find_scope
 
@@ -40,7 +37,7 @@ struct find_filter {
     const char *after; /* only what sorts after this path, or NULL */
     uint32_t max_depth;
     uint64_t deadline_ns;
-    bool must_read; /* CAY_E_DENIED if the start may not be read, else nothing is there */
+    bool must_read; /* CAY_E_DENIED if the start is unreadable; else it counts as empty */
 };
 
 /* Compiles the patterns; find_filter_done() also after a failure. */
@@ -74,13 +71,13 @@ int find_next(struct find *find, struct find_hit *ret_hit, struct cay_error *err
 int find_hold(struct find *find, unsigned flags, const struct target **ret_target,
               struct cay_error *err);
 
-/* How many directories were left out because they may not be read. */
+/* The number of directories skipped because they are unreadable. */
 uint64_t find_denied(const struct find *find);
 
-/* How many hits were left out because no path means them (policy_label_means()). */
+/* The number of hits skipped because no path leads to them (policy_label_means()). */
 uint64_t find_unnamed(const struct find *find);
 
-/* Whether a failure is of the machine, not of the one file, and must be told. */
+/* Whether a failure is one of the machine, not of the one file, and must be reported. */
 bool find_is_serious(int code);
 
 #endif

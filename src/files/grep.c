@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "files/find.h"
-#include "files/regex-aside.h"
+#include "files/regex.h"
 #include "files/walk.h"
 
 #define OP "files.grep"
@@ -22,37 +22,37 @@ enum {
     FILE_BYTES = 100 << 20,
     TIMEOUT_MS = 10000,
     WINDOW = 1 << 20,   /* a longer line is searched in pieces of this size... */
-    OVERLAP = 64 << 10, /* ...that have so much in common */
-    LEAD = 4 << 10, /* ...and show so much of what is before them, for "\b" and such */
+    OVERLAP = 64 << 10, /* ...that overlap by this */
+    LEAD = 4 << 10,     /* ...with this much text before them, for lookbehinds and "\b" */
     BINARY_LOOK = 8 << 10,
-    ASIDE_MIN = 8 << 10, /* a longer text may take longer than one can wait for */
-    LOOK_BYTES = 8 << 10 /* between two looks at the clock... */,
-    LINE_COST = 64 /* ...to which each line adds so many of its own */
+    WORKER_MIN = 8 << 10, /* a longer text may take unbounded time */
+    CLOCK_BYTES = 8 << 10 /* between two reads of the clock... */,
+    LINE_COST = 64 /* ...to which each line adds this */
 };
 
 struct search {
     struct cay_grep_options options;
     struct regex regex;
-    struct regex_aside aside;
+    struct regex_worker worker;
     struct find_filter filter;
     struct cay_matches matches;
     size_t room;
-    size_t limit;    /* stop once there are so many */
-    char *window;    /* shared with the process aside */
-    size_t unlooked; /* bytes searched since the last look at the clock */
+    size_t limit;     /* stop once there are so many */
+    char *window;     /* shared with the worker process */
+    size_t unclocked; /* bytes searched since the clock was read */
 };
 
-/* Where a file's search has got to. */
+/* The position of the search in a file. */
 struct scan {
     const char *path;
     int fd;
     uint64_t left;     /* bytes that may still be read */
-    size_t begin, end; /* of what the window holds and is not yet searched */
-    size_t lead;       /* bytes of that line before begin that are still there */
+    size_t begin, end; /* the part of the window that is not searched yet */
+    size_t lead;       /* bytes of that line before begin still in the window */
     bool at_end;       /* of the file */
     uint64_t line;     /* number of the line at begin */
     uint64_t column;   /* bytes of that line that came before begin */
-    bool has_match;    /* that line had its match already */
+    bool has_match;    /* that line has matched already */
 };
 
 static void drop(struct cay_matches *matches, size_t from)
@@ -77,7 +77,7 @@ static void search_done(struct search *search)
 {
     cay_matches_done(&search->matches);
     find_filter_done(&search->filter);
-    regex_aside_done(&search->aside);
+    regex_worker_done(&search->worker);
     regex_done(&search->regex);
     if (search->window)
         (void)munmap(search->window, WINDOW);
@@ -86,8 +86,8 @@ static void search_done(struct search *search)
 /* --- One line ------------------------------------------------------------------------
  */
 
-/* The part of a line that is shown: all of it, or as much as allowed around the match,
- * cut between characters. */
+/* The part of a line to report: all of it, or as much as allowed around the match, cut
+ * between characters. */
 static struct regex_span shown_part(const char *line, size_t len, struct regex_span match,
                                     size_t max)
 {
@@ -143,12 +143,12 @@ static int search_line(struct search *search, struct scan *scan, size_t len,
     struct regex_span span;
 
     uint64_t deadline_ns = search->filter.deadline_ns;
-    search->unlooked += LINE_COST + len;
-    if (search->unlooked >= LOOK_BYTES) {
+    search->unclocked += LINE_COST + len;
+    if (search->unclocked >= CLOCK_BYTES) {
         int code = walk_check_deadline(OP, deadline_ns, err);
         if (code)
             return code;
-        search->unlooked = 0;
+        search->unclocked = 0;
     }
     if (scan->has_match)
         return CAY_OK;
@@ -156,10 +156,10 @@ static int search_line(struct search *search, struct scan *scan, size_t len,
         len--;
     const struct regex_text text = {line - scan->lead, scan->lead + len, scan->lead,
                                     !is_whole};
-    int found = text.len < ASIDE_MIN
+    int found = text.len < WORKER_MIN
                     ? regex_match(&search->regex, OP, &text, &span, err)
-                    : regex_aside_match(&search->aside, &search->regex, OP, &text,
-                                        deadline_ns, &span, err);
+                    : regex_worker_match(&search->worker, &search->regex, OP, &text,
+                                         deadline_ns, &span, err);
     if (found <= 0)
         return found;
     span.start -= scan->lead;
@@ -171,7 +171,7 @@ static int search_line(struct search *search, struct scan *scan, size_t len,
 /* --- One file ------------------------------------------------------------------------
  */
 
-/* Moves what is left to the front and reads on behind it; a negative errno on failure. */
+/* Moves the rest to the front and reads on after it; a negative errno on failure. */
 static int refill(struct search *search, struct scan *scan)
 {
     size_t from = scan->begin - scan->lead, kept = scan->end - from;
@@ -192,8 +192,8 @@ static int refill(struct search *search, struct scan *scan)
     return 0;
 }
 
-/* A line that fills the window is searched as far as it is here; its end stays for the
- * next piece, so that a match across the border is seen. */
+/* Searches a line that fills the window in pieces.  The end of one stays for the next,
+ * for a match across the border. */
 static int search_piece(struct search *search, struct scan *scan, struct cay_error *err)
 {
     int code = search_line(search, scan, scan->end - scan->begin, false, err);
@@ -318,8 +318,8 @@ static int search_directory(cay_files *files, struct search *search,
     return code;
 }
 
-/* The file that was named itself: breaking a rule, or its mode, is an error here, not a
- * reason to skip. */
+/* The file that the caller named: a rule or its mode is an error here, not a reason to
+ * skip it. */
 static int search_named(cay_files *files, struct search *search,
                         const struct target *target, struct cay_error *err)
 {
@@ -346,7 +346,8 @@ static int compare(const void *left, const void *right)
     return order ? order : (a->line > b->line) - (a->line < b->line);
 }
 
-/* Brings what several starts gave into order; the one too many tells that there is more.
+/* Sorts the matches of several starts; the one beyond the limit shows that there are
+ * more.
  */
 static void settle(struct search *search)
 {
@@ -368,7 +369,7 @@ static int take_options(const char *regex, const struct cay_grep_options *given,
     if (code)
         return code;
     if (options->flags & ~(unsigned)(CAY_GREP_IGNORE_CASE | CAY_GREP_FIXED))
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, OP, "flags", "an unknown flag is set",
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, OP, "flags", "unknown flags",
                         "use the flags of enum cay_grep_flag");
     options->max_matches = options->max_matches ? options->max_matches : MATCHES;
     options->max_line_bytes =
@@ -393,14 +394,14 @@ int cay_files_grep(cay_files *files, const char *path, const char *regex,
                    const struct cay_grep_options *options,
                    struct cay_matches *ret_matches, struct cay_error *err)
 {
-    __attribute__((cleanup(search_done))) struct search search = {.aside =
-                                                                      REGEX_ASIDE_NONE};
-    const struct find_question question = {CAY_OP_SEARCH, path, NULL};
+    __attribute__((cleanup(search_done))) struct search search = {.worker =
+                                                                      REGEX_WORKER_NONE};
+    const struct find_request request = {CAY_OP_SEARCH, path, NULL};
     AUTO_SCOPE scope = {0};
 
     int code = take_options(regex, options, &search, err);
     if (!code)
-        code = find_scope_open(files, OP, &question, &scope, err);
+        code = find_scope_open(files, OP, &request, &scope, err);
     if (code)
         return code;
     search.filter.deadline_ns = walk_deadline(search.options.timeout_ms);

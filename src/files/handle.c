@@ -10,9 +10,10 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "files/inside.h"
-#include "files/session.h"
+#include "policy/tidy.h"
 #include "sys/path.h"
+
+static const char derive_op[] = "files.derive";
 
 static const char *origin_of(const struct mount *mount)
 {
@@ -29,7 +30,7 @@ static int fail_root(const struct mount *mount, int code, int sys_errno, const c
     return cay_fail(err, code, sys_errno, "files.open", mount->name, message, "%s", hint);
 }
 
-/* *ret_made is the length of the path's first part that was not there, also on failure.
+/* *ret_made is the length of the path up to the first directory created, also on failure.
  */
 static int make_host_directory(const char *path, size_t *ret_made)
 {
@@ -90,7 +91,7 @@ static int open_root(cay_files *files, size_t index, unsigned flags, size_t *ret
         int error = errno;
         return fail_root(
             mount, error == ENOTDIR ? CAY_E_NOT_A_DIRECTORY : CAY_E_UNAVAILABLE, error,
-            cay_errno_words(error), "name a directory that can be opened", err);
+            cay_errno_words(error), "name a directory that you may open", err);
     }
     files->roots[index] = fd;
 
@@ -126,7 +127,7 @@ static int check_overlap(const cay_policy *policy, struct cay_error *err)
     return CAY_OK;
 }
 
-/* With `is_trial` what was made for them goes again in any case. */
+/* With `is_trial` the directories created are removed again in any case. */
 static int open_roots(cay_files *files, unsigned flags, bool is_trial,
                       struct cay_error *err)
 {
@@ -145,7 +146,7 @@ static int open_roots(cay_files *files, unsigned flags, bool is_trial,
     return code;
 }
 
-/* A handle on `policy`, which is taken over, with no root open yet. */
+/* A handle on `policy`, which it takes over, with no root open yet. */
 static int handle_new(cay_policy *policy, const struct fs *fs, struct session *session,
                       cay_files **ret_files, struct cay_error *err)
 {
@@ -168,7 +169,7 @@ static int handle_new(cay_policy *policy, const struct fs *fs, struct session *s
     return CAY_OK;
 }
 
-/* What every handle of a caller's begins with: a policy of its own, and a session. */
+/* A copy of the policy and a new session, for a new handle. */
 static int take_options(const cay_policy *policy, const struct cay_files_options *options,
                         cay_policy **ret_copy, struct session **ret_session,
                         struct cay_error *err)
@@ -229,8 +230,8 @@ int files_try(const cay_policy *policy, struct cay_error *err)
     return code;
 }
 
-int files_inside(const struct fs *fs, const char *base, cay_files **ret_files,
-                 struct cay_error *err)
+int files_open_fs(const struct fs *fs, const char *base, cay_files **ret_files,
+                  struct cay_error *err)
 {
     const struct cay_files_options options = {.size = sizeof options};
     cay_policy *policy;
@@ -246,7 +247,7 @@ int files_inside(const struct fs *fs, const char *base, cay_files **ret_files,
     return handle_new(policy, fs, session, ret_files, err);
 }
 
-/* A handle on the same directories; `policy` and `session` are taken over. */
+/* A handle on the same directories, which takes `policy` and `session` over. */
 static int handle_share(const cay_files *from, cay_policy *policy,
                         struct session *session, cay_files **ret_files,
                         struct cay_error *err)
@@ -268,17 +269,6 @@ static int handle_share(const cay_files *from, cay_policy *policy,
     }
     *ret_files = files;
     return CAY_OK;
-}
-
-int handle_narrow(const cay_files *parent, struct grant *read, struct grant *write,
-                  cay_files **ret_child, struct cay_error *err)
-{
-    cay_policy *policy;
-
-    int code = policy_narrow(parent->policy, read, write, &policy, err);
-    return code ? code
-                : handle_share(parent, policy, session_ref(parent->session), ret_child,
-                               err);
 }
 
 int cay_files_clone(const cay_files *files, const struct cay_files_options *options,
@@ -304,4 +294,187 @@ void cay_files_free(cay_files *files)
     if (files->fs->unref)
         files->fs->unref(files->fs);
     free(files);
+}
+
+/* --- Derived handles -------------------------------------------------------------------
+ */
+
+static bool climbs(const char *text, size_t len)
+{
+    for (size_t i = 0; i + 2 <= len; i++) {
+        bool starts = i == 0 || strchr("/\\:", text[i - 1]);
+        bool ends = i + 2 == len || text[i + 2] == '/' || text[i + 2] == '\\';
+        if (starts && ends && text[i] == '.' && text[i + 1] == '.')
+            return true;
+    }
+    return false;
+}
+
+static int check_spelling(const cay_files *files, const char *entry,
+                          struct cay_error *err)
+{
+    const cay_policy *policy = files->policy;
+    const char *text = entry;
+    size_t len = strlen(entry);
+
+    if (policy->style != CAY_STYLE_PATHS)
+        text = tidy_strip(entry, &len);
+    if (climbs(text, len))
+        return cay_fail(err, CAY_E_INVALID, 0, derive_op, entry,
+                        "a path in an allow list must not contain '..'",
+                        "spell the directory out from its root");
+    if (policy->style == CAY_STYLE_ROOT && *text != '/' && *text != '\\' && !policy->base)
+        return cay_fail(err, CAY_E_INVALID, 0, derive_op, entry,
+                        "a path in an allow list must start with '/'", "write \"/%.*s\"",
+                        (int)len, text);
+    return CAY_OK;
+}
+
+static int fail_escalation(const cay_files *files, const char *entry, int sys_errno,
+                           struct cay_error *err)
+{
+    struct cay_error why = {.hint = ""};
+
+    if (sys_errno == EROFS)
+        policy_fail_read_only(files->policy, derive_op, entry, &why);
+    else
+        policy_fail_outside(files->policy, derive_op, entry, NULL, &why);
+    return cay_fail(err, CAY_E_ESCALATION, sys_errno, derive_op, entry,
+                    sys_errno == EROFS ? "the parent may not write here"
+                                       : "the parent may not read here",
+                    "%s", why.hint);
+}
+
+static void drop_last_name(char *rel)
+{
+    char *slash = strrchr(rel, '/');
+
+    *(slash ? slash : rel) = '\0';
+}
+
+/* Checks one entry against the parent and adds it to the grant. */
+static int add_entry(const cay_files *files, const char *entry, unsigned access,
+                     struct grant *grant, struct cay_error *err)
+{
+    AUTO_TARGET target = TARGET_NONE;
+    struct place place;
+    struct cay_error why;
+    char label[2 * PATH_MAX];
+
+    int code = check_spelling(files, entry, err);
+    if (code)
+        return code;
+    code = target_find(files, derive_op, entry, 0, TARGET_FOLLOW, &target, &why);
+    if (code == CAY_E_OUTSIDE)
+        return fail_escalation(files, entry, EACCES, err);
+    if (code) {
+        if (err)
+            *err = why;
+        return code;
+    }
+    /* As documented: with mounts a file is refused, in the other styles it means its
+     * directory. */
+    bool is_file = target.fd >= 0 && !S_ISDIR(target.st.st_mode);
+    bool by_mounts = files->policy->style == CAY_STYLE_MOUNTS;
+    if (is_file && !by_mounts)
+        drop_last_name(target.rel);
+    unsigned granted = policy_access(files->policy, target.mount, target.rel);
+    if (access & ~granted)
+        return fail_escalation(
+            files, entry, access & ~granted & CAY_ACCESS_WRITE ? EROFS : EACCES, err);
+
+    if (is_file && by_mounts)
+        return cay_fail(err, CAY_E_INVALID, 0, derive_op, entry,
+                        "an allow list takes directories, not files",
+                        "allow its parent directory instead");
+    code = policy_place(files->policy, derive_op, entry, &place, err);
+    if (code)
+        return code;
+    const char *shown = is_file ? target.rel : place.rel;
+    if (!policy_label(files->policy, target.mount, shown, label, sizeof label))
+        return cay_fail_errno(err, ENAMETOOLONG, derive_op, entry);
+    struct prefix *grown =
+        reallocarray(grant->prefixes, grant->count + 1, sizeof *grant->prefixes);
+    if (!grown)
+        return cay_fail_memory(err, derive_op);
+    grant->prefixes = grown;
+    struct prefix *added = &grown[grant->count];
+    *added = (struct prefix){target.mount, strdup(target.rel), strdup(label)};
+    grant->count++;
+    return added->rel && added->label ? CAY_OK : cay_fail_memory(err, derive_op);
+}
+
+static int add_entries(const cay_files *files, const char *const *entries, size_t count,
+                       unsigned access, struct grant *grant, struct cay_error *err)
+{
+    int code = CAY_OK;
+
+    for (size_t i = 0; i < count && !code; i++)
+        code = add_entry(files, entries[i], access, grant, err);
+    return code;
+}
+
+static int check_readonly(const cay_files *files, enum cay_readonly readonly,
+                          struct cay_error *err)
+{
+    struct cay_strings roots;
+
+    if (readonly == CAY_READONLY_UNSET || readonly == CAY_READONLY_TRUE)
+        return CAY_OK;
+    if (readonly != CAY_READONLY_FALSE)
+        return cay_fail(err, CAY_E_INVALID, 0, derive_op, "readonly",
+                        "invalid value of readonly", "use one of enum cay_readonly");
+    int code = policy_roots(files->policy, CAY_ACCESS_WRITE, &roots, err);
+    if (code)
+        return code;
+    bool can_write = roots.count > 0;
+    cay_strings_done(&roots);
+    if (can_write)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_ESCALATION, EROFS, derive_op, "readonly",
+                    "the parent is read-only, so its child cannot be writable",
+                    "leave readonly out, or derive from a parent that may write");
+}
+
+static int make_grants(const cay_files *files, const struct cay_derive *derive,
+                       struct grant *read, struct grant *write, struct cay_error *err)
+{
+    int code = check_readonly(files, derive->readonly, err);
+
+    if (code)
+        return code;
+    if (!derive->allow_read && !derive->allow_write) {
+        read->all = derive->inherit;
+        write->all = derive->inherit && derive->readonly != CAY_READONLY_TRUE;
+        return CAY_OK;
+    }
+    const bool read_given = derive->allow_read != NULL;
+    code = add_entries(files, read_given ? derive->allow_read : derive->allow_write,
+                       read_given ? derive->allow_read_count : derive->allow_write_count,
+                       CAY_ACCESS_READ, read, err);
+    if (!code && derive->allow_write)
+        code = add_entries(files, derive->allow_write, derive->allow_write_count,
+                           CAY_ACCESS_WRITE, write, err);
+    if (!code && derive->readonly == CAY_READONLY_TRUE)
+        grant_done(write);
+    return code;
+}
+
+int cay_files_derive(const cay_files *files, const struct cay_derive *derive,
+                     cay_files **ret_child, struct cay_error *err)
+{
+    struct cay_derive known;
+    struct grant read = {0}, write = {0};
+    cay_policy *policy;
+
+    int code = cay_take_struct(&known, sizeof known, derive, derive_op, err);
+    if (!code)
+        code = make_grants(files, &known, &read, &write, err);
+    if (!code)
+        code = policy_narrow(files->policy, &read, &write, &policy, err);
+    if (!code)
+        code = handle_share(files, policy, session_ref(files->session), ret_child, err);
+    grant_done(&read);
+    grant_done(&write);
+    return code;
 }

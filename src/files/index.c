@@ -12,8 +12,8 @@
 
 enum { BLOCK = 64 << 10, BLOCKS_A_READ = 4, TAIL = 4, QUIET_MS = 100 };
 
-/* A change within the clock's grain of the last one leaves the times as they are, so an
- * index made right after a change must not be found again by them. */
+/* Two changes within the granularity of the clock leave the same times, so an index built
+ * right after a change must not be found again by them. */
 static bool is_quiet(const struct stat *st)
 {
     struct timespec now;
@@ -129,8 +129,8 @@ uint64_t text_index_total(const struct text_index *index, enum text_unit unit)
     return units_before(&index->total, unit) + (unit == TEXT_LINES && index->ends_open);
 }
 
-/* The last block before which there are fewer than `n` units (or the first): the byte
- * that is looked for lies in it or is its end. */
+/* The last block with fewer than `n` units before it, or the first: unit n begins in it
+ * or at its end. */
 static size_t block_of(const struct text_index *index, enum text_unit unit, uint64_t n)
 {
     size_t low = 0, high = index->count;
@@ -145,7 +145,7 @@ static size_t block_of(const struct text_index *index, enum text_unit unit, uint
     return low;
 }
 
-/* Passes over whole steps of the text while they do not reach unit `n`. */
+/* Skips whole steps of the text that do not reach unit `n`. */
 static size_t skip_steps(const char *text, size_t len, size_t step, enum text_unit unit,
                          uint64_t n, struct utf8_scan *scan)
 {

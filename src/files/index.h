@@ -9,7 +9,7 @@
 
 #include "cay/error.h"
 
-/* Where the characters and lines of a text file are: counts at every 64 KiB, so that a
+/* The offsets of characters and lines of a text file: counts at every 64 KiB, so that a
  * page is found by reading two blocks, not the file.  Immutable once built. */
 
 enum text_unit {
@@ -25,7 +25,7 @@ struct text_mark {
 struct text_index {
     atomic_uint references;
     struct stat st; /* of the file when it was counted */
-    bool settled; /* the file had been quiet for a while then: its times can be trusted */
+    bool settled;   /* the last change was long enough before: its times can be trusted */
     uint64_t bytes; /* counted; the size at the end of counting */
     struct text_mark total;
     bool ends_open; /* the last line has no "\n" */
@@ -49,8 +49,8 @@ uint64_t text_index_total(const struct text_index *index, enum text_unit unit);
 int text_index_find(const struct text_index *index, int fd, enum text_unit unit,
                     uint64_t n, uint64_t *ret_byte);
 
-/* The same in text that lies in memory, where `start` is what is before it and `before`
- * the last byte of that; `len` if there are fewer units. */
+/* The same in memory, where `start` are the counts before the text and `before` is the
+ * byte before it; `len` if there are fewer units. */
 size_t text_unit_find(const char *text, size_t len, enum text_unit unit, uint64_t n,
                       const struct text_mark *start, unsigned char before);
 

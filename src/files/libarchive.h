@@ -7,8 +7,8 @@
 
 #include "cay/error.h"
 
-/* libarchive comes with a dozen libraries of its own, and loading them takes longer than
- * making a sandbox.  So it is loaded when there is an archive to read or write. */
+/* libarchive needs a dozen other libraries, and loading them takes longer than creating a
+ * sandbox.  So it is loaded when there is an archive to read or write. */
 
 #define LIBARCHIVE_CALLS(X)                                                              \
     X(archive_entry_clear)                                                               \
@@ -61,7 +61,7 @@ struct libarchive {
 #undef X
 };
 
-/* Filled in once libarchive_load() has succeeded, for good. */
+/* Filled in by libarchive_load(), once. */
 extern struct libarchive libarchive;
 
 int libarchive_load(const char *op, struct cay_error *err);

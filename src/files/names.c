@@ -9,10 +9,8 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "files/copy-into.h"
-#include "files/draft.h"
-#include "files/handle.h"
 #include "files/walk.h"
+#include "files/write.h"
 #include "sys/sticky.h"
 
 static int take_options(const struct cay_name_options *options, const char *op,
@@ -30,10 +28,10 @@ static int take_options(const struct cay_name_options *options, const char *op,
 static int fail_is_root(const struct target *target, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_INVALID, 0, target->op, target->path,
-                    "this is the top of a root and stays", "name something below it");
+                    "a root itself cannot be moved or deleted", "name a path below it");
 }
 
-/* A file, or a link to be treated as itself. */
+/* A file, or a link as itself. */
 static int must_be_name(const struct target *target, struct cay_error *err)
 {
     if (target->fd >= 0 && S_ISLNK(target->st.st_mode))
@@ -48,7 +46,7 @@ static int fail_between_systems(const struct target *target, struct cay_error *e
                     "copy its files one by one");
 }
 
-/* A name that changes is changed in its directory, and a taken one goes from there. */
+/* A name is changed in its directory; a sticky one also restricts the removal. */
 static int check_change(const cay_files *files, const struct target *target, bool make,
                         struct stat *ret_dir, struct cay_error *err)
 {
@@ -60,8 +58,8 @@ static int check_change(const cay_files *files, const struct target *target, boo
     return error ? target_fail(target, -error, err) : CAY_OK;
 }
 
-/* Asks, unless it is known that a yes would be in vain.  What is written, and `other`, is
- * changed by way of its directory, which may be made with `make`. */
+/* Asks the approver, unless the operation is sure to fail: what is written, and `other`,
+ * changes in its directory, which `make` may create. */
 static int ask(cay_files *files, enum cay_op op, struct target *target, unsigned access,
                struct target *other, bool make, struct cay_error *err)
 {
@@ -102,14 +100,14 @@ static int find_for_delete(cay_files *files, const char *path, bool recursive,
     return *ret_target->rel ? CAY_OK : fail_is_root(ret_target, err);
 }
 
-/* A directory may hold what a rule protects: names whose suffix is not allowed, or what
- * lies hidden behind another mount. */
+/* A directory may contain files that a rule protects: with other suffixes, or hidden
+ * behind another mount. */
 static int check_whole_tree(const cay_files *files, const struct target *target,
                             struct cay_error *err)
 {
     if (policy_hides_below(files->policy, target->mount, target->rel))
         return cay_fail(err, CAY_E_DENIED, 0, target->op, target->path,
-                        "another mount lies below this directory",
+                        "another mount is below this directory",
                         "name the directories beside that mount one by one");
     if (!target_mount(files, target)->limit_suffixes)
         return CAY_OK;
@@ -119,7 +117,7 @@ static int check_whole_tree(const cay_files *files, const struct target *target,
                     "do it file by file");
 }
 
-/* 0 if the name still means this file, else a negative errno. */
+/* 0 if the name still leads to this file, else a negative errno. */
 static int is_still(const struct fs *fs, const struct stat *st, int dir, const char *name)
 {
     struct stat now;
@@ -130,7 +128,7 @@ static int is_still(const struct fs *fs, const struct stat *st, int dir, const c
     return now.st_dev == st->st_dev && now.st_ino == st->st_ino ? 0 : -EAGAIN;
 }
 
-/* The name must still be what was judged, just before it goes. */
+/* The name must still be that of the file which was checked. */
 static int check_same(const struct target *target, int dir, const char *name,
                       struct cay_error *err)
 {
@@ -217,28 +215,29 @@ static int check_pins(const cay_files *files, const struct pair *pair,
                 : target_check_pin(files, &pair->destination, options->other_pin, err);
 }
 
-/* The content of `from`, which is the source, its mode and times into a draft beside the
- * destination, which then takes its name: a new one only if that is not taken by now. */
+/* Copies content (from the descriptor `from`), mode and times of the source to a
+ * temporary file beside the destination, and renames it. */
 static int copy_to(const struct pair *pair, int from, const struct parent *parent,
-                   enum draft_commit how, struct stat *ret_copy, struct cay_error *err)
+                   enum temp_file_commit how, struct stat *ret_copy,
+                   struct cay_error *err)
 {
     const struct stat *st = &pair->source.st;
     const struct timespec times[2] = {st->st_atim, st->st_mtim};
     const struct fs *fs = pair->destination.fs;
-    AUTO_DRAFT draft = DRAFT_NONE;
+    AUTO_TEMP_FILE temp = TEMP_FILE_NONE;
     uint64_t bytes;
 
-    int error = draft_open(fs, parent->fd, 0600, &draft);
+    int error = temp_file_open(fs, parent->fd, 0600, &temp);
     if (!error)
-        error = copy_into(fs, from, draft.fd, (uint64_t)st->st_size, &bytes);
+        error = write_copy(fs, from, temp.fd, (uint64_t)st->st_size, &bytes);
     if (!error)
-        error = fs->set_mode(fs, draft.fd, st->st_mode & 0777);
+        error = fs->set_mode(fs, temp.fd, st->st_mode & 0777);
     if (!error)
-        error = fs->set_times(fs, draft.fd, NULL, times);
-    if (!error && fstat(draft.fd, ret_copy) != 0)
+        error = fs->set_times(fs, temp.fd, NULL, times);
+    if (!error && fstat(temp.fd, ret_copy) != 0)
         error = -errno;
     if (!error)
-        error = draft_commit(&draft, parent->name, how, false);
+        error = temp_file_commit(&temp, parent->name, how, false);
     return error ? target_fail(&pair->destination, -error, err) : CAY_OK;
 }
 
@@ -279,14 +278,14 @@ int cay_files_copy(cay_files *files, const char *source, const char *destination
         code = parent_open(files, &pair.destination, make, &parent, err);
     if (code)
         return code;
-    code = copy_to(&pair, from, &parent, DRAFT_NEW, &copy, err);
+    code = copy_to(&pair, from, &parent, TEMP_FILE_NEW, &copy, err);
     if (code)
         parent_undo(&parent);
     return code;
 }
 
-/* Between file systems: a copy, and then the original goes, or else the copy does.  What
- * a copy has replaced would not come back, so that copy stays. */
+/* Between file systems: copies, then removes the original.  If that fails, the copy is
+ * removed, unless it has replaced a file. */
 static int move_by_copy(const struct pair *pair, const struct parent *from,
                         const struct parent *to, bool replace, struct cay_error *err)
 {
@@ -302,7 +301,8 @@ static int move_by_copy(const struct pair *pair, const struct parent *from,
     int code = target_open(&pair->source, O_RDONLY, &file, err);
     if (code)
         return code;
-    code = copy_to(pair, file, to, replace ? DRAFT_REPLACE : DRAFT_NEW, &copy, err);
+    code =
+        copy_to(pair, file, to, replace ? TEMP_FILE_REPLACE : TEMP_FILE_NEW, &copy, err);
     if (code)
         return code;
     code = check_same(&pair->source, from->fd, from->name, err);
@@ -360,11 +360,11 @@ static int check_link(const struct pair *pair, struct cay_error *err)
     if (from->mount == pair->destination.mount || !S_ISLNK(from->st.st_mode))
         return CAY_OK;
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, from->op, from->path,
-                    "a symbolic link means something else below another root",
+                    "a symbolic link cannot be moved to another root",
                     "move the file it points to");
 }
 
-/* Nobody looks at the files of a directory that is moved. */
+/* The files of a directory that is moved are not checked one by one. */
 static int check_sizes_below(const cay_files *files, const struct pair *pair,
                              struct cay_error *err)
 {
@@ -377,7 +377,7 @@ static int check_sizes_below(const cay_files *files, const struct pair *pair,
                     "do it file by file");
 }
 
-/* What is moved to where it can be read can be read. */
+/* A move to a readable directory makes the file readable. */
 static int check_read_by_move(const cay_files *files, const struct pair *pair,
                               struct cay_error *err)
 {
@@ -389,7 +389,7 @@ static int check_read_by_move(const cay_files *files, const struct pair *pair,
     return policy_fail_outside(files->policy, from->op, from->path, NULL, err);
 }
 
-/* Within a mount, what asks before reading asks at the destination, too. */
+/* Within a mount, reading at the destination needs approval, too. */
 static unsigned source_access(const cay_files *files, const struct pair *pair)
 {
     const struct target *to = &pair->destination;
@@ -516,7 +516,7 @@ int cay_files_stat(cay_files *files, const char *path, bool no_follow,
     return code;
 }
 
-/* Any second can be set on a file, also one that is not counted in nanoseconds. */
+/* A file may have a time whose nanoseconds exceed 64 bits. */
 static int64_t nanoseconds(struct timespec time)
 {
     int64_t total;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Reading.  A small file, or one that is wanted whole, is read in one go and counted
- * where it lies.  Of a large one an index is made in one pass over it (index.h), and
- * every page is then cut out by two look-ups and one read.  Nothing is mapped: a file
- * that shrinks must not kill its reader. */
+/* Reading.  A small file, or one that is wanted whole, is read at once and counted in
+ * memory.  A large one gets an index in one pass (index.h); each page then takes two
+ * lookups and one read.  Nothing is mapped: a file that shrinks would kill its reader by
+ * SIGBUS. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,13 +14,19 @@
 #include "base/auto.h"
 #include "base/big.h"
 #include "base/error.h"
+#include "base/utf8-widen.h"
 #include "base/utf8.h"
 #include "files/handle.h"
 #include "files/index.h"
-#include "files/session.h"
 #include "sys/io.h"
 
-enum { SMALL = 64 << 10, PIECE = 256 << 10, PLACED = 1 << 20, DEFAULT_LINES = 2000 };
+enum {
+    SMALL = 64 << 10,
+    PIECE = 256 << 10,
+    PLACED = 1 << 20,
+    WIDEN_PIECE = 64 << 10,
+    DEFAULT_LINES = 2000
+};
 
 #define KNOWN_FLAGS ((unsigned)(CAY_READ_UNIVERSAL_NEWLINES | CAY_READ_LARGE))
 
@@ -32,7 +38,7 @@ struct cay_reader {
     struct text_index *index;
 };
 
-/* One open file and what is asked of it. */
+/* One open file and the request. */
 struct job {
     const char *op, *path;
     int fd;
@@ -47,8 +53,7 @@ static int fail_not_text(const struct job *job, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_NOT_TEXT, EILSEQ, job->op, job->path,
                     "the file is not UTF-8 text",
-                    "read it as bytes, or pass it on as an "
-                    "attachment");
+                    "read it as bytes, or pass it on as an attachment");
 }
 
 static int fail_grown(const struct job *job, struct cay_error *err)
@@ -78,7 +83,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Bytes that may be returned.  Who asks for little does not get much of a file that grows
+/* The most bytes to return.  A request for little does not get much of a file that grows
  * while it is read. */
 static uint64_t page_max(const struct job *job)
 {
@@ -88,7 +93,7 @@ static uint64_t page_max(const struct job *job)
     return is_large ? SIZE_MAX / 2 : CAY_READ_MAX;
 }
 
-/* Reads [from, to) as far as the file goes into fresh memory with a NUL behind. */
+/* Reads [from, to), or up to the end of the file, into new NUL-terminated memory. */
 static int read_range(const struct job *job, uint64_t from, uint64_t to, char **ret_data,
                       size_t *ret_len, struct cay_error *err)
 {
@@ -140,7 +145,7 @@ static bool universal(const struct job *job)
     return job->options.flags & CAY_READ_UNIVERSAL_NEWLINES;
 }
 
-/* A scan that finds out what is asked, and no more. */
+/* A scan that counts what the request needs, and no more. */
 static struct utf8_scan scan_for(const struct job *job)
 {
     return (struct utf8_scan){.count = job->unit == TEXT_LINES ? UTF8_ALL
@@ -182,7 +187,7 @@ static uint64_t units_in(const struct utf8_scan *scan, size_t len, enum text_uni
                                           : scan->lf + (len > 0 && scan->last != '\n');
 }
 
-/* The whole file is at hand and counted: cut the page out in place. */
+/* Cuts the page out of a whole file in memory, in place. */
 static void cut_page(const struct job *job, char *text, size_t len,
                      const struct utf8_scan *scan, struct cay_page *ret_page)
 {
@@ -210,8 +215,8 @@ static void cut_page(const struct job *job, char *text, size_t len,
     fill_page(job, text, to - from, is_part ? &part : scan, total, ret_page);
 }
 
-/* Reads until the file ends, whatever its size was said to be, and counts on the way,
- * while the bytes are still in the processor's cache. */
+/* Reads to the end of the file, whatever st_size is, and counts each piece while it is in
+ * the CPU cache. */
 static int read_whole(const struct job *job, struct buf *text, struct utf8_scan *scan,
                       struct cay_error *err)
 {
@@ -245,8 +250,8 @@ static int read_whole(const struct job *job, struct buf *text, struct utf8_scan 
     }
 }
 
-/* The whole file into the caller's own memory.  False if it is not as long as it was said
- * to be, or with *ret_code set. */
+/* The whole file into memory from options.allocate.  False if its length is not st_size,
+ * or with *ret_code set. */
 static bool read_placed(const struct job *job, struct cay_page *ret_page, int *ret_code,
                         struct cay_error *err)
 {
@@ -325,10 +330,11 @@ static int index_of(const struct job *job, struct text_index **ret_index,
     uint64_t max =
         job->max_bytes < UINT64_MAX ? job->max_bytes : target_text_max(&job->st);
     if ((uint64_t)job->st.st_size > max)
-        return cay_fail(err, CAY_E_LIMIT, EFBIG, job->op, job->path,
-                        "the file is too long to count its characters",
-                        "read it as bytes, with offset and a maximum; text may have %llu",
-                        (unsigned long long)max);
+        return cay_fail(
+            err, CAY_E_LIMIT, EFBIG, job->op, job->path,
+            "the file is too long to count its characters",
+            "read it as bytes, with an offset and a maximum; the limit is %llu",
+            (unsigned long long)max);
     int error = text_index_build(job->fd, &job->st, job->max_bytes, ret_index);
     if (error)
         return fail_read(job, error, err);
@@ -361,7 +367,7 @@ static int page_by_index(const struct job *job, const struct text_index *index,
         units_in(&scan, len, job->unit) != after - first) {
         free(text);
         return cay_fail(err, CAY_E_BUSY, 0, job->op, job->path,
-                        "the file is being changed while it is read", "read it again");
+                        "the file is changing while it is read", "read it again");
     }
     fill_page(job, text, len, &scan, total, ret_page);
     return CAY_OK;
@@ -545,7 +551,7 @@ int cay_reader_open(cay_files *files, const char *path, cay_reader **ret_reader,
     return CAY_OK;
 }
 
-/* The reader's own index if the file is as it was when that was made. */
+/* Whether the reader's index is still valid. */
 static bool still_fits(const struct text_index *index, const struct stat *st)
 {
     return index && text_index_fits(index, st);
@@ -584,4 +590,57 @@ void cay_reader_free(cay_reader *reader)
     (void)close(reader->fd);
     free(reader->path);
     free(reader);
+}
+
+/* --- Pages -----------------------------------------------------------------------------
+ */
+
+void cay_page_done(struct cay_page *page)
+{
+    if (!page)
+        return;
+    free(page->text);
+    *page = (struct cay_page){0};
+}
+
+static uint32_t most_in(unsigned width)
+{
+    return width == 1 ? 0xFF : width == 2 ? 0xFFFF : width == 4 ? 0x10FFFF : 0;
+}
+
+/* In pieces, so that big_touch() can fault in the memory of each at once. */
+static void widen(const struct cay_page *page, unsigned width, char *to)
+{
+    size_t room = (size_t)page->count * width, done = 0;
+    bool untouched = big_expect(to, room);
+
+    for (size_t at = 0; at < page->len;) {
+        size_t end = page->len - at > WIDEN_PIECE ? at + WIDEN_PIECE : page->len;
+        while (end < page->len && utf8_is_tail(page->text[end]))
+            end--;
+        size_t most = (end - at) * width;
+        if (untouched)
+            big_touch(to + done, room - done < most ? room - done : most);
+        done += width * utf8_widen(page->text + at, end - at, width, to + done);
+        at = end;
+    }
+}
+
+int cay_page_widen(const struct cay_page *page, unsigned width, void *to,
+                   struct cay_error *err)
+{
+    static const char op[] = "page.widen";
+
+    if (page->highest == 0)
+        return cay_fail(err, CAY_E_INVALID, 0, op, NULL, "not a page of characters",
+                        "widen what cay_files_read() or cay_reader_page() returned");
+    if (page->highest > most_in(width))
+        return cay_fail(err, CAY_E_INVALID, 0, op, NULL,
+                        "the characters do not fit the width",
+                        "up to U+%X a width of %d does", (unsigned)page->highest,
+                        page->highest <= 0xFF     ? 1
+                        : page->highest <= 0xFFFF ? 2
+                                                  : 4);
+    widen(page, width, to);
+    return CAY_OK;
 }

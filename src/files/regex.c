@@ -1,21 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "files/regex.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "files/walk.h"
 
 enum {
     PATTERN_MAX = 64 << 10,
     STEPS_MAX = 2000000, /* of one match: some tens of milliseconds */
     HEAP_KIB_MAX = 16 << 10,
     STACK_START = 32 << 10,
-    STACK_MAX = 1 << 20
+    STACK_MAX = 1 << 20,
+    WORKER_MEMORY = 64 << 20,
+    WORKER_SECONDS = 3600,
+    POLL_MS = 1000
 };
 
 static int fail_syntax(const char *op, const char *text, int number, size_t offset,
@@ -24,10 +33,10 @@ static int fail_syntax(const char *op, const char *text, int number, size_t offs
     char reason[256], message[384];
 
     pcre2_get_error_message(number, (PCRE2_UCHAR *)reason, sizeof reason);
-    snprintf(message, sizeof message, "the regular expression is wrong at byte %zu: %s",
+    snprintf(message, sizeof message, "invalid regular expression at byte %zu: %s",
              offset, reason);
     return cay_fail(err, CAY_E_INVALID, 0, op, text, message,
-                    "correct it, or search for the text as it is (fixed)");
+                    "correct it, or search for a fixed text");
 }
 
 static pcre2_code *compile(const char *text, unsigned flags, int *ret_number,
@@ -66,8 +75,7 @@ int regex_compile(const char *op, const char *text, unsigned flags,
         return cay_fail_memory(err, op);
     pcre2_set_match_limit(ret_regex->context, STEPS_MAX);
     pcre2_set_heap_limit(ret_regex->context, HEAP_KIB_MAX);
-    /* Without a compiler to machine code (no memory may be executable, say) it is slower
-     * and does the same. */
+    /* Without JIT, where no memory may be executable, matching is slower. */
     if (pcre2_jit_compile(ret_regex->code, PCRE2_JIT_COMPLETE) == 0) {
         ret_regex->stack = pcre2_jit_stack_create(STACK_START, STACK_MAX, NULL);
         if (ret_regex->stack)
@@ -85,7 +93,7 @@ void regex_done(struct regex *regex)
     *regex = (struct regex){0};
 }
 
-int regex_fail(int code, const char *op, struct cay_error *err)
+static int fail_match(int code, const char *op, struct cay_error *err)
 {
     if (code == CAY_E_NO_MEMORY)
         return cay_fail_memory(err, op);
@@ -104,7 +112,7 @@ int regex_match(const struct regex *regex, const char *op, const struct regex_te
     if (found == PCRE2_ERROR_NOMATCH)
         return 0;
     if (found < 0)
-        return regex_fail(found == PCRE2_ERROR_NOMEMORY ? CAY_E_NO_MEMORY : CAY_E_LIMIT,
+        return fail_match(found == PCRE2_ERROR_NOMEMORY ? CAY_E_NO_MEMORY : CAY_E_LIMIT,
                           op, err);
     const size_t *spans = pcre2_get_ovector_pointer(regex->data);
     /* "\K" in a lookahead can put the start after the end, in a lookbehind before what is
@@ -114,4 +122,98 @@ int regex_match(const struct regex *regex, const char *op, const struct regex_te
     if (ret_span->start < text->start)
         ret_span->start = text->start;
     return 1;
+}
+
+/* --- Matching in a worker process ------------------------------------------------------
+ */
+
+struct reply {
+    int found; /* as by regex_match() */
+    struct regex_span span;
+};
+
+/* In the worker. */
+static void serve(void *cookie)
+{
+    const struct regex *regex = cookie;
+    struct regex_text text;
+
+    while (read(WORKER_CHANNEL, &text, sizeof text) == sizeof text) {
+        struct reply reply = {0};
+        reply.found = regex_match(regex, "", &text, &reply.span, NULL);
+        if (write(WORKER_CHANNEL, &reply, sizeof reply) != sizeof reply)
+            return;
+    }
+}
+
+static bool is_running(struct regex_worker *self, const struct regex *regex,
+                       const char *op)
+{
+    struct regex copy = *regex;
+    const struct worker_job job = {.run = serve,
+                                   .cookie = &copy,
+                                   .input = -1,
+                                   .memory = WORKER_MEMORY,
+                                   .cpu_seconds = WORKER_SECONDS};
+
+    if (self->worker.pid < 0 && !self->is_refused)
+        self->is_refused = worker_start(op, &job, &self->worker, NULL) != CAY_OK;
+    return !self->is_refused;
+}
+
+static int left_ms(uint64_t deadline_ns)
+{
+    uint64_t now = clock_ns();
+    uint64_t left = deadline_ns > now ? (deadline_ns - now) / 1000000 + 1 : 0;
+
+    return deadline_ns && left < POLL_MS ? (int)left : POLL_MS;
+}
+
+/* Until a reply comes, or the worker dies. */
+static int wait_for(const struct worker *worker, const char *op, uint64_t deadline_ns,
+                    struct cay_error *err)
+{
+    struct pollfd channel = {.fd = worker->channel, .events = POLLIN};
+
+    for (;;) {
+        int code = walk_check_deadline(op, deadline_ns, err);
+        if (code || poll(&channel, 1, left_ms(deadline_ns)) > 0)
+            return code;
+    }
+}
+
+static bool is_possible(const struct reply *reply, const struct regex_text *text)
+{
+    return reply->found <= 0 ||
+           (reply->found == 1 && reply->span.start >= text->start &&
+            reply->span.start <= reply->span.end && reply->span.end <= text->len);
+}
+
+int regex_worker_match(struct regex_worker *self, const struct regex *regex,
+                       const char *op, const struct regex_text *text,
+                       uint64_t deadline_ns, struct regex_span *ret_span,
+                       struct cay_error *err)
+{
+    struct reply reply;
+    ssize_t len;
+
+    if (!is_running(self, regex, op))
+        return regex_match(regex, op, text, ret_span, err);
+    bool is_sent =
+        send(self->worker.channel, text, sizeof *text, MSG_NOSIGNAL) == sizeof *text;
+    int code = is_sent ? wait_for(&self->worker, op, deadline_ns, err) : CAY_OK;
+    if (code)
+        return code;
+    do
+        len = read(self->worker.channel, &reply, sizeof reply);
+    while (len < 0 && errno == EINTR);
+    if (len != sizeof reply || !is_possible(&reply, text))
+        return fail_match(CAY_E_LIMIT, op, err);
+    *ret_span = reply.span;
+    return reply.found < 0 ? fail_match(reply.found, op, err) : reply.found;
+}
+
+void regex_worker_done(struct regex_worker *self)
+{
+    worker_end(&self->worker);
 }

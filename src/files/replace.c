@@ -97,7 +97,7 @@ static int prepare_needle(const struct cay_edit *edit, struct needle *ret_needle
     return 0;
 }
 
-/* How lines end in the source: told by the first one that does. */
+/* The line ends of the source: those of its first line. */
 static int line_end_of(const struct replace_source *source, char *buffer,
                        const char **ret_end)
 {
@@ -127,7 +127,7 @@ static int line_end_of(const struct replace_source *source, char *buffer,
     }
 }
 
-/* The replacement with its bare "\n" as the file has them; NULL if there is no memory. */
+/* The replacement with the line ends of the file; NULL if out of memory. */
 static char *with_line_ends(const struct cay_edit *edit, const char *end, size_t *ret_len)
 {
     AUTO_BUF text;
@@ -149,8 +149,8 @@ static char *with_line_ends(const struct cay_edit *edit, const char *end, size_t
     return buf_take(&text);
 }
 
-/* Reads another step behind what the window still holds, always to the same address,
- * where it is done fastest (base/big.h). */
+/* Reads another step after what the window still holds, always to the same address, which
+ * is fastest (base/big.h). */
 static int refill(struct stream *stream)
 {
     struct window *window = &stream->window;
@@ -182,45 +182,46 @@ static int put(struct stream *stream, const void *data, size_t len)
     return stream->sink->put(stream->sink->cookie, data, len);
 }
 
-/* A place in a window, in its bytes and in its translation. */
-struct place {
+/* A position in a window: in its bytes and in its translation. */
+struct position {
     size_t original, translated;
 };
 
-/* What is searched: the window's first bytes, or their translation. */
-struct view {
+/* What is searched: the first bytes of the window, or their translation. */
+struct haystack {
     const struct window *window;
     size_t window_len;
     const char *text;
     size_t len;
 };
 
-static struct view look_at(const struct window *window, size_t len)
+static struct haystack look_at(const struct window *window, size_t len)
 {
-    struct view view = {window, len, window->bytes, len};
+    struct haystack hay = {window, len, window->bytes, len};
 
     if (window->translated && memchr(window->bytes, '\r', len)) {
-        view.len = translate(window->translated, window->bytes, len);
-        view.text = window->translated;
+        hay.len = translate(window->translated, window->bytes, len);
+        hay.text = window->translated;
     }
-    return view;
+    return hay;
 }
 
-/* Goes on to a place further down, given in the searched text. */
-static void advance(const struct view *view, struct place *place, size_t translated)
+/* Moves to a later position, given in the searched text. */
+static void advance(const struct haystack *hay, struct position *position,
+                    size_t translated)
 {
-    const char *bytes = view->window->bytes;
+    const char *bytes = hay->window->bytes;
 
-    if (view->text == bytes) {
-        place->original = place->translated = translated;
+    if (hay->text == bytes) {
+        position->original = position->translated = translated;
         return;
     }
-    while (place->translated < translated) {
-        bool pair = bytes[place->original] == '\r' &&
-                    place->original + 1 < view->window_len &&
-                    bytes[place->original + 1] == '\n';
-        place->original += pair ? 2 : 1;
-        place->translated++;
+    while (position->translated < translated) {
+        bool pair = bytes[position->original] == '\r' &&
+                    position->original + 1 < hay->window_len &&
+                    bytes[position->original + 1] == '\n';
+        position->original += pair ? 2 : 1;
+        position->translated++;
     }
 }
 
@@ -232,25 +233,25 @@ static int put_match(struct stream *stream)
     return put(stream, stream->put_text, stream->put_len);
 }
 
-/* Replaces what is found in the first `len` bytes; *ret_done of them are dealt with. */
+/* Replaces the matches in the first `len` bytes; *ret_done of them are written. */
 static int replace_window(struct stream *stream, size_t len, size_t *ret_done)
 {
     const struct needle *needle = &stream->needle;
     const struct window *window = &stream->window;
-    const struct view view = look_at(window, len);
-    struct place here = {0};
+    const struct haystack hay = look_at(window, len);
+    struct position here = {0};
     int error = 0;
 
     *ret_done = 0;
     for (size_t at = 0; !error;) {
         const char *match =
-            memmem(view.text + at, view.len - at, needle->text, needle->len);
+            memmem(hay.text + at, hay.len - at, needle->text, needle->len);
         /* Without one, a match may still begin in the last needle->len - 1 characters. */
         size_t keep = window->at_end ? 0 : needle->len - 1;
-        size_t start = match                  ? (size_t)(match - view.text)
-                       : view.len - at > keep ? view.len - keep
-                                              : at;
-        advance(&view, &here, start);
+        size_t start = match                 ? (size_t)(match - hay.text)
+                       : hay.len - at > keep ? hay.len - keep
+                                             : at;
+        advance(&hay, &here, start);
         error = put(stream, window->bytes + *ret_done, here.original - *ret_done);
         *ret_done = here.original;
         if (!match)
@@ -258,7 +259,7 @@ static int replace_window(struct stream *stream, size_t len, size_t *ret_done)
         if (!error)
             error = put_match(stream);
         at = start + needle->len;
-        advance(&view, &here, at);
+        advance(&hay, &here, at);
         *ret_done = here.original;
     }
     return error;
@@ -286,7 +287,7 @@ static int slide(struct stream *stream)
     }
 }
 
-/* Every gap between characters holds the empty text; only in an empty file just one. */
+/* The empty text occurs between any two characters: once only in an empty file. */
 static int count_gaps(struct stream *stream)
 {
     struct window *window = &stream->window;

@@ -7,9 +7,9 @@
 
 #include "cay/files.h"
 
-/* Text replacement as a stream: one pass, memory for a window of the file and no more. */
+/* Text replacement as a stream: one pass, with one window of the file in memory. */
 
-/* Where the outcome goes; a negative errno stops the stream. */
+/* Gets the output; a negative errno stops the stream. */
 struct replace_sink {
     int (*put)(void *cookie, const void *data, size_t len);
     void *cookie;
@@ -21,9 +21,9 @@ struct replace_source {
     void *cookie;
 };
 
-/* Copies the source to the sink with `edit` applied.  *ret_found is how often its text
- * occurs; unless that is what the edit wants (see replace_fits) what reached the sink is
- * of no use.  0, -EILSEQ if the source is not UTF-8, or the errno of source or sink. */
+/* Copies the source to the sink with `edit` applied.  *ret_found is the number of
+ * matches; the output is valid only if replace_fits() accepts it.  0, -EILSEQ if the
+ * source is not UTF-8, or the negative errno of source or sink. */
 int replace_stream(const struct replace_source *source, const struct cay_edit *edit,
                    const struct replace_sink *sink, uint64_t *ret_found);
 

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Content that goes straight from one descriptor to another, never through memory as a
- * whole. */
+/* Content that goes from one descriptor to another, never through memory as a whole, and
+ * descriptors of files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "files/copy-into.h"
-#include "files/draft.h"
-#include "files/handle.h"
 #include "files/write.h"
 #include "sys/copy.h"
 
-static int check_descriptor(int fd, int access, const char *op, struct cay_error *err)
+static const char descriptor_op[] = "files.descriptor";
+
+int files_check_descriptor(int fd, int access, const char *op, struct cay_error *err)
 {
     int flags = fcntl(fd, F_GETFL);
     int mode = flags & O_ACCMODE;
@@ -23,7 +23,7 @@ static int check_descriptor(int fd, int access, const char *op, struct cay_error
     if (flags >= 0 && !(flags & O_PATH) && (mode == access || mode == O_RDWR))
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, EBADF, op, "fd",
-                    "the descriptor is not open for this", "open it for %s",
+                    "the descriptor is not open for this access", "open it for %s",
                     access == O_RDONLY ? "reading" : "writing");
 }
 
@@ -36,7 +36,7 @@ int cay_files_read_to(cay_files *files, const char *path, int fd,
     struct stat st;
     uint64_t copied;
 
-    int code = check_descriptor(fd, O_WRONLY, op, err);
+    int code = files_check_descriptor(fd, O_WRONLY, op, err);
     if (!code)
         code = target_open_for_reading(files, op, path, NULL, &target, &from, &st, err);
     if (code)
@@ -47,7 +47,7 @@ int cay_files_read_to(cay_files *files, const char *path, int fd,
     if (copied < (uint64_t)st.st_size)
         return cay_fail(err, CAY_E_CHANGED, 0, op, path,
                         "the file became shorter while it was read",
-                        "read it again when nobody writes to it");
+                        "read it again when no process writes to it");
     st.st_uid = target.st.st_uid; /* as seen where the file is */
     st.st_gid = target.st.st_gid;
     if (ret_stat)
@@ -61,7 +61,7 @@ struct source {
     int fd;
     bool keeps; /* CAY_WRITE_KEEP, and it is a file */
     struct stat st;
-    uint64_t max; /* what the policy allows, and one more */
+    uint64_t max; /* one byte more than the policy allows */
 };
 
 static int ask(cay_files *files, struct target *target, unsigned flags,
@@ -72,70 +72,69 @@ static int ask(cay_files *files, struct target *target, unsigned flags,
 
     if (!approval_wanted(files, target, CAY_ACCESS_WRITE))
         return CAY_OK;
-    snprintf(summary, sizeof summary, "%s what comes from a stream to %s",
-             appends ? "Append" : "Write", target->path);
+    snprintf(summary, sizeof summary, "%s a stream to %s", appends ? "Append" : "Write",
+             target->path);
     struct cay_approval shown = {.op = appends ? CAY_OP_APPEND : CAY_OP_WRITE,
                                  .summary = summary};
     return approve(files, &shown, target, CAY_ACCESS_WRITE, NULL, 0, err);
 }
 
-/* The draft as its source is; 0 or a negative errno. */
-static int take_over(const struct draft *draft, const struct source *source)
+/* Mode and time of the source; 0 or a negative errno. */
+static int copy_metadata(const struct temp_file *temp, const struct source *source)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, source->st.st_mtim};
-    const struct fs *fs = draft->fs;
+    const struct fs *fs = temp->fs;
 
     if (!source->keeps)
         return 0;
-    int error = fs->set_mode(fs, draft->fd, source->st.st_mode & 0777);
-    return error ? error : fs->set_times(fs, draft->fd, NULL, times);
+    int error = fs->set_mode(fs, temp->fd, source->st.st_mode & 0777);
+    return error ? error : fs->set_times(fs, temp->fd, NULL, times);
 }
 
-/* Over what is there.  Where the policy has a limit, nothing is touched before it is
- * known how much is to come. */
+/* Over an existing file.  If the policy has a limit, the whole stream goes to a temporary
+ * file first, so that one that is too long changes nothing. */
 static int write_over(const cay_files *files, struct target *target,
                       const struct source *source, unsigned flags, uint64_t *ret_bytes,
                       struct cay_error *err)
 {
     AUTO_PARENT parent = PARENT_NONE;
-    AUTO_DRAFT draft = DRAFT_NONE;
+    AUTO_TEMP_FILE temp = TEMP_FILE_NONE;
 
     if (source->max == UINT64_MAX)
         return write_stream(target, source->fd, UINT64_MAX, flags, ret_bytes, err);
     int code = parent_open(files, target, false, &parent, err);
     if (code)
         return code;
-    int error = draft_open(target->fs, parent.fd, 0600, &draft);
+    int error = temp_file_open(target->fs, parent.fd, 0600, &temp);
     if (!error)
-        error = copy_into(draft.fs, source->fd, draft.fd, source->max, ret_bytes);
-    if (!error && lseek(draft.fd, 0, SEEK_SET) < 0)
+        error = write_copy(temp.fs, source->fd, temp.fd, source->max, ret_bytes);
+    if (!error && lseek(temp.fd, 0, SEEK_SET) < 0)
         error = -errno;
     if (error)
         return target_fail(target, -error, err);
     uint64_t before = flags & CAY_WRITE_APPEND ? (uint64_t)target->st.st_size : 0;
     code = target_check_size(files, target, before + *ret_bytes, err);
-    return code ? code
-                : write_stream(target, draft.fd, *ret_bytes, flags, ret_bytes, err);
+    return code ? code : write_stream(target, temp.fd, *ret_bytes, flags, ret_bytes, err);
 }
 
 static int replace(const cay_files *files, const struct parent *parent,
                    struct target *target, const struct source *source, unsigned flags,
                    uint64_t *ret_bytes, struct cay_error *err)
 {
-    AUTO_DRAFT draft = DRAFT_NONE;
+    AUTO_TEMP_FILE temp = TEMP_FILE_NONE;
 
-    int error = draft_open_like(parent->fd, target, 0, &draft);
+    int error = temp_file_open_like(parent->fd, target, 0, &temp);
     /* Only the file itself can keep its owner or attributes. */
     if (error == -EPERM && target->fd >= 0)
         return write_over(files, target, source, flags, ret_bytes, err);
     if (!error)
-        error = copy_into(draft.fs, source->fd, draft.fd, source->max, ret_bytes);
+        error = write_copy(temp.fs, source->fd, temp.fd, source->max, ret_bytes);
     if (!error)
-        error = take_over(&draft, source);
+        error = copy_metadata(&temp, source);
     if (error)
         return target_fail(target, -error, err);
     int code = target_check_size(files, target, *ret_bytes, err);
-    return code ? code : write_commit(&draft, parent->name, target, flags, err);
+    return code ? code : write_commit(&temp, parent->name, target, flags, err);
 }
 
 static int write_all(const cay_files *files, struct target *target,
@@ -182,7 +181,7 @@ int cay_files_write_from(cay_files *files, const char *path, int fd,
 
     int code = take_options(options, op, &known, &source.keeps, err);
     if (!code)
-        code = check_descriptor(fd, O_RDONLY, op, err);
+        code = files_check_descriptor(fd, O_RDONLY, op, err);
     if (!code)
         code = write_find(files, op, path, 0, &known, &target, err);
     if (!code)
@@ -199,4 +198,138 @@ int cay_files_write_from(cay_files *files, const char *path, int fd,
     if (!code && ret_bytes)
         *ret_bytes = bytes;
     return code;
+}
+
+/* --- Descriptors -----------------------------------------------------------------------
+ */
+
+/* What goes through a descriptor cannot be checked. */
+static int check_rules(const cay_files *files, const struct target *target,
+                       struct cay_error *err)
+{
+    const struct mount *mount = target_mount(files, target);
+
+    if (!mount->read_approval && !mount->write_approval && !mount->limit_suffixes &&
+        mount->max_file_bytes == CAY_NO_LIMIT)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, descriptor_op, target->path,
+                    "the policy checks the content here",
+                    "use the functions that read and write");
+}
+
+/* Under its own name at once, as by open(2) with O_CREAT. */
+static int create_empty(cay_files *files, const char *path, struct target *target,
+                        struct cay_error *err)
+{
+    AUTO_PARENT parent = PARENT_NONE;
+    AUTO_TEMP_FILE temp = TEMP_FILE_NONE;
+
+    int code = parent_open(files, target, true, &parent, err);
+    if (code)
+        return code;
+    int error = temp_file_open(target->fs, parent.fd, 0666, &temp);
+    if (!error)
+        error = temp_file_commit(&temp, parent.name, TEMP_FILE_NEW, false);
+    if (error && error != -EEXIST) {
+        parent_undo(&parent);
+        return target_fail(target, -error, err);
+    }
+    target_done(target);
+    code = target_find(files, descriptor_op, path, CAY_ACCESS_WRITE, TARGET_CHANGE,
+                       target, err);
+    return code ? code : target_must_be_file(target, err);
+}
+
+static int open_descriptor(cay_files *files, const char *path, bool truncate, int *ret_fd,
+                           struct cay_error *err)
+{
+    AUTO_TARGET target = TARGET_NONE;
+    AUTO_FD fd = -1;
+
+    int code = target_find(files, descriptor_op, path, CAY_ACCESS_WRITE, TARGET_CHANGE,
+                           &target, err);
+    if (!code)
+        code = check_rules(files, &target, err);
+    if (!code)
+        code = write_check_target(&target, err);
+    if (!code && target.fd < 0)
+        code = create_empty(files, path, &target, err);
+    if (!code)
+        code = target_open(&target, O_WRONLY, &fd, err);
+    if (code)
+        return code;
+    /* Clear the set-user-id bits, as write(2) does. */
+    if (target.st.st_mode & (S_ISUID | S_ISGID))
+        (void)!fchmod(fd, target.st.st_mode & 01777);
+    if (truncate && ftruncate(fd, 0) != 0)
+        return target_fail(&target, errno, err);
+    *ret_fd = TAKE_FD(fd);
+    return CAY_OK;
+}
+
+static int open_for_reading(cay_files *files, const char *path, int *ret_fd,
+                            struct cay_error *err)
+{
+    AUTO_TARGET target = TARGET_NONE;
+
+    int code = target_find(files, descriptor_op, path, CAY_ACCESS_READ, TARGET_READ,
+                           &target, err);
+    if (!code)
+        code = check_rules(files, &target, err);
+    if (!code)
+        code = target_must_be_file(&target, err);
+    return code ? code : target_open(&target, O_RDONLY, ret_fd, err);
+}
+
+static int open_directory(cay_files *files, const char *path, int *ret_fd,
+                          struct cay_error *err)
+{
+    AUTO_TARGET target = TARGET_NONE;
+    bool copied;
+
+    int code = target_find(files, descriptor_op, path, CAY_ACCESS_READ, TARGET_FOLLOW,
+                           &target, err);
+    if (!code)
+        code = check_rules(files, &target, err);
+    if (!code)
+        code = target_must_be_directory(&target, err);
+    if (code)
+        return code;
+    int fd = target.fs->reopen(target.fs, target.fd, O_RDONLY | O_DIRECTORY, &copied);
+    if (fd < 0)
+        return target_fail(&target, -fd, err);
+    *ret_fd = fd;
+    return CAY_OK;
+}
+
+int cay_files_descriptor(cay_files *files, const char *path, enum cay_descriptor what,
+                         int *ret_fd, struct cay_error *err)
+{
+    switch (what) {
+    case CAY_DESCRIPTOR_READ:
+        return open_for_reading(files, path, ret_fd, err);
+    case CAY_DESCRIPTOR_WRITE:
+    case CAY_DESCRIPTOR_UPDATE:
+        return open_descriptor(files, path, what == CAY_DESCRIPTOR_WRITE, ret_fd, err);
+    case CAY_DESCRIPTOR_DIRECTORY:
+        return open_directory(files, path, ret_fd, err);
+    }
+    return cay_fail(err, CAY_E_INVALID, 0, descriptor_op, path,
+                    "unknown type of descriptor", "use one of enum cay_descriptor");
+}
+
+int cay_files_reserve(cay_files *files, int fd, uint64_t offset, uint64_t bytes,
+                      struct cay_error *err)
+{
+    static const char step[] = "files.reserve";
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return cay_fail_errno(err, errno, step, NULL);
+    if (!S_ISREG(st.st_mode) || offset > INT64_MAX || bytes > INT64_MAX - offset)
+        return cay_fail(err, CAY_E_INVALID, 0, step, NULL,
+                        "the descriptor or the range is invalid",
+                        "pass a regular file that is open for writing");
+    int error = fs_take_room(files->fs, fd, offset, bytes);
+    return error ? fs_fail(files->fs, -error, step, NULL, err) : CAY_OK;
 }

@@ -10,13 +10,42 @@
 #include "base/error.h"
 #include "files/handle.h"
 #include "files/libarchive.h"
-#include "files/tar-options.h"
-#include "files/tree-read.h"
+#include "files/tar.h"
+#include "files/tree.h"
 #include "files/walk.h"
 
 #define OP "files.export"
 
 enum { PIECE = 256 << 10, BLOCK = 64 << 10 };
+
+int tar_take_options(const struct cay_tar_options *given, const char *op,
+                     uint32_t allowed, struct cay_tar_options *ret_options,
+                     struct cay_error *err)
+{
+    int code = cay_take_struct(ret_options, sizeof *ret_options, given, op, err);
+
+    if (!ret_options->max_entries)
+        ret_options->max_entries = 1000000;
+    if (!ret_options->max_bytes)
+        ret_options->max_bytes = (uint64_t)16 << 30;
+    if (!ret_options->max_depth)
+        ret_options->max_depth = 256;
+    if (!code && ret_options->flags & ~allowed)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unsupported flags",
+                        "CAY_TAR_WHOLE is for exports from a sandbox");
+    return code;
+}
+
+locale_t tar_locale_new(void)
+{
+    return newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+}
+
+void tar_locale_done(locale_t *locale)
+{
+    if (*locale)
+        freelocale(*locale);
+}
 
 struct export
 {
@@ -26,18 +55,18 @@ struct export
     struct archive_entry *entry;
     int fd;
     bool is_whole;   /* CAY_TAR_WHOLE */
-    bool is_over;    /* nothing more goes to fd */
-    int write_error; /* errno of what went wrong with it */
+    bool is_over;    /* write no more to fd */
+    int write_error; /* errno of a failed write */
     char *piece;
     const char *label; /* of the current entry */
     uint64_t file_count;
 };
 
-/* --- The stream ----------------------------------------------------------------------
+/* --- The stream -----------------------------------------------------------------------
  */
 
-/* Never fails in libarchive's eyes: that would make it leak its buffer.  After a failure
- * of any kind nothing more is written, so that the stream does not look complete. */
+/* Reports success to libarchive always: on an error it leaks its buffer.  After a failure
+ * nothing more is written, so that the stream does not look complete. */
 static la_ssize_t put(struct archive *archive, void *cookie, const void *data, size_t len)
 {
     struct export *export = cookie;
@@ -71,7 +100,7 @@ static int fail_stream(const struct export *export, struct cay_error *err)
         return cay_fail_memory(err, OP);
     return cay_fail(err, CAY_E_INTERNAL, 0, OP, export->label,
                     "the archive cannot hold this entry",
-                    "leave it out by exporting the directories beside it");
+                    "export the directories beside it instead");
 }
 
 static int open_stream(struct export *export, struct cay_error *err)
@@ -102,7 +131,7 @@ static void export_done(struct export *export)
     free(export->piece);
 }
 
-/* --- Entries -------------------------------------------------------------------------
+/* --- Entries --------------------------------------------------------------------------
  */
 
 static int put_header(struct export *export, const struct tree_entry *from,
@@ -125,7 +154,7 @@ static int put_header(struct export *export, const struct tree_entry *from,
         libarchive.archive_entry_set_size(entry, st->st_size);
     if (link)
         libarchive.archive_entry_set_symlink(entry, link);
-    /* A warning says that the name is not UTF-8; it is stored byte by byte then. */
+    /* A warning means that the name is not UTF-8; it is stored as bytes. */
     int result = libarchive.archive_write_header(export->archive, entry);
     if ((result != ARCHIVE_OK && result != ARCHIVE_WARN) || export->write_error)
         return fail_stream(export, err);
@@ -147,7 +176,7 @@ static int put_file(struct export *export, const struct tree_entry *from,
         if (got == 0)
             return cay_fail(err, CAY_E_CHANGED, 0, OP, export->label,
                             "the file became shorter while it was read",
-                            "export again when nobody writes to it");
+                            "export again when no process writes to it");
         if (libarchive.archive_write_data(export->archive, export->piece, (size_t)got) !=
                 got ||
             export->write_error)
@@ -157,7 +186,7 @@ static int put_file(struct export *export, const struct tree_entry *from,
     return taken;
 }
 
-/* A link that would tell a host path is left out like one that leads out. */
+/* Skips a link whose text could name a host path, and one that leads out. */
 static int put_link(struct export *export, const struct tree_entry *from,
                     struct cay_error *err)
 {
@@ -183,7 +212,7 @@ static int put_link(struct export *export, const struct tree_entry *from,
     if (error || len == 0 || (size_t)len >= sizeof text || *text == '/')
         return 0;
     text[len] = '\0';
-    if (!export->files->policy->base && target_link_tells_host(target, text))
+    if (!export->files->policy->base && target_link_shows_host(target, text))
         return 0;
     return put_header(export, from, text, err);
 }
@@ -246,7 +275,7 @@ int cay_files_export(cay_files *files, const char *path, int fd,
     if (!code)
         code = libarchive_load(OP, err);
     if (!code)
-        code = tar_check_descriptor(fd, O_WRONLY, OP, err);
+        code = files_check_descriptor(fd, O_WRONLY, OP, err);
     if (!code)
         code = target_find(files, OP, path, CAY_ACCESS_READ, TARGET_FOLLOW, &target, err);
     if (!code)

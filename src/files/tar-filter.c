@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "files/tar-filter.h"
+#include "files/tar.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@
 static int fail_protocol(const char *op, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_PROTOCOL, 0, op, NULL,
-                    "the process that reads the archive said something impossible",
+                    "the process that reads the archive sent an invalid message",
                     "do not trust this archive: it may have attacked the reader");
 }
 
@@ -24,14 +24,14 @@ static int fail_broken(const struct tar_filter *filter, const char *op, uint32_t
     case TAR_DAMAGED:
         return cay_fail(err, CAY_E_INVALID, 0, op, NULL,
                         "the archive is damaged or ends too early",
-                        "make it anew and send all of it");
+                        "create it again and send all of it");
     case TAR_COMPRESSED_TWICE:
         return cay_fail(err, CAY_E_INVALID, 0, op, NULL,
                         "the archive is compressed more than once",
                         "send a tar stream, plain or compressed with %s once", formats);
     case TAR_UNREADABLE:
         return cay_fail(err, CAY_E_IO, 0, op, NULL, "the archive cannot be read",
-                        "hand over a descriptor that is open for reading");
+                        "pass a descriptor that is open for reading");
     case TAR_NO_MEMORY:
         return cay_fail_memory(err, op);
     }
@@ -66,7 +66,7 @@ static bool is(const char *name, size_t len, const char *text)
     return strlen(text) == len && memcmp(name, text, len) == 0;
 }
 
-/* Makes a name plain; its depth, or a code.  `out` has room for all of it. */
+/* Normalizes a name; its depth, or a code.  `out` has room for all of it. */
 static int make_plain(const struct tar_filter *filter, const char *op, const char *name,
                       char *out, struct cay_error *err)
 {
@@ -95,9 +95,9 @@ static int make_plain(const struct tar_filter *filter, const char *op, const cha
     return depth;
 }
 
-/* Whether a link at `depth` below the top stays there.  Only leading ".." are counted
- * upwards and none is allowed later: after a name it would start from wherever that name
- * leads, which the text does not tell.  The directories above the link are real ones. */
+/* Whether a link at `depth` below the top stays there.  ".." may only come first: after a
+ * name it starts where that name leads, which the text does not show.  The directories
+ * above the link are real ones. */
 static bool stays_inside(const char *target, uint32_t depth)
 {
     bool has_name = false;
@@ -153,7 +153,7 @@ static int take_link(struct tar_filter *filter, const char *op, uint32_t depth,
         return CAY_OK;
     }
     memcpy(target, filter->link, sizeof target);
-    /* A root's own names may start at it; images have such links. */
+    /* Hard links of a root file system may start with a slash; images have such links. */
     size_t slashes = filter->is_root ? strspn(target, "/") : 0;
     int result = make_plain(filter, op, target + slashes, filter->link, err);
     return result > 0 ? CAY_OK : result < 0 ? result : fail_name(filter, op, err);

@@ -12,10 +12,10 @@
 #include "files/walk.h"
 #include "sys/path.h"
 
-/* Removes a tree whatever its depth and whatever is renamed meanwhile: names are only
- * ever removed below directories that are held open, entered one component at a time and
- * never through a link or onto another mount.  At most LEVELS directories are open; what
- * lies deeper is moved up into the topmost one and has its turn there. */
+/* Removes a tree of any depth, whatever is renamed meanwhile: names are removed only
+ * below open directories, entered one component at a time and never through a link or
+ * into another mount.  At most LEVELS directories are open; deeper ones are moved up into
+ * the topmost one and removed from there. */
 
 enum { LEVELS = 64, PASSES_MAX = 1 << 20, TRIES_MAX = 64 };
 
@@ -58,7 +58,7 @@ static int enter(struct removal *removal, const char *name)
     return 0;
 }
 
-/* A name that happens to be taken is that of something about to be removed anyway. */
+/* Whatever has the name already is about to be removed anyway. */
 static int move_up(struct removal *removal, int dir, const char *name)
 {
     for (;;) {
@@ -71,7 +71,7 @@ static int move_up(struct removal *removal, int dir, const char *name)
     }
 }
 
-/* One attempt at a name; -EAGAIN if it changed its nature meanwhile. */
+/* One attempt at a name; -EAGAIN if its type changed meanwhile. */
 static int try_to_remove(struct removal *removal, const char *name)
 {
     const struct fs *fs = removal->fs;
@@ -96,7 +96,7 @@ static int try_to_remove(struct removal *removal, const char *name)
                                                     : result;
 }
 
-/* Removes one name, or goes into it if it is a directory with something in it. */
+/* Removes one name, or enters it if it is a directory that is not empty. */
 static int remove_name(struct removal *removal, const char *name)
 {
     int result = -EAGAIN;
@@ -106,7 +106,8 @@ static int remove_name(struct removal *removal, const char *name)
     return result;
 }
 
-/* The next name in the lowest level, or NULL at the directory's end (*ret_error is 0). */
+/* The next name in the lowest level, or NULL at the end of the directory (*ret_error 0).
+ */
 static const char *next_name(struct level *level, int *ret_error)
 {
     *ret_error = 0;
@@ -128,13 +129,14 @@ static const char *next_name(struct level *level, int *ret_error)
     }
 }
 
-/* At a directory's end: removes it, or reads it again if more has come. */
+/* At the end of a directory: removes it, or reads it again if it has new entries. */
 static int leave(struct removal *removal)
 {
     struct level *level = &removal->levels[removal->count - 1];
     int dir = parent_of(removal, removal->count - 1);
 
-    /* If the name means something else by now, the directory above finds that later. */
+    /* If the name leads to something else by now, the directory above finds that later.
+     */
     int error = removal->fs->remove(removal->fs, dir, level->name, AT_REMOVEDIR);
     if (!error || error == -ENOENT || error == -ENOTDIR) {
         (void)close(level->fd);
@@ -183,6 +185,6 @@ int tree_remove(const struct fs *fs, const char *op, int dir, const char *name,
     if (error == -EXDEV || error == -EBUSY)
         return cay_fail(err, CAY_E_BUSY, EBUSY, op, path,
                         "a file system is mounted in it",
-                        "unmount that first, or delete what lies beside it by name");
+                        "unmount it first, or delete the files beside it by name");
     return error ? fs_fail(fs, -error, op, path, err) : CAY_OK;
 }

@@ -14,19 +14,19 @@
 #include "base/error.h"
 #include "sys/path.h"
 
-/* How order and bounded memory go together: of each directory on the way the smallest
- * names not yet handed out are kept, sorted, as many as its share of the memory holds.
- * When they are used up the directory is read again for those that follow the last one.
+/* Order in bounded memory: each directory on the way keeps its smallest names that are
+ * not reported yet, sorted, as many as fit its share of the memory.  When they are used
+ * up, the directory is read again for the names after the last one.
  *
  * A name that may be a directory is kept twice, as "a" and as "a/": the second sorts
- * exactly where the paths below it belong. */
+ * where the paths below it do. */
 
 enum {
     OPEN_MAX_FRAMES = 64,  /* directories open at a time */
     READ_SIZE = 32 << 10,  /* bytes for one getdents64() */
     NAMES_MAX = 16 << 20,  /* bytes of names, all directories together... */
     NAMES_MIN = 256 << 10, /* ...but at least so many for each */
-    STEPS_PER_LOOK = 64    /* steps between two looks at the clock */
+    STEPS_PER_CLOCK = 64   /* steps between two reads of the clock */
 };
 
 struct frame {
@@ -40,9 +40,9 @@ struct frame {
     size_t names_len, names_room;
     uint32_t *items; /* where each starts in names; sorted once filled */
     size_t count, room, next;
-    size_t counted;          /* what of walk->names_total is this frame's */
+    size_t counted;          /* this frame's part of walk->names_total */
     bool more;               /* keys after the kept ones may exist */
-    char last[NAME_MAX + 2]; /* keys up to this one have been handed out */
+    char last[NAME_MAX + 2]; /* keys up to this one have been reported */
     char most[NAME_MAX + 2]; /* while filling: keys after this one are not kept */
 };
 
@@ -74,8 +74,8 @@ int walk_check_deadline(const char *op, uint64_t deadline_ns, struct cay_error *
 {
     if (!deadline_ns || clock_ns() < deadline_ns)
         return CAY_OK;
-    return cay_fail(err, CAY_E_TIMEOUT, ETIMEDOUT, op, NULL, "the time given is over",
-                    "name a smaller directory or a narrower pattern, or give more time");
+    return cay_fail(err, CAY_E_TIMEOUT, ETIMEDOUT, op, NULL, "the timeout expired",
+                    "name a smaller directory or a narrower pattern, or allow more time");
 }
 
 /* --- The names of one directory ------------------------------------------------------
@@ -99,7 +99,7 @@ static void sort_names(struct frame *frame)
                 frame->names);
 }
 
-/* Adds name and ending as one key, unless it had its turn already. */
+/* Adds name and ending as one key, unless it was reported already. */
 static bool add_key(struct frame *frame, unsigned char type, const char *name, size_t len,
                     const char *ending)
 {
@@ -125,7 +125,7 @@ static bool add_key(struct frame *frame, unsigned char type, const char *name, s
     return true;
 }
 
-/* Gives up the greater half of the names: they are read again when their turn comes. */
+/* Drops the greater half of the names, which are read again later. */
 static bool halve(struct frame *frame)
 {
     size_t keep = frame->count / 2, len = 0;
@@ -325,7 +325,7 @@ static int fail_if_serious(struct walk *walk, int error, struct cay_error *err)
 /* --- Steps ---------------------------------------------------------------------------
  */
 
-/* Puts the key's name at the end of walk->rel; false if that gets too long. */
+/* Appends the key's name to walk->rel; false if that is too long. */
 static bool set_rel(struct walk *walk, const struct frame *frame, const char *key)
 {
     size_t len = frame->rel_len, name = strcspn(key, "/");
@@ -360,15 +360,15 @@ static unsigned char type_of(const struct fs *fs, int dir, const char *name)
     return (unsigned char)IFTODT(st.st_mode);
 }
 
-/* Describes the frame's next item; false if there is nothing to say about it. */
+/* Fills in the step for the frame's next item; false to skip it. */
 static bool describe(struct walk *walk, struct frame *frame, struct walk_step *step)
 {
     const char *key = key_of(frame, frame->next);
     unsigned char type = (unsigned char)key[-1];
 
     frame->next++;
-    if (strcmp(key, frame->last) ==
-        0) /* a directory being changed may show a name twice */
+    /* A directory that is being changed may list a name twice. */
+    if (strcmp(key, frame->last) == 0)
         return false;
     memcpy(frame->last, key, strlen(key) + 1);
     if (!set_rel(walk, frame, key))
@@ -398,7 +398,7 @@ int walk_next(struct walk *walk, struct walk_step *ret_step, struct cay_error *e
         struct frame *frame = top(walk);
         bool is_used_up = frame->next == frame->count;
 
-        if (walk->steps++ % STEPS_PER_LOOK == 0) {
+        if (walk->steps++ % STEPS_PER_CLOCK == 0) {
             int code = walk_check_deadline(walk->op, walk->deadline_ns, err);
             if (code)
                 return code;
@@ -461,7 +461,7 @@ int walk_enter_link(struct walk *walk, int dir, const char *real, uint64_t mark,
                     struct cay_error *err)
 {
     bool copied;
-    /* Opening "." in it would ask for the right to search it, not only to read it. */
+    /* Opening "." in it would need search permission, not only read permission. */
     int fd = walk->fs->reopen(walk->fs, dir, O_RDONLY | O_DIRECTORY, &copied);
 
     return fail_if_serious(walk, fd < 0 ? fd : push(walk, fd, real, mark), err);

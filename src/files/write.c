@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "files/write.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,17 +10,142 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "base/utf8.h"
-#include "files/draft.h"
-#include "files/handle.h"
-#include "files/write.h"
-
-#include "files/copy-into.h"
+#include "sys/copy.h"
 #include "sys/io.h"
 
-enum { PIECE = 256 << 10 };
+/* copy_bytes() keeps holes of more than HOLE_MIN bytes. */
+enum {
+    PIECE = 256 << 10,
+    RESERVED = 1 << 20,
+    FIRST_RESERVED = 64 << 10,
+    HOLE_MIN = 256 << 10
+};
 
 static const unsigned all_flags = CAY_WRITE_IN_PLACE | CAY_WRITE_APPEND | CAY_WRITE_NEW |
                                   CAY_WRITE_DURABLE | CAY_WRITE_NO_PARENTS;
+
+/* --- Temporary files -------------------------------------------------------------------
+ */
+
+static int open_temp(const struct fs *fs, int dir, mode_t mode, int model, uint64_t room,
+                     struct temp_file *ret_temp)
+{
+    *ret_temp = (struct temp_file){.fs = fs, .fd = -1, .dir = dir};
+    int fd = fs->draft(fs, dir, mode, model, room, ret_temp->temp);
+    if (fd < 0)
+        return fd;
+    ret_temp->fd = fd;
+    return 0;
+}
+
+int temp_file_open(const struct fs *fs, int dir, mode_t mode, struct temp_file *ret_temp)
+{
+    return open_temp(fs, dir, mode, -1, 0, ret_temp);
+}
+
+int temp_file_open_like(int dir, const struct target *target, uint64_t room,
+                        struct temp_file *ret_temp)
+{
+    return open_temp(target->fs, dir, 0666, target->fd, room, ret_temp);
+}
+
+int temp_file_like(const struct temp_file *temp, const struct target *target)
+{
+    return temp->fs->like(temp->fs, temp->fd, target->fd);
+}
+
+int temp_file_commit(struct temp_file *temp, const char *name, enum temp_file_commit how,
+                     bool durable)
+{
+    const struct fs *fs = temp->fs;
+    AUTO_FD dir = -1;
+    bool copied;
+
+    if (durable) { /* what can fail does so before the name means the new file */
+        dir = fs->reopen(fs, temp->dir, O_RDONLY | O_DIRECTORY, &copied);
+        if (dir < 0)
+            return dir;
+        if (fsync(temp->fd) != 0)
+            return -errno;
+    }
+    int error =
+        fs->commit(fs, temp->fd, temp->dir, temp->temp, name, how == TEMP_FILE_REPLACE);
+    if (!error)
+        temp->temp[0] = '\0';
+    if (error || !durable)
+        return error;
+    return fsync(dir) == 0 ? 0 : -errno;
+}
+
+void temp_file_done(struct temp_file *temp)
+{
+    if (temp->temp[0])
+        (void)temp->fs->remove(temp->fs, temp->dir, temp->temp, 0);
+    temp->temp[0] = '\0';
+    if (temp->fd >= 0)
+        (void)close(temp->fd);
+    temp->fd = -1;
+}
+
+/* --- Copying between descriptors -------------------------------------------------------
+ */
+
+/* The size of the next piece of `from`, up to `most`; *ret_is_hole if it is a hole. */
+static uint64_t next_piece(int from, uint64_t most, bool is_first, bool *ret_is_hole)
+{
+    uint64_t piece = is_first ? FIRST_RESERVED : RESERVED;
+    struct stat st;
+    off_t at = lseek(from, 0, SEEK_CUR);
+
+    *ret_is_hole = false;
+    if (at >= 0 && fstat(from, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > at) {
+        off_t data = lseek(from, at, SEEK_DATA);
+        off_t end = data < 0 ? st.st_size : data;
+        *ret_is_hole = end - at > HOLE_MIN && most > HOLE_MIN;
+        if (!*ret_is_hole && (data = lseek(from, at, SEEK_HOLE)) > at)
+            end = data;
+        piece = *ret_is_hole || end - at < RESERVED ? (uint64_t)(end - at) : RESERVED;
+        (void)lseek(from, at, SEEK_SET);
+    }
+    return piece < most ? piece : most;
+}
+
+static int end_of(int fd, bool appends, uint64_t *ret_at)
+{
+    struct stat st;
+    off_t at = appends ? fstat(fd, &st) == 0 ? st.st_size : -1 : lseek(fd, 0, SEEK_CUR);
+
+    *ret_at = at < 0 ? 0 : (uint64_t)at;
+    return at < 0 ? -errno : 0;
+}
+
+int write_copy(const struct fs *fs, int from, int to, uint64_t max, uint64_t *ret_copied)
+{
+    bool appends = fcntl(to, F_GETFL) & O_APPEND, is_hole;
+    uint64_t at, copied, piece = 0, taken = 0;
+
+    if (!fs->take_room)
+        return copy_bytes(from, to, max, ret_copied);
+    *ret_copied = 0;
+    do {
+        int error = end_of(to, appends, &at);
+        piece = next_piece(from, max - *ret_copied, taken == 0 || appends, &is_hole);
+        if (!error && !is_hole)
+            error = fs_take_room(fs, to, at, piece);
+        if (!error)
+            error = copy_bytes(from, to, piece, &copied);
+        if (error)
+            return error;
+        taken = is_hole ? taken : at + piece;
+        *ret_copied += copied;
+    } while (copied == piece && *ret_copied < max);
+    if (appends || at + copied >= taken)
+        return 0;
+    return ftruncate(to, (off_t)(at + copied)) == 0 ? 0 : -errno;
+}
+
+/* --- Writing ---------------------------------------------------------------------------
+ */
 
 int write_take_options(const struct cay_write_options *options, const char *op,
                        struct cay_write_options *ret_known, struct cay_error *err)
@@ -48,27 +175,25 @@ int write_check_target(const struct target *target, struct cay_error *err)
     int code = target_must_be_file(target, err);
     if (code)
         return code;
-    /* Replacing a name asks only for the directory's permission; the file's own counts.
-     */
+    /* rename(2) checks only the permissions of the directory; those of the file count. */
     int error = target->write_error <= 0 ? target->write_error
                                          : target->fs->may_write(target->fs, target->fd);
     return error ? target_fail(target, -error, err) : CAY_OK;
 }
 
-int write_commit(struct draft *draft, const char *name, const struct target *target,
+int write_commit(struct temp_file *temp, const char *name, const struct target *target,
                  unsigned flags, struct cay_error *err)
 {
-    int error =
-        draft_commit(draft, name, flags & CAY_WRITE_NEW ? DRAFT_NEW : DRAFT_REPLACE,
-                     flags & CAY_WRITE_DURABLE);
+    int error = temp_file_commit(
+        temp, name, flags & CAY_WRITE_NEW ? TEMP_FILE_NEW : TEMP_FILE_REPLACE,
+        flags & CAY_WRITE_DURABLE);
 
     return error ? target_fail(target, -error, err) : CAY_OK;
 }
 
-/* The room is taken before the first byte is overwritten, so that a full disk leaves the
- * file as it was, also one with holes; file systems that cannot do that say so and go
- * without. */
-static int take_room(const struct target *target, int fd, uint64_t len)
+/* Reserves space before the first byte is overwritten, so that a full disk leaves the
+ * file as it was, also one with holes.  File systems without fallocate(2) go without. */
+static int reserve(const struct target *target, int fd, uint64_t len)
 {
     const struct stat *st = &target->st;
     bool is_dense = (uint64_t)st->st_blocks * 512 >= (uint64_t)st->st_size;
@@ -87,7 +212,7 @@ static int take_room(const struct target *target, int fd, uint64_t len)
 
 static int overwrite(const struct target *target, int fd, const void *data, size_t len)
 {
-    int error = take_room(target, fd, len);
+    int error = reserve(target, fd, len);
 
     if (!error)
         error = io_write(fd, data, len);
@@ -99,7 +224,7 @@ static int overwrite(const struct target *target, int fd, const void *data, size
 static int copy_over(const struct target *target, int fd, int from, uint64_t bytes)
 {
     AUTO_FREE char *piece = malloc(PIECE);
-    int error = piece ? take_room(target, fd, bytes) : -ENOMEM;
+    int error = piece ? reserve(target, fd, bytes) : -ENOMEM;
 
     for (uint64_t at = 0; !error && at < bytes;) {
         ssize_t got = io_pread(from, piece, bytes - at < PIECE ? bytes - at : PIECE, at);
@@ -113,8 +238,8 @@ static int copy_over(const struct target *target, int fd, int from, uint64_t byt
     return error;
 }
 
-/* New content is not to run as somebody else.  The kernel sees to that, but not for root,
- * and it is root's library that writes what is in a sandbox. */
+/* Clears the set-user-id bits, as write(2) does for every user but root: for a sandbox it
+ * may be root that writes. */
 static int open_to_write(const struct target *target, int flags, int *ret_fd,
                          struct cay_error *err)
 {
@@ -139,9 +264,8 @@ int write_in_place(const struct target *target, int from, uint64_t bytes, unsign
     return error ? target_fail(target, -error, err) : CAY_OK;
 }
 
-/* What was added before a failure is taken back as far as the file still ends with it:
- * others may add at the same time, and what is theirs is not ours to cut off.  What stays
- * of ours then stands before something of theirs, *ret_left bytes. */
+/* After a failure, removes what was appended as far as the file still ends with it: other
+ * processes may append at the same time.  *ret_left bytes before their data stay. */
 static int append(int fd, const char *data, size_t len, size_t *ret_left)
 {
     size_t done = 0, last = 0; /* `last`: those at `end`, in one piece */
@@ -178,8 +302,8 @@ static int fail_append(const struct target *target, int error, size_t left, size
     if (left == 0)
         return target_fail(target, -error, err);
     return cay_fail(err, code, why.sys_errno, target->op, target->path, why.message,
-                    "%zu of the %zu bytes were added and stay, since something else was "
-                    "added after them",
+                    "%zu of the %zu bytes were appended and stay, since another process "
+                    "appended after them",
                     left, len);
 }
 
@@ -202,22 +326,22 @@ static int write_existing(const struct target *target, const void *data, size_t 
     return error ? fail_append(target, error, left, len, err) : CAY_OK;
 }
 
-/* -EPERM from draft_like(): only the file itself can keep its owner or attributes. */
+/* -EPERM: only the file itself can keep its owner or attributes. */
 static int replace(const struct parent *parent, const struct target *target,
                    const void *data, size_t len, unsigned flags, struct cay_error *err)
 {
-    AUTO_DRAFT draft = DRAFT_NONE;
+    AUTO_TEMP_FILE temp = TEMP_FILE_NONE;
 
-    int error = draft_open_like(parent->fd, target, len, &draft);
+    int error = temp_file_open_like(parent->fd, target, len, &temp);
     if (error == -EPERM && target->fd >= 0)
         return write_existing(target, data, len, flags, err);
     if (!error)
-        error = fs_take_room(draft.fs, draft.fd, 0, len);
+        error = fs_take_room(temp.fs, temp.fd, 0, len);
     if (!error)
-        error = io_write(draft.fd, data, len);
+        error = io_write(temp.fd, data, len);
     if (error)
         return target_fail(target, -error, err);
-    return write_commit(&draft, parent->name, target, flags, err);
+    return write_commit(&temp, parent->name, target, flags, err);
 }
 
 /* Atomically unless the flags say otherwise. */
@@ -237,7 +361,7 @@ static int write_content(const cay_files *files, struct target *target, const vo
     return code;
 }
 
-/* As many bytes as a file still has; 0 if that cannot be told. */
+/* The bytes between the offset and the end of a file; 0 if unknown. */
 static uint64_t left_in(int fd)
 {
     struct stat st;
@@ -265,12 +389,12 @@ int write_stream(const struct target *target, int from, uint64_t max, unsigned f
     int code = open_to_write(target, appends ? O_APPEND : 0, &fd, err);
     if (code)
         return code;
-    /* The end of a file that is added to itself would never be reached. */
+    /* A file that is appended to itself has no end. */
     if (appends && is_same_file(from, fd) && left_in(from) < max)
         max = left_in(from);
-    int error = appends ? 0 : take_room(target, fd, left_in(from));
+    int error = appends ? 0 : reserve(target, fd, left_in(from));
     if (!error)
-        error = copy_into(target->fs, from, fd, max, ret_bytes);
+        error = write_copy(target->fs, from, fd, max, ret_bytes);
     if (!error && !appends && ftruncate(fd, (off_t)*ret_bytes) != 0)
         error = -errno;
     if (!error && flags & CAY_WRITE_DURABLE && fsync(fd) != 0)

@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "files/libarchive.h"
-#include "files/tar-filter.h"
-#include "files/tar-reader.h"
+#include "files/tar.h"
 
 /* An archive goes through the reader and the filter as in an import, in one process and
  * into a sink that only looks.  An input that starts with "FRAMES" is instead what a

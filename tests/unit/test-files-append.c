@@ -79,7 +79,7 @@ TEST(what_others_added_after_stays_and_the_failure_says_what_else_does)
     world = (struct world){.theirs = {NULL, "theirs,"}, .room = {3}};
     add_ours(CAY_E_NO_SPACE);
     ASSERT_STR(get_file("data/a"), "old,abctheirs,");
-    ASSERT(strstr(err.hint, "3 of the 8 bytes were added and stay"));
+    ASSERT(strstr(err.hint, "3 of the 8 bytes were appended and stay"));
 }
 
 TEST(what_others_added_between_stays_and_what_came_after_it_is_taken_back)
@@ -87,7 +87,7 @@ TEST(what_others_added_between_stays_and_what_came_after_it_is_taken_back)
     world = (struct world){.theirs = {NULL, "theirs,"}, .room = {3, 2}};
     add_ours(CAY_E_NO_SPACE);
     ASSERT_STR(get_file("data/a"), "old,abctheirs,");
-    ASSERT(strstr(err.hint, "3 of the 8 bytes were added and stay"));
+    ASSERT(strstr(err.hint, "3 of the 8 bytes were appended and stay"));
 }
 
 TEST(an_append_in_pieces_with_others_between_them_is_done)

@@ -120,7 +120,7 @@ TEST(what_may_not_be_read_is_told_when_all_else_was_copied)
     ASSERT_INT(code, CAY_E_DENIED);
     ASSERT_INT(alone, CAY_E_DENIED);
     ASSERT_STR(err.subject, "from/a/secret");
-    ASSERT_HAS(err.hint, "2 of the");
+    ASSERT_HAS(err.hint, "2 entries of the directory");
     ASSERT_STR(get_file("to/z"), "fine");
     ASSERT(!is_there("to/a/secret") && !is_there("to/b/deep/file"));
     ASSERT_INT(chmod(scratch_path("from/b/deep"), 0700), 0);

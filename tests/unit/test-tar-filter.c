@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "files/tar-filter.h"
+#include "files/tar.h"
 
 #include "harness.h"
 

@@ -20,7 +20,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "files/inside.h"
+#include "files/handle.h"
 #include "native/process/files-client.h"
 #include "native/process/handle.h"
 #include "native/record/cgroup.h"
@@ -546,7 +546,7 @@ int files_open_sandbox(const struct files_target *sandbox, cay_files **ret_files
         remote->fs.take_room = remote_take_room;
     }
     atomic_init(&remote->references, 1);
-    code = files_inside(&remote->fs, start, ret_files, err);
+    code = files_open_fs(&remote->fs, start, ret_files, err);
     remote_unref(&remote->fs);
     return code;
 }

@@ -17,7 +17,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "files/tar-receive.h"
+#include "files/tar.h"
 #include "files/walk.h"
 #include "native/template/template.h"
 #include "sys/fs.h"

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef FILES_TAR_UNPACK_H
-#define FILES_TAR_UNPACK_H
+#ifndef FILES_UNPACK_H
+#define FILES_UNPACK_H
 
-#include "files/draft.h"
-#include "files/handle.h"
-#include "files/tar-filter.h"
+#include "files/tar.h"
+#include "files/write.h"
 
-/* Puts the items of an archive below a directory, under the policy.  Every name is looked
- * up from that directory's descriptor and through no link at all; files appear whole, by
- * the same drafts as any other write. */
+/* Writes the items of an archive below a directory, under the policy.  Every name is
+ * looked up from that directory's descriptor and through no link; files appear whole, as
+ * by any other write. */
 struct unpack {
     const char *op;
-    bool exact; /* modes are taken over whatever the umask */
+    bool exact; /* modes are kept whatever the umask */
     const cay_files *files;
     const struct target *target; /* the directory; held by the caller */
-    uint64_t max_made;           /* directories that may be made for entries below them */
+    uint64_t max_made; /* limit of directories that have no entry of their own */
 
     struct cay_tar_result result;
-    uint64_t made_unasked;
+    uint64_t made_without_entry;
     struct unpack_made *made;
     size_t made_count, made_room, made_bytes;
     int dir;                  /* the directory of the current entry... */
@@ -25,27 +24,27 @@ struct unpack {
     char name[NAME_MAX + 1];  /* the entry's name in it */
     char rel[PATH_MAX];       /* its place below the mount... */
     char label[2 * PATH_MAX]; /* ...and that as the policy spells it */
-    struct draft draft;       /* of the current file */
+    struct temp_file temp;    /* of the current file */
     struct timespec mtime;
 };
 
 void unpack_init(struct unpack *unpack, const cay_files *files,
                  const struct target *target, uint64_t max_made);
 
-/* Before anybody is asked: fails if unpacking there is bound to. */
+/* Before an approver is asked: fails if unpacking there would. */
 int unpack_check_directory(const cay_files *files, const struct target *target,
                            struct cay_error *err);
 
-/* Makes the directory of a target if nothing is there; after that the target holds it,
- * and `ret_parent` what was made. */
+/* Creates the directory of a target if it is missing; then the target holds it, and
+ * `ret_parent` the directories created. */
 int unpack_open_directory(cay_files *files, struct target *target,
                           struct parent *ret_parent, struct cay_error *err);
 
-/* Also after a failure: sets modes and times of the directories made, drops a file that
- * is not complete. */
+/* Also after a failure: sets modes and times of the directories created, and deletes an
+ * incomplete file. */
 void unpack_done(struct unpack *unpack);
 
-/* What is not allowed is an error; what is special is counted as skipped. */
+/* A forbidden item is an error; a special one counts as skipped. */
 int unpack_item(struct unpack *unpack, const struct tar_item *item,
                 struct cay_error *err);
 

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "files/tar-unpack.h"
+
+/* Unpacking has three parts that do not trust each other: a confined process reads the
+ * archive (tar-read.c), its messages are checked (tar-filter.c), and only then acted on
+ * (here). */
+#include "files/unpack.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +21,16 @@
 #include "sys/io.h"
 #include "sys/path.h"
 
-enum { HOLE_MIN = 4096 };
+#define OP "files.import"
 
-/* What the paths of directories may take, to which we come back in the end, for each
- * entry there may be; and in any case. */
+enum { HOLE_MIN = 4096, DRAIN_MAX = 1 << 20, DRAIN_MS = 50 };
+
+/* The memory for paths of directories that get their mode at the end: so many bytes for
+ * each entry allowed, and at least so many in all. */
 enum { PATHS_EACH = 256, PATHS_LEAST = 1 << 20 };
 
-/* A directory that was made here: its mode and time are set once nothing more is to be
- * put into it, if it is still the same. */
+/* A directory created here: it gets its mode and time at the end, if it is still the same
+ * directory. */
 struct unpack_made {
     dev_t dev;
     ino_t ino;
@@ -40,7 +47,7 @@ void unpack_init(struct unpack *unpack, const cay_files *files,
                               .target = target,
                               .max_made = max_made,
                               .dir = -1,
-                              .draft = DRAFT_NONE};
+                              .temp = TEMP_FILE_NONE};
 }
 
 int unpack_check_directory(const cay_files *files, const struct target *target,
@@ -52,7 +59,7 @@ int unpack_check_directory(const cay_files *files, const struct target *target,
         return CAY_OK;
     if (target->fd < 0)
         return parent_check(files, target, true, &dir, err);
-    /* Below a directory that may not be written there may be some that may. */
+    /* Below a directory that is not writable there may be writable ones. */
     int error = files->fs->may_write(files->fs, target->fd);
     return error == -EROFS ? target_fail(target, EROFS, err) : CAY_OK;
 }
@@ -84,16 +91,16 @@ int unpack_open_directory(cay_files *files, struct target *target,
 
 static int fail_at(const struct unpack *unpack, int sys_errno, struct cay_error *err)
 {
-    /* The way there leads through a link: made by the archive or there before. */
+    /* A link is on the way, of the archive or an older one. */
     if (sys_errno == ELOOP)
         return cay_fail(err, CAY_E_OUTSIDE, ELOOP, unpack->op, unpack->label,
                         "an entry leads through a symbolic link",
-                        "put it where the names of its directories are not links");
+                        "unpack it where its directories are not links");
     return fs_fail(unpack->files->fs, sys_errno, unpack->op, unpack->label, err);
 }
 
-/* Finds the place of a path and requires that it may be written. */
-static int judge(struct unpack *unpack, const char *path, struct cay_error *err)
+/* Sets rel and label for a path, which must be writable. */
+static int check_path(struct unpack *unpack, const char *path, struct cay_error *err)
 {
     const cay_policy *policy = unpack->files->policy;
     size_t mount = unpack->target->mount;
@@ -117,7 +124,7 @@ static int check_rules(const struct unpack *unpack, const char *name, uint64_t b
     return code ? code : policy_check_size(mount, unpack->op, unpack->label, bytes, err);
 }
 
-/* Makes what is missing of a directory path, one component at a time; a descriptor or a
+/* Creates what is missing of a directory path, one component at a time; a descriptor or a
  * negative errno. */
 static int make_directories(struct unpack *unpack, const char *path)
 {
@@ -134,7 +141,7 @@ static int make_directories(struct unpack *unpack, const char *path)
         if (error) {
             if (error != -EEXIST)
                 return error;
-        } else if (unpack->made_unasked++ >= unpack->max_made) {
+        } else if (unpack->made_without_entry++ >= unpack->max_made) {
             return -E2BIG;
         }
         int next = fs->open(fs, dir, name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
@@ -152,7 +159,7 @@ static int go_to(struct unpack *unpack, const char *path, struct cay_error *err)
     const struct fs *fs = unpack->files->fs;
     char parent[PATH_MAX];
 
-    int code = judge(unpack, path, err);
+    int code = check_path(unpack, path, err);
     if (code)
         return code;
     memcpy(parent, path, strlen(path) + 1);
@@ -194,31 +201,31 @@ static int begin_file(struct unpack *unpack, const struct tar_item *item,
     const struct fs *fs = unpack->files->fs;
     struct stat st;
     unpack->mtime = item->mtime;
-    int error = draft_open(fs, unpack->dir, item->mode, &unpack->draft);
+    int error = temp_file_open(fs, unpack->dir, item->mode, &unpack->temp);
     if (!error && unpack->exact &&
-        (fstat(unpack->draft.fd, &st) != 0 || (st.st_mode & 0777) != item->mode))
-        error = fs->set_mode(fs, unpack->draft.fd, item->mode);
+        (fstat(unpack->temp.fd, &st) != 0 || (st.st_mode & 0777) != item->mode))
+        error = fs->set_mode(fs, unpack->temp.fd, item->mode);
     return error ? fail_at(unpack, -error, err) : CAY_OK;
 }
 
-static bool is_nothing(const char *data, size_t len)
+static bool is_zero(const char *data, size_t len)
 {
     return len > 0 && *data == 0 && memcmp(data, data + 1, len - 1) == 0;
 }
 
-/* A file made of holes costs its maker nothing, so it must not fill the disk here. */
+/* A sparse file is cheap to create, so its zeros must not fill the disk here. */
 static int add_data(struct unpack *unpack, const struct tar_item *item,
                     struct cay_error *err)
 {
-    if (item->len >= HOLE_MIN && is_nothing(item->data, item->len))
-        return CAY_OK; /* the end of the file sets its length */
-    const struct draft *draft = &unpack->draft;
-    int error = fs_take_room(draft->fs, draft->fd, item->size, item->len);
+    if (item->len >= HOLE_MIN && is_zero(item->data, item->len))
+        return CAY_OK; /* end_file() sets the length */
+    const struct temp_file *temp = &unpack->temp;
+    int error = fs_take_room(temp->fs, temp->fd, item->size, item->len);
 
-    if (!error && lseek(draft->fd, (off_t)item->size, SEEK_SET) < 0)
+    if (!error && lseek(temp->fd, (off_t)item->size, SEEK_SET) < 0)
         error = -errno;
     if (!error)
-        error = io_write(draft->fd, item->data, item->len);
+        error = io_write(temp->fd, item->data, item->len);
     return error ? fail_at(unpack, -error, err) : CAY_OK;
 }
 
@@ -226,15 +233,15 @@ static int end_file(struct unpack *unpack, const struct tar_item *item,
                     struct cay_error *err)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, unpack->mtime};
-    struct draft *draft = &unpack->draft;
+    struct temp_file *temp = &unpack->temp;
 
-    int error = ftruncate(draft->fd, (off_t)item->size) != 0 ? -errno : 0;
-    /* Who may do it here saves a trip to where the file is. */
-    if (!error && futimens(draft->fd, times) != 0)
-        error = draft->fs->set_times(draft->fs, draft->fd, NULL, times);
+    int error = ftruncate(temp->fd, (off_t)item->size) != 0 ? -errno : 0;
+    /* Where we may do it ourselves, that saves a message to the sandbox. */
+    if (!error && futimens(temp->fd, times) != 0)
+        error = temp->fs->set_times(temp->fs, temp->fd, NULL, times);
     if (!error)
-        error = draft_commit(draft, unpack->name, DRAFT_REPLACE, false);
-    draft_done(draft);
+        error = temp_file_commit(temp, unpack->name, TEMP_FILE_REPLACE, false);
+    temp_file_done(temp);
     if (error)
         return fail_at(unpack, -error, err);
     unpack->result.entries++;
@@ -302,7 +309,7 @@ static int hold_original(struct unpack *unpack, const char *path, int *ret_fd,
     const cay_policy *policy = unpack->files->policy;
     const struct fs *fs = unpack->files->fs;
 
-    int code = judge(unpack, path, err);
+    int code = check_path(unpack, path, err);
     if (code)
         return code;
     if (!(policy_access(policy, unpack->target->mount, unpack->rel) & CAY_ACCESS_READ))
@@ -315,9 +322,10 @@ static int hold_original(struct unpack *unpack, const char *path, int *ret_fd,
     if (S_ISLNK(ret_stat->st_mode))
         return fail_at(unpack, ELOOP, err);
     if (!S_ISREG(ret_stat->st_mode))
-        return cay_fail(err, CAY_E_NOT_A_FILE, 0, unpack->op, unpack->label,
-                        "the archive has a hard link to what is not a regular file",
-                        "make the archive anew without that link");
+        return cay_fail(
+            err, CAY_E_NOT_A_FILE, 0, unpack->op, unpack->label,
+            "the archive has a hard link to something other than a regular file",
+            "create the archive again without that link");
     return check_rules(unpack, path, (uint64_t)ret_stat->st_size, err);
 }
 
@@ -352,7 +360,7 @@ static int remember(struct unpack *unpack, const struct tar_item *item,
     if (unpack->made_bytes > PATHS_LEAST &&
         unpack->made_bytes / PATHS_EACH > unpack->max_made)
         return cay_fail(err, CAY_E_LIMIT, 0, unpack->op, unpack->label,
-                        "too many directories with too long paths",
+                        "too many directories with long paths",
                         "copy a part of them, or allow more entries");
     if (!array_reserve(&unpack->made, &unpack->made_room, unpack->made_count + 1,
                        sizeof *unpack->made))
@@ -360,7 +368,7 @@ static int remember(struct unpack *unpack, const struct tar_item *item,
     char *path = strdup(item->path);
     if (!path)
         return cay_fail_memory(err, unpack->op);
-    /* What it has now is that less the umask. */
+    /* st_mode is that less the umask. */
     mode_t mode = unpack->exact ? item->mode : item->mode & st->st_mode & 0777;
     unpack->made[unpack->made_count++] =
         (struct unpack_made){st->st_dev, st->st_ino, mode, item->mtime, path};
@@ -378,7 +386,7 @@ static int add_directory(struct unpack *unpack, const struct tar_item *item,
     int code = go_to(unpack, item->path, err);
     if (code)
         return code;
-    /* Never open to more than it will be, should the end not be reached. */
+    /* Never wider than its final mode: unpacking may stop before the end. */
     int error = fs->make_directory(fs, unpack->dir, unpack->name, item->mode | 0700);
     if (error && error != -EEXIST)
         return fail_at(unpack, -error, err);
@@ -392,7 +400,7 @@ static int add_directory(struct unpack *unpack, const struct tar_item *item,
     return error ? CAY_OK : remember(unpack, item, &st, err);
 }
 
-/* Those made last first: a directory's own mode may bar the way to what is below it. */
+/* Newest first: the mode of a directory may forbid to enter what is below it. */
 static void finish_directories(struct unpack *unpack)
 {
     const struct fs *fs = unpack->files->fs;
@@ -439,10 +447,96 @@ int unpack_item(struct unpack *unpack, const struct tar_item *item, struct cay_e
 
 void unpack_done(struct unpack *unpack)
 {
-    draft_done(&unpack->draft);
+    temp_file_done(&unpack->temp);
     if (unpack->dir >= 0)
         (void)close(TAKE_FD(unpack->dir));
     finish_directories(unpack);
     free(unpack->made);
     unpack->made = NULL;
+}
+
+/* --- Import ----------------------------------------------------------------------------
+ */
+
+/* Reads the padding after the archive too, or its sender would get EPIPE; not for long,
+ * since the sender may keep its connection open. */
+static void drain(int fd)
+{
+    struct pollfd input = {.fd = fd, .events = POLLIN};
+    char padding[4096];
+    size_t left = DRAIN_MAX / sizeof padding;
+
+    while (left-- && poll(&input, 1, DRAIN_MS) == 1 && input.revents & POLLIN &&
+           read(fd, padding, sizeof padding) > 0)
+        continue;
+}
+
+static uint32_t depth_of(const char *rel)
+{
+    uint32_t depth = *rel != '\0';
+
+    for (; *rel; rel++)
+        depth += *rel == '/';
+    return depth;
+}
+
+static int take_item(void *cookie, const struct tar_item *item, struct cay_error *err)
+{
+    return unpack_item(cookie, item, err);
+}
+
+static int import(const cay_files *files, const struct target *target, int fd,
+                  const struct cay_tar_options *options,
+                  struct cay_tar_result *ret_result, struct cay_error *err)
+{
+    AUTO_FREE struct tar_filter *filter = calloc(1, sizeof *filter);
+    AUTO_FREE struct unpack *unpack = malloc(sizeof *unpack);
+    const struct tar_input input = {
+        .op = OP, .fd = fd, .take = take_item, .cookie = unpack};
+
+    if (!filter || !unpack)
+        return cay_fail_memory(err, OP);
+    filter->max_entries = options->max_entries;
+    filter->max_bytes = options->max_bytes;
+    filter->max_depth = options->max_depth;
+    filter->base_depth = depth_of(target->rel);
+    unpack_init(unpack, files, target, options->max_entries);
+    int code = tar_receive(&input, filter, err);
+    if (!code)
+        drain(fd);
+    unpack_done(unpack);
+    *ret_result = unpack->result;
+    return code;
+}
+
+int cay_files_import(cay_files *files, const char *path, int fd,
+                     const struct cay_tar_options *options,
+                     struct cay_tar_result *ret_result, struct cay_error *err)
+{
+    struct cay_tar_options known;
+    struct cay_approval shown = {.op = CAY_OP_IMPORT};
+    AUTO_TARGET target = TARGET_NONE;
+    AUTO_PARENT parent = PARENT_NONE;
+
+    *ret_result = (struct cay_tar_result){0};
+    int code = tar_take_options(options, OP, 0, &known, err);
+    if (!code)
+        code = files_check_descriptor(fd, O_RDONLY, OP, err);
+    if (!code)
+        code =
+            target_find(files, OP, path, CAY_ACCESS_WRITE, TARGET_FOLLOW, &target, err);
+    if (!code && target.fd >= 0)
+        code = target_must_be_directory(&target, err);
+    if (!code)
+        code = unpack_check_directory(files, &target, err);
+    if (!code)
+        code = approve(files, &shown, &target, CAY_ACCESS_WRITE, NULL, 0, err);
+    if (!code)
+        code = unpack_open_directory(files, &target, &parent, err);
+    if (code)
+        return code;
+    code = import(files, &target, fd, &known, ret_result, err);
+    if (code && !ret_result->entries)
+        parent_undo(&parent);
+    return code;
 }

@@ -33,7 +33,6 @@ static char *host_path(const char *host, const char *rel)
     return buf_take(&text);
 }
 
-/* Finds what a question is about. */
 static int find(cay_files *files, const char *op, const char *path, unsigned access,
                 struct target *ret_target, struct cay_error *err)
 {
@@ -108,9 +107,9 @@ int cay_files_access(cay_files *files, const char *path, struct cay_error *err)
     return (int)granted;
 }
 
-/* Where a link leads, in the policy's spelling, if it leads to a place inside. */
-static int tell_place(const cay_files *files, const char *path, char **ret_target,
-                      struct cay_error *err)
+/* The target of a link in the policy's spelling, if it is inside. */
+static int resolve_link(const cay_files *files, const char *path, char **ret_target,
+                        struct cay_error *err)
 {
     static const char op[] = "files.read_link";
     AUTO_TARGET target = TARGET_NONE;
@@ -140,13 +139,13 @@ int cay_files_read_link(cay_files *files, const char *path, char **ret_target,
         return code;
     if (!S_ISLNK(target.st.st_mode))
         return cay_fail(err, CAY_E_INVALID, EINVAL, op, path, "is not a symbolic link",
-                        "ask what it is before you ask where it leads");
+                        "check its type before reading its target");
     ssize_t len = target.fs->read_link(target.fs, target.fd, text, sizeof text);
     if (len < 0 || (size_t)len >= sizeof text)
         return target_fail(&target, len < 0 ? (int)-len : ENAMETOOLONG, err);
     text[len] = '\0';
-    if (!files->policy->base && target_link_tells_host(&target, text))
-        return tell_place(files, path, ret_target, err);
+    if (!files->policy->base && target_link_shows_host(&target, text))
+        return resolve_link(files, path, ret_target, err);
     *ret_target = strdup(text);
     return *ret_target ? CAY_OK : cay_fail_memory(err, op);
 }
@@ -199,7 +198,7 @@ static const struct mount *mount_at(const cay_files *files, const char *op, size
 {
     if (mount < files->policy->mount_count)
         return &files->policy->mounts[mount];
-    cay_fail(err, CAY_E_INVALID, 0, op, "mount", "there is no such mount",
+    cay_fail(err, CAY_E_INVALID, 0, op, "mount", "invalid mount number",
              "the policy has %zu, counted from 0", files->policy->mount_count);
     return NULL;
 }

@@ -1,26 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "files/tar-reader.h"
-
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/auto.h"
+#include "base/error.h"
 #include "files/libarchive.h"
-#include "files/tar-frame.h"
+#include "files/tar.h"
+#include "sys/library.h"
+#include "sys/worker.h"
 
-enum { INPUT_SIZE = 64 << 10 };
+enum { INPUT_SIZE = 64 << 10, WORKER_MEMORY = 256 << 20, WORKER_SECONDS = 3600 };
+
+struct libarchive libarchive;
+
+int libarchive_load(const char *op, struct cay_error *err)
+{
+    static const struct library_call calls[] = {
+#define X(name) {#name, offsetof(struct libarchive, name)},
+        LIBARCHIVE_CALLS(X)
+#undef X
+    };
+    static struct library library = {.file = "libarchive.so.13",
+                                     .calls = calls,
+                                     .call_count = sizeof calls / sizeof *calls,
+                                     .table = &libarchive,
+                                     .mutex = PTHREAD_MUTEX_INITIALIZER};
+
+    return library_load(&library) ? CAY_OK
+                                  : cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "libarchive",
+                                             "the library for archives is not installed",
+                                             "install it: apt-get install libarchive13");
+}
+
+/* --- In the confined process -----------------------------------------------------------
+ */
 
 struct reading {
     const struct tar_reader *reader;
     bool input_failed;
-    bool stopped; /* nobody listens any more */
+    bool stopped; /* the receiver is gone */
     char input[INPUT_SIZE];
     char message[TAR_MESSAGE_MAX];
 };
 
-static bool say(struct reading *reading, const struct tar_frame *frame, const void *first,
-                const void *second, size_t second_len)
+static bool send_frame(struct reading *reading, const struct tar_frame *frame,
+                       const void *first, const void *second, size_t second_len)
 {
     size_t first_len = frame->path_len;
 
@@ -34,11 +61,11 @@ static bool say(struct reading *reading, const struct tar_frame *frame, const vo
     return !reading->stopped;
 }
 
-static bool say_plain(struct reading *reading, enum tar_kind kind, uint32_t detail)
+static bool send_plain(struct reading *reading, enum tar_kind kind, uint32_t detail)
 {
     struct tar_frame frame = {.kind = kind, .detail = detail};
 
-    return say(reading, &frame, "", "", 0);
+    return send_frame(reading, &frame, "", "", 0);
 }
 
 static la_ssize_t feed(struct archive *archive, void *cookie, const void **ret_data)
@@ -73,7 +100,7 @@ static bool send_data(struct reading *reading, const char *data, size_t len,
     while (len) {
         size_t piece = len < TAR_DATA_MAX ? len : TAR_DATA_MAX;
         struct tar_frame frame = {.kind = TAR_DATA, .size = (uint64_t)offset};
-        if (!say(reading, &frame, "", data, piece))
+        if (!send_frame(reading, &frame, "", data, piece))
             return false;
         data += piece;
         len -= piece;
@@ -82,8 +109,8 @@ static bool send_data(struct reading *reading, const char *data, size_t len,
     return true;
 }
 
-/* False if the archive is damaged or nobody listens.  The parts of a sparse file may
- * claim to lie anywhere. */
+/* False if the archive is damaged or the receiver is gone.  The parts of a sparse file
+ * may claim any offset. */
 static bool send_content(struct reading *reading, struct archive *archive, int64_t size)
 {
     int64_t end = 0;
@@ -94,7 +121,7 @@ static bool send_content(struct reading *reading, struct archive *archive, int64
         int64_t offset;
         int result = libarchive.archive_read_data_block(archive, &data, &len, &offset);
         if (result == ARCHIVE_EOF)
-            return say_plain(reading, TAR_FILE_END, 0);
+            return send_plain(reading, TAR_FILE_END, 0);
         if (result != ARCHIVE_OK || offset < end || offset > size ||
             len > (uint64_t)(size - offset) || !send_data(reading, data, len, offset))
             return false;
@@ -136,7 +163,7 @@ static bool send_entry(struct reading *reading, struct archive *archive,
     struct tar_frame frame = {.kind = kind_of(entry, path, target)};
 
     if (frame.kind == TAR_SPECIAL)
-        return say(reading, &frame, "", "", 0);
+        return send_frame(reading, &frame, "", "", 0);
     bool is_link = frame.kind == TAR_LINK || frame.kind == TAR_HARD_LINK;
     frame.detail = libarchive.archive_entry_perm(entry);
     frame.uid = clamp_id(libarchive.archive_entry_uid(entry));
@@ -147,10 +174,10 @@ static bool send_entry(struct reading *reading, struct archive *archive,
     frame.mtime_ns = (uint32_t)libarchive.archive_entry_mtime_nsec(entry);
     frame.path_len = (uint32_t)strlen(path);
     frame.link_len = is_link ? (uint32_t)strlen(target) : 0;
-    return say(reading, &frame, path, is_link ? target : "", frame.link_len) &&
+    return send_frame(reading, &frame, path, is_link ? target : "", frame.link_len) &&
            (frame.kind != TAR_FILE ||
             (reading->reader->names_only
-                 ? say_plain(reading, TAR_FILE_END, 0)
+                 ? send_plain(reading, TAR_FILE_END, 0)
                  : send_content(reading, archive, (int64_t)frame.size)));
 }
 
@@ -171,10 +198,10 @@ static void read_archive(struct reading *reading, struct archive *archive)
         struct archive_entry *entry;
         int result = libarchive.archive_read_next_header(archive, &entry);
         if (result == ARCHIVE_EOF) {
-            say_plain(reading, TAR_END, 0);
+            send_plain(reading, TAR_END, 0);
             return;
         }
-        /* A warning is about owners or character sets: the entry itself is good. */
+        /* A warning is about owners or character sets: the entry itself is valid. */
         if (result != ARCHIVE_OK && result != ARCHIVE_WARN)
             break;
         has_begun = true;
@@ -182,7 +209,7 @@ static void read_archive(struct reading *reading, struct archive *archive)
             break;
     }
     if (!reading->stopped)
-        say_plain(reading, TAR_BROKEN, defect_of(reading, archive, has_begun));
+        send_plain(reading, TAR_BROKEN, defect_of(reading, archive, has_begun));
 }
 
 void tar_read(const struct tar_reader *reader)
@@ -199,10 +226,104 @@ void tar_read(const struct tar_reader *reader)
     reading->reader = reader;
     reading->input_failed = reading->stopped = false;
     if (!open_archive(reading, archive))
-        say_plain(reading, TAR_BROKEN, defect_of(reading, archive, false));
+        send_plain(reading, TAR_BROKEN, defect_of(reading, archive, false));
     else if (libarchive.archive_filter_count(archive) > 2) /* tar itself counts as one */
-        say_plain(reading, TAR_BROKEN, TAR_COMPRESSED_TWICE);
+        send_plain(reading, TAR_BROKEN, TAR_COMPRESSED_TWICE);
     else
         read_archive(reading, archive);
     libarchive.archive_read_free(archive);
+}
+
+static ssize_t read_input(void *cookie, void *data, size_t len)
+{
+    struct pollfd input = {.fd = WORKER_INPUT, .events = POLLIN};
+
+    (void)cookie;
+    for (;;) {
+        ssize_t got = read(WORKER_INPUT, data, len);
+        if (got >= 0 || (errno != EINTR && errno != EAGAIN))
+            return got;
+        if (errno == EAGAIN)
+            (void)poll(&input, 1, -1);
+    }
+}
+
+static bool send_message(void *cookie, const void *message, size_t len)
+{
+    ssize_t sent;
+
+    (void)cookie;
+    do
+        sent = write(WORKER_CHANNEL, message, len);
+    while (sent < 0 && errno == EINTR);
+    return sent == (ssize_t)len;
+}
+
+struct worker_reading {
+    locale_t locale;
+    struct tar_reader reader;
+};
+
+static void run_reader(void *cookie)
+{
+    const struct worker_reading *reading = cookie;
+
+    if (reading->locale)
+        uselocale(reading->locale);
+    tar_read(&reading->reader);
+}
+
+/* --- In our process -------------------------------------------------------------------
+ */
+
+static int fail_dead(const char *op, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_KILLED, 0, op, NULL,
+                    "the process that reads the archive died",
+                    "the archive may need more than %d MiB of memory to read: split it",
+                    WORKER_MEMORY >> 20);
+}
+
+static int take_all(const struct tar_input *input, const struct worker *worker,
+                    struct tar_filter *filter, struct cay_error *err)
+{
+    AUTO_FREE char *message = malloc(TAR_MESSAGE_MAX + 1);
+    struct tar_item item;
+
+    if (!message)
+        return cay_fail_memory(err, input->op);
+    for (;;) {
+        ssize_t len = read(worker->channel, message, TAR_MESSAGE_MAX + 1);
+        if (len < 0 && errno == EINTR)
+            continue;
+        if (len <= 0)
+            return fail_dead(input->op, err);
+        int code = tar_filter_take(filter, input->op, message, (size_t)len, &item, err);
+        if (!code)
+            code = input->take(input->cookie, &item, err);
+        if (code || item.kind == TAR_END)
+            return code;
+    }
+}
+
+int tar_receive(const struct tar_input *input, struct tar_filter *filter,
+                struct cay_error *err)
+{
+    AUTO_LOCALE locale = tar_locale_new();
+    struct worker_reading reading = {.locale = locale,
+                                     .reader = {.read = read_input,
+                                                .send = send_message,
+                                                .any_compression = input->any_compression,
+                                                .names_only = input->names_only}};
+    struct worker_job job = {.run = run_reader,
+                             .cookie = &reading,
+                             .input = input->fd,
+                             .memory = WORKER_MEMORY,
+                             .cpu_seconds = WORKER_SECONDS};
+    AUTO_WORKER worker = WORKER_NONE;
+
+    int code = libarchive_load(input->op, err);
+    if (!code)
+        code = worker_start(input->op, &job, &worker, err);
+    return code ? code : take_all(input, &worker, filter, err);
 }
