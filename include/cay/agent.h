@@ -198,8 +198,8 @@ CAY_PUBLIC CAY_NODISC int cay_edit_file(cay_sandbox *sandbox, const char *user,
                                         struct cay_error *err);
 /* As Python's glob.glob(): "*", "?", "[a-z]", and "**" if recursive; dot files only if
  * the pattern has the dot.  The result is sorted, and relative to the working directory
- * for files below it.  CAY_E_LIMIT if there are too many matches or too many entries to
- * search. */
+ * for files below it.  A pattern has at most 63 components.  CAY_E_LIMIT if there are too
+ * many matches or too many entries to search. */
 CAY_PUBLIC CAY_NODISC int cay_glob(cay_sandbox *sandbox, const char *user,
                                    const char *pattern, bool recursive,
                                    struct cay_strings *ret_paths, struct cay_error *err);

@@ -78,8 +78,7 @@ TEST(where_there_is_no_bash_sh_runs_it)
     bash_with(sandbox, "echo never", options);
     ASSERT_INT(answer.status, CAY_STATUS_ERROR);
     ASSERT_INT(answer.exit_code, -1);
-    ASSERT_STR(answer.message,
-               "Execution failed: the sandbox has neither bash nor sh");
+    ASSERT_STR(answer.message, "Execution failed: the sandbox has neither bash nor sh");
     clear_answer();
 }
 
