@@ -594,7 +594,7 @@ static int collect(cay_files *files, const struct target *start,
                    struct cay_error *err)
 {
     struct find *find = NULL;
-    struct find_hit hit;
+    struct find_hit hit = {.path = ""};
     uint64_t found = 0;
 
     int code = find_new(files, start, filter, &find, err);

@@ -24,7 +24,7 @@ struct find_request {
 
 /* Asks for the approvals that reading there needs.  A missing path is in the scope only
  * if the caller named it, with fd -1. */
-int find_scope_open(cay_files *files, const char *op, const struct find_request *request,
+int find_scope_open(cay_files *files, const char *op, const struct find_request *wanted,
                     struct find_scope *ret_scope, struct cay_error *err);
 void find_scope_done(struct find_scope *scope);
 #define AUTO_SCOPE __attribute__((cleanup(find_scope_done))) struct find_scope
