@@ -151,7 +151,7 @@ static void copy_line(const char *line, size_t len, char *ret_line, size_t room)
     cay_copy_text(ret_line, room, text ? text : "");
 }
 
-bool traceback_error(const char *text, size_t len, char *ret_line, size_t room)
+bool code_traceback_error(const char *text, size_t len, char *ret_line, size_t room)
 {
     bool in_trace = false, found = false;
 
@@ -310,9 +310,10 @@ static void judge(const struct language *language, struct cay_code_result *resul
     if (command->status == CAY_STATUS_SUCCESS)
         return;
     cay_copy_text(result->error_type, sizeof result->error_type, "ExecutionError");
-    bool understood = language->is_python && command->cause == CAY_CAUSE_EXITED &&
-                      traceback_error(command->error, command->error_len,
-                                      result->error_value, sizeof result->error_value);
+    bool understood =
+        language->is_python && command->cause == CAY_CAUSE_EXITED &&
+        code_traceback_error(command->error, command->error_len, result->error_value,
+                             sizeof result->error_value);
     if (!understood)
         cay_copy_text(result->error_value, sizeof result->error_value, command->message);
 }

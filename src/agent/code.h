@@ -7,6 +7,6 @@
 
 /* The line of a Python traceback that names the error: "ZeroDivisionError: division by
  * zero".  False if the text has no traceback. */
-bool traceback_error(const char *text, size_t len, char *ret_line, size_t room);
+bool code_traceback_error(const char *text, size_t len, char *ret_line, size_t room);
 
 #endif

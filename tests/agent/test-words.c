@@ -90,7 +90,7 @@ static const char *error_of(const char *text)
 {
     static char line[512];
 
-    return traceback_error(text, strlen(text), line, sizeof line) ? line : NULL;
+    return code_traceback_error(text, strlen(text), line, sizeof line) ? line : NULL;
 }
 
 TEST(the_last_line_of_a_traceback_names_the_error)
