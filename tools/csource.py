@@ -24,6 +24,12 @@ def read(path):
     return (ROOT / path).read_text(encoding="utf-8")
 
 
+def first_bytes(path):
+    """The first line's beginning, which names the interpreter of a script."""
+    with (ROOT / path).open("rb") as file:
+        return file.read(32) if file.peek(2)[:2] == b"#!" else b""
+
+
 def blank(text, strings=True):
     """The text with comments (and the inside of strings) blanked; positions stay."""
 
