@@ -3,7 +3,8 @@
 BUILD = build
 FUZZ_SECONDS = 60
 
-.PHONY: run demo test build deps bench fuzz lint install python clean help
+.PHONY: run demo check check-sandbox test test-long build deps bench fuzz lint install python \
+        clean help
 
 export CMD
 run: build ## build, and run CMD='...' in a fresh sandbox, or show what one is
@@ -12,9 +13,21 @@ run: build ## build, and run CMD='...' in a fresh sandbox, or show what one is
 demo: build ## build, and show the file tools at work
 	@tools/demo $(BUILD)
 
-test: ## install what the tests need, build, and run every suite
+check: ## build, unit tests and lint: under a minute once it is built
+	@tools/install-packages build test
+	@tools/run-tests check
+
+check-sandbox: ## the tests of sandboxes, agents, sessions and the command: 5 minutes
+	@tools/install-packages build test
+	@tools/run-tests check-sandbox
+
+test: ## install what the tests need, build, and run every suite: 25 minutes
 	@tools/install-packages build test
 	@tools/run-tests
+
+test-long: ## valgrind, races, and the suites again with clang and sanitizers
+	@tools/install-packages build test
+	@tools/run-tests test-long
 
 build: deps ## build/cay, build/libcay.so, build/libcay.a, build/libcay.pc
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) >/dev/null
@@ -34,7 +47,7 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS
 
 lint: ## formatting, static analysis and our own checks
 	@tools/install-packages build test
-	@tools/run-tests lint
+	@tools/run-tests lint analysis
 
 install: build ## install the library, the command, headers and manual pages
 	@meson install -C $(BUILD) --no-rebuild
@@ -48,4 +61,4 @@ clean: ## remove what the other targets made
 	@rm -rf $(BUILD) $(BUILD)-* .venv
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile

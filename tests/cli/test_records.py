@@ -170,6 +170,7 @@ def fixture_previous():
     return command
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("user", [AS_ROOT, AS_USER], ids=["root", "user"])
 def test_a_sandbox_of_the_previous_version_is_listed_used_and_killed(disk, previous, user):
     (disk / "old").mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/run-tests: a test that fails once is flaky, one that fails three times has failed."""
+"""tools/run-tests: retries, the count of flaky tests, and the tiers."""
 
 import importlib.machinery
 import importlib.util
@@ -106,3 +106,78 @@ def test_a_command_that_hangs_is_ended_and_fails(runner, monkeypatch):
     suite = runner.Suite("x")
     assert suite.run(["sleep", "600"]) != 0
     assert "ended after 0.2 s" in suite.log_path.read_text(encoding="utf-8")
+
+
+def finished(runner, name, passed=0, failed=0, skipped=0, flaky=()):
+    suite = runner.Suite(name)
+    suite.passed, suite.failed, suite.skipped = passed, failed, skipped
+    suite.flaky = list(flaky)
+    return suite
+
+
+def test_the_runner_counts_flaky_tests_at_the_end(runner):
+    suites = [finished(runner, "x", passed=2, flaky=["a", "b"]),
+              finished(runner, "y", passed=3, failed=1, flaky=["c"])]
+    assert runner.summary(suites, 61.2) == "61 s\n3 flaky\n5 passed, 1 failed"
+
+
+def test_the_last_line_counts_skipped_tests_if_there_are_any(runner):
+    last = runner.summary([finished(runner, "x", passed=1, skipped=2)], 0).splitlines()[-1]
+    assert last == "1 passed, 0 failed, 2 skipped"
+
+
+def test_every_suite_is_in_one_tier(runner):
+    suites = [name for some in runner.TIERS.values() for name in some]
+    assert sorted(suites) == sorted(runner.SUITES)
+    assert not runner.TIERS.keys() & runner.SUITES.keys()
+
+
+def test_the_runner_prints_the_time_of_each_suite_and_tier(runner, monkeypatch, capsys):
+    monkeypatch.setattr(runner, "SUITES", {"x": lambda suite: suite.count("a", True),
+                                           "y": lambda suite: suite.count("b", False)})
+    suites = runner.run_tiers([("check", ("x",)), (None, ("y",))])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("x ") and lines[0].endswith(" s")
+    assert lines[1].startswith("tier check: ") and lines[1].endswith(" s")
+    assert [suite.failed for suite in suites] == [0, 1]
+    assert not any(line.startswith("tier ") for line in lines[2:])
+
+
+def test_the_jobs_of_later_suites_run_beside_earlier_ones(runner, monkeypatch):
+    seen = []
+    monkeypatch.setattr(runner, "NEEDS", {"late": ("job",)})
+    monkeypatch.setattr(runner, "JOBS", {"job": lambda: [(["true"], {})]})
+
+    def early(suite):
+        suite.count("the job has been started", runner.Ahead.took("job"))
+
+    def late(suite):
+        seen.append(runner.Ahead.took("job"))
+        suite.count("job", suite.ahead("job"))
+
+    monkeypatch.setattr(runner, "SUITES", {"early": early, "late": late})
+    suites = runner.run_tiers([(None, ("early", "late"))])
+    assert [suite.failed for suite in suites] == [0, 0] and seen == [True]
+
+
+@pytest.mark.parametrize("status", ["true", "false"])
+def test_a_suite_alone_runs_its_job_itself(runner, monkeypatch, status):
+    monkeypatch.setattr(runner, "NEEDS", {"late": ("job",)})
+    monkeypatch.setattr(runner, "JOBS", {"job": lambda: [([status], {})]})
+    monkeypatch.setattr(runner, "SUITES",
+                        {"late": lambda suite: suite.count("job", suite.ahead("job"))})
+    suite, = runner.run_tiers([(None, ("late",))])
+    assert suite.failed == (status == "false")
+
+
+def test_long_tests_are_left_to_their_tier(runner, tmp_path):
+    (tmp_path / "cases").mkdir()
+    (tmp_path / "cases" / "conftest.py").write_text(
+        "def pytest_configure(config):\n    config.addinivalue_line('markers', 'long: x')\n")
+    (tmp_path / "cases" / "test_marks.py").write_text(
+        "import pytest\ndef test_short():\n    pass\n"
+        "@pytest.mark.long\ndef test_long():\n    assert False\n")
+    short, long = runner.Suite("short"), runner.Suite("long")
+    short.pytest("cases")
+    long.pytest("cases", marks="long")
+    assert (short.passed, short.failed, long.passed, long.failed) == (1, 0, 0, 1)
