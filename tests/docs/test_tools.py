@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/check-layers, check-english and messages, on small trees of their own."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 ROOMS = """
 import csource
+CALLS.clear()
 ROOMS.clear()
 ROOMS.update({
     "base": ("", "error"),
@@ -120,6 +122,37 @@ def test_contributing_has_the_printed_list_of_rooms(tree):
     printed = layers(tree, "--list")[1]
     written = (tree / "CONTRIBUTING.md").read_text()
     assert all(f"    {line}\n" in written for line in printed.splitlines())
+
+
+def compiled(tree, **sources):
+    """A build directory with an object of each source: folder__name to its text."""
+    commands = []
+    (tree / "build").mkdir()
+    for name, text in sources.items():
+        path = f"src/{name.replace('__', '/')}.c"
+        write(tree, path, text)
+        subprocess.run(["gcc", "-c", path, "-o", f"build/{name}.o"], cwd=tree, check=True)
+        commands.append({"file": f"../{path}", "output": f"{name}.o"})
+    (tree / "build" / "compile_commands.json").write_text(json.dumps(commands))
+
+
+def test_a_room_may_call_only_rooms_above_it(tree):
+    compiled(tree, base__a="int base_a(void) { return 0; }",
+             server__w="int base_a(void); int server_w(void) { return base_a(); }")
+    assert layers(tree, "--write")[0] == 0
+    assert layers(tree, "build") == (0, "")
+
+
+def test_a_public_header_gives_no_right_to_call_a_room_below(tree):
+    compiled(tree, base__a="int server_w(void); int base_a(void) { return server_w(); }",
+             server__w="int server_w(void) { return 0; }")
+    assert layers(tree, "--write")[0] == 0
+    status, output = layers(tree, "build")
+    assert status == 1
+    assert "server_w() is defined in server/, which stands below base/" in output
+    rooms = ROOMS + 'CALLS[("base", "server")] = "a reason"\n'
+    assert layers(tree, "--write", rooms=rooms)[0] == 0
+    assert layers(tree, "build", rooms=rooms) == (0, "")
 
 
 @pytest.mark.parametrize(("name", "text"), [
