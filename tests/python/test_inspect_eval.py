@@ -54,7 +54,10 @@ def ids(tmp_path: Path) -> set[str]:
 
 
 # Most of the time goes into Inspect's tools, which start a Python of their own each time.
-@pytest.mark.parametrize(("backend", "samples"), [("asyncio", 20), ("trio", 4)])
+@pytest.mark.parametrize(
+    ("backend", "samples"),
+    [pytest.param("asyncio", 20, marks=pytest.mark.long), ("trio", 4)],
+)
 def test_the_samples_of_an_eval_use_the_tools_at_once(
     tmp_path: Path, backend: str, samples: int
 ) -> None:
