@@ -285,6 +285,7 @@ def check_acknowledged(chaos):
             assert chaos.read(sandbox, name) == (200, content), (sandbox, name)
 
 
+@pytest.mark.long
 def test_acknowledged_operations_survive_and_nothing_unknown_runs(chaos):
     clients = [Client(chaos, chaos.random.random()) for _ in range(CLIENTS)]
     for client in clients:

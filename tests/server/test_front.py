@@ -149,6 +149,7 @@ def run_in_small_steps(pid, seconds):
     os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.long
 def test_front_that_is_slow_with_its_requests_is_not_replaced(own_server):
     """H1: bodies of JSON that take long to read, at a tiny share of the CPU."""
     server = own_server()

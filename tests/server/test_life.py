@@ -137,7 +137,7 @@ def kill_keepers(server):
     pytest.param(lambda server: server.process.kill(), id="broker-SIGKILL"),
     pytest.param(kill_front, id="front-SIGKILL"),
     pytest.param(kill_keepers, id="keepers-SIGKILL")])
-@pytest.mark.parametrize("pool", ["0", "3"])
+@pytest.mark.parametrize("pool", ["0", pytest.param("3", marks=pytest.mark.long)])
 def test_no_sandbox_runs_that_the_store_does_not_know(alone, act, pool):
     """R1: ten seconds after creates were interrupted, what runs is what the API lists, and every
     create that was acknowledged is among it."""
@@ -414,7 +414,7 @@ def seconds_left(server, sandbox_id, step):
     return end.timestamp() - time.time() - step
 
 
-@pytest.mark.parametrize("step_s", [7200, -7200])
+@pytest.mark.parametrize("step_s", [7200, pytest.param(-7200, marks=pytest.mark.long)])
 def test_setting_the_clock_changes_no_time_to_live(own_server, step, step_s):
     """R8: neither between two servers nor under one; what the API shows follows the clock."""
     server = own_server()

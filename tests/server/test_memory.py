@@ -38,6 +38,7 @@ def count_kills(group):
     return kills
 
 
+@pytest.mark.long
 def test_r12_server_survives_when_its_cgroup_runs_out_of_memory(group, tmp_path):
     server = Server(tmp_path / "home", "--reserve", "0")
     server.before = ("sh", "-c", f'echo 0 >"{group}/tasks" && exec "$@"', "sh")

@@ -163,6 +163,7 @@ MANY = 8192
 MORE = f"mkdir $(seq -f d%.0f {MANY})"
 
 
+@pytest.mark.long
 def test_more_directories_than_can_be_watched_are_not_watched_in_part(sandbox):
     """Who would hear nothing of some of them is told, when it is asked for or as they come."""
     sandbox.commands.run(f"mkdir all none && cd all && {MORE}")
