@@ -259,7 +259,7 @@ def test_why_a_layer_is_missing_is_told_as_it_is(run):
     done = run("--storage", "disk", "--require", "disk", "--", "true")
     assert b"storage on disk has no size limit" in done.err and b"namespaces" not in done.err
     done = run("--network", "host", "--require", "network,cpu", "--", "true")
-    assert b"asked to be the host's" in done.err and b"no limit of CPUs" in done.err
+    assert b"network is set to host" in done.err and b"no CPU limit is set" in done.err
     done = run("--pids", "99999999", "--", "true")
     assert done.status == 125 and b"run as root" not in done.err
 

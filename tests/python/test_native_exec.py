@@ -104,7 +104,7 @@ def test_a_sandbox_is_opened_by_its_name() -> None:
         again.close()
     with pytest.raises(SandboxNotFoundError, match="no sandbox has this name"):
         Sandbox.open(name)
-    with pytest.raises(SandboxValueError, match="invalid name"):
+    with pytest.raises(SandboxValueError, match="invalid sandbox name"):
         Sandbox.create(name="sb-a")
 
 

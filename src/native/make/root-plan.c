@@ -401,27 +401,27 @@ static void take_defaults(const struct cay_template_info *image,
 }
 
 int root_sources_open(struct cay_sandbox_options *options, const char *start,
-                      struct root_sources *ret_parts, struct cay_error *err)
+                      struct root_sources *ret_sources, struct cay_error *err)
 {
     const char *name = options->template_name;
     int code = CAY_OK;
 
-    *ret_parts = (struct root_sources){
+    *ret_sources = (struct root_sources){
         .template = TEMPLATE_NONE, .storage = STORAGE_NONE, .is_start = start != NULL};
     if (name && strcmp(name, "base") == 0)
         code = template_base_open(options->network == CAY_NETWORK_NONE,
-                                  &ret_parts->template, err);
+                                  &ret_sources->template, err);
     else if (name && strcmp(name, "host") != 0)
-        code = template_open(name, start != NULL, &ret_parts->template, err);
+        code = template_open(name, start != NULL, &ret_sources->template, err);
     if (!code)
-        take_defaults(&ret_parts->template.info.shown, options);
+        take_defaults(&ret_sources->template.info.shown, options);
     if (!code)
-        code = binds_open(options, start != NULL, ret_parts->template.root,
-                          &ret_parts->binds, err);
+        code = binds_open(options, start != NULL, ret_sources->template.root,
+                          &ret_sources->binds, err);
     if (!code && start)
-        code = storage_lock(start, &ret_parts->storage, err);
+        code = storage_lock(start, &ret_sources->storage, err);
     if (!code)
-        code = add_env(ret_parts, options->env, err);
+        code = add_env(ret_sources, options->env, err);
     return code;
 }
 

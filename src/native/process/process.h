@@ -39,7 +39,7 @@ static inline void auto_process(struct process **process)
 /* The steps of process_start(), for a sandbox that is still being created: copy the
  * accepted options, send the request, receive the reply. */
 int process_check_start(const struct cay_exec_options *given,
-                        struct cay_exec_options *ret_known, struct cay_error *err);
+                        struct cay_exec_options *ret_options, struct cay_error *err);
 int process_send_start(struct native *native, const struct cay_exec_options *options,
                        struct process **ret_process, struct cay_error *err);
 int process_finish_start(struct process *process, const struct cay_exec_options *options,

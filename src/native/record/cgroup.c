@@ -451,14 +451,14 @@ unsigned cgroup_preview_layers(const struct cgroup *cgroup,
     return limits->cpu_percent ? layers : layers & ~(unsigned)CAY_LAYER_CPU;
 }
 
-int cgroup_create(const struct cgroup *cgroup, int *ret_group, struct cay_error *err)
+int cgroup_create(const struct cgroup *cgroup, int *ret_fd, struct cay_error *err)
 {
-    *ret_group = -1;
+    *ret_fd = -1;
     if (!cgroup->unified[0])
         return CAY_OK;
     if (mkdir(cgroup->unified, 0755) == 0)
-        *ret_group = open(cgroup->unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return *ret_group < 0 ? fail("cgroup2", -errno, err) : CAY_OK;
+        *ret_fd = open(cgroup->unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return *ret_fd < 0 ? fail("cgroup2", -errno, err) : CAY_OK;
 }
 
 int cgroup_set_limits(struct cgroup *cgroup, const struct cgroup_limits *limits,
