@@ -80,7 +80,7 @@ int e2b_archive_import(void *cookie, const char *user, const char *path, int fd,
         return cay_fail_errno(err, errno, op, "getrandom");
     snprintf(archive, sizeof archive, "/tmp/.cay-%016llx%016llx.tar",
              (unsigned long long)number[0], (unsigned long long)number[1]);
-    int code = e2b_path(e2b, op, path, false, &whole, err);
+    int code = e2b_path(e2b, op, path, &whole, err);
     if (!code)
         code = e2b_files.mkdir(e2b, user, whole, CAY_NAME_EXIST_OK, err);
     if (code)

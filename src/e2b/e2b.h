@@ -148,12 +148,12 @@ struct e2b_call {
 int e2b_call(struct e2b *e2b, const struct e2b_call *call, const struct buf *body,
              json_t **ret_reply, struct cay_error *err);
 
-/* Paths are absolute for it; links and ".." it resolves by the letter.  `is_text`: it
- * goes into JSON, and must be UTF-8.  free() it. */
-int e2b_path(const struct e2b *e2b, const char *op, const char *path, bool is_text,
-             char **ret_path, struct cay_error *err);
+/* The absolute path for the daemon, without "." and "..", which the daemon resolves
+ * without following links.  CAY_E_UNSUPPORTED if it is not UTF-8.  free() it. */
+int e2b_path(const struct e2b *e2b, const char *op, const char *path, char **ret_path,
+             struct cay_error *err);
 
-/* The protocol has only text. */
+/* CAY_E_UNSUPPORTED if the text is not UTF-8: requests are JSON. */
 int e2b_check_text(const char *op, const char *what, const char *text,
                    struct cay_error *err);
 

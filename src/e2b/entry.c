@@ -5,7 +5,6 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "e2b/bytes.h"
 #include "e2b/value.h"
 #include "json/json.h"
 
@@ -48,19 +47,6 @@ const char *e2b_entry_read(struct e2b *e2b, const json_t *json,
     return size < 0 ? "an entry has a size that none has" : NULL;
 }
 
-static int stat_bytes(struct e2b *e2b, const char *op, const char *user, const char *path,
-                      struct e2b_entry *ret_entry, struct cay_error *err)
-{
-    *ret_entry = (struct e2b_entry){0};
-    int code = e2b_bytes_stat(e2b, op, user, path, true, &ret_entry->stat, err);
-    if (code || ret_entry->stat.type != CAY_TYPE_LINK)
-        return code;
-    ret_entry->is_link = true;
-    if (e2b_bytes_stat(e2b, op, user, path, false, &ret_entry->stat, NULL))
-        ret_entry->stat.type = 0;
-    return CAY_OK;
-}
-
 int e2b_entry_stat(struct e2b *e2b, const char *op, const char *user, const char *path,
                    const char *subject, struct e2b_entry *ret_entry,
                    struct cay_error *err)
@@ -75,8 +61,6 @@ int e2b_entry_stat(struct e2b *e2b, const char *op, const char *user, const char
     struct json json;
     AUTO_BUF body = {0};
 
-    if (!e2b_bytes_is_text(path))
-        return stat_bytes(e2b, op, user, path, ret_entry, err);
     buf_init(&body, 64 << 10);
     json_to_buf(&json, &body);
     json_put_object(&json);

@@ -5,18 +5,23 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "e2b/archive.h"
-#include "e2b/bytes.h"
 #include "e2b/entry.h"
+#include "e2b/run.h"
 #include "json/json.h"
 
-enum { LISTING_MAX = 256 << 20, DEPTH_MAX = 4096, BODY_MAX = 64 << 10 };
+enum {
+    LISTING_MAX = 256 << 20,
+    DEPTH_MAX = 4096,
+    BODY_MAX = 64 << 10,
+    TARGET_MAX = 64 << 10
+};
 
 /* --- One name --- */
 
 static int look(struct e2b *e2b, const char *op, const char *user, const char *path,
                 char **ret_whole, struct e2b_entry *ret_entry, struct cay_error *err)
 {
-    int code = e2b_path(e2b, op, path, false, ret_whole, err);
+    int code = e2b_path(e2b, op, path, ret_whole, err);
 
     e2b_keep_alive(e2b, UINT64_MAX);
     return code ? code : e2b_entry_stat(e2b, op, user, *ret_whole, path, ret_entry, err);
@@ -43,19 +48,37 @@ static int stat_it(void *cookie, const char *user, const char *path, bool no_fol
     return CAY_OK;
 }
 
-/* The daemon tells where it leads in the end, not what it says. */
+static int fail_link(const char *op, const char *path, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, 0, op, path, "not a symbolic link",
+                    "stat shows the type of the file");
+}
+
+/* The daemon reports the file at the end of a chain of links; readlink(1) inside prints
+ * what the link itself contains. */
 static int read_link(void *cookie, const char *user, const char *path, char **ret_target,
                      struct cay_error *err)
 {
     static const char op[] = "files.read-link";
     AUTO_FREE char *whole = NULL;
     struct e2b_entry entry;
+    int exit_code = 0;
+    AUTO_BUF out = {0};
 
     int code = look(cookie, op, user, path, &whole, &entry, err);
     if (!code && !entry.is_link && entry.stat.type)
-        code = cay_fail(err, CAY_E_INVALID, 0, op, path, "this is no symbolic link",
-                        "stat tells what it is");
-    return code ? code : e2b_bytes_read_link(cookie, user, whole, ret_target, err);
+        code = fail_link(op, path, err);
+    if (code)
+        return code;
+    const char *const argv[] = {"readlink", "-n", "--", whole, NULL};
+    buf_init(&out, TARGET_MAX);
+    code = e2b_script_words(cookie, op, user, argv, &out, &exit_code, err);
+    if (code)
+        return code;
+    if (exit_code || !out.len)
+        return fail_link(op, path, err);
+    *ret_target = buf_take(&out);
+    return *ret_target ? CAY_OK : cay_fail_memory(err, op);
 }
 
 /* --- Changing names --- */
@@ -75,14 +98,6 @@ static int change(struct e2b *e2b, const struct e2b_call *call, const char *cons
     return e2b_call(e2b, call, &body, NULL, err);
 }
 
-static int make_bytes(struct e2b *e2b, const char *user, const char *whole,
-                      const char *path, struct cay_error *err)
-{
-    int code = e2b_entry_absent(e2b, "files.mkdir", user, whole, path, err);
-
-    return code ? code : e2b_bytes_mkdir(e2b, user, whole, err);
-}
-
 static int make_directory(void *cookie, const char *user, const char *path,
                           unsigned flags, struct cay_error *err)
 {
@@ -100,15 +115,13 @@ static int make_directory(void *cookie, const char *user, const char *path,
     if (flags & ~(unsigned)(CAY_NAME_NO_PARENTS | CAY_NAME_EXIST_OK))
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unknown flags",
                         "a directory can be made without parents, or be there already");
-    int code = e2b_path(e2b, op, path, false, &whole, err);
+    int code = e2b_path(e2b, op, path, &whole, err);
     e2b_keep_alive(e2b, UINT64_MAX);
     if (!code && flags & CAY_NAME_NO_PARENTS)
         code = e2b_entry_parent(e2b, op, user, whole, path, err);
     if (code)
         return code;
-    code = e2b_bytes_is_text(whole)
-               ? change(e2b, &call, (const char *const[]){"path", whole, NULL}, &error)
-               : make_bytes(e2b, user, whole, path, &error);
+    code = change(e2b, &call, (const char *const[]){"path", whole, NULL}, &error);
     /* What is there already may be something else. */
     if (code == CAY_E_EXISTS && flags & CAY_NAME_EXIST_OK &&
         e2b_entry_stat(e2b, op, user, whole, path, &entry, NULL) == CAY_OK &&
@@ -147,9 +160,7 @@ static int remove_it(void *cookie, const char *user, const char *path, unsigned 
         entry.stat.type == CAY_TYPE_DIRECTORY)
         return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, path, "this is a directory",
                         "say that it is to go with all that is in it");
-    return e2b_bytes_is_text(whole)
-               ? change(cookie, &call, (const char *const[]){"path", whole, NULL}, err)
-               : e2b_bytes_remove(cookie, user, whole, err);
+    return change(cookie, &call, (const char *const[]){"path", whole, NULL}, err);
 }
 
 static int move_it(void *cookie, const char *user, const char *source,
@@ -167,16 +178,13 @@ static int move_it(void *cookie, const char *user, const char *source,
 
     int code = look(cookie, op, user, source, &from, &entry, err);
     if (!code)
-        code = e2b_path(cookie, op, destination, false, &to, err);
+        code = e2b_path(cookie, op, destination, &to, err);
     if (!code)
         code = e2b_entry_absent(cookie, op, user, to, destination, err);
     if (code)
         return code;
-    return e2b_bytes_is_text(from) && e2b_bytes_is_text(to)
-               ? change(cookie, &call,
-                        (const char *const[]){"source", from, "destination", to, NULL},
-                        err)
-               : e2b_bytes_move(cookie, user, from, to, err);
+    return change(cookie, &call,
+                  (const char *const[]){"source", from, "destination", to, NULL}, err);
 }
 
 /* --- Listing --- */
@@ -267,116 +275,62 @@ static int read_listing(struct e2b *e2b, const json_t *list, const struct top *t
     return CAY_OK;
 }
 
-/* A single name that is not text, and the daemon can tell none. */
+/* One name that is not UTF-8 makes the daemon fail to encode the whole listing.  (Cay's
+ * own server replaces such bytes by U+FFFD.) */
 static bool is_about_text(const struct cay_error *error)
 {
-    return error->code == CAY_E_PROTOCOL ||
-           (error->code == CAY_E_IO && strcasestr(error->message, "UTF-8"));
+    return error->code == CAY_E_IO && strcasestr(error->message, "UTF-8");
 }
 
-/* Or it tells them with U+FFFD for what is not. */
-static bool has_replaced(const struct cay_listing *listing)
-{
-    for (size_t i = 0; i < listing->count; i++)
-        if (strstr(listing->entries[i].path, "\xef\xbf\xbd"))
-            return true;
-    return false;
-}
-
-static int list_text(struct e2b *e2b, const char *user, const struct top *top,
-                     uint32_t depth, struct cay_listing *ret_listing, bool *ret_is_text,
+static int fail_list(int code, const struct cay_error *error, const char *path,
                      struct cay_error *err)
 {
     static const char op[] = "files.list";
-    const struct e2b_call call = {.op = op,
-                                  .subject = top->spelled,
-                                  .method = "filesystem.Filesystem/ListDir",
-                                  .user = user,
-                                  .repeatable = true,
-                                  .fallback = CAY_E_IO,
-                                  .reply_max = LISTING_MAX};
-    AUTO_JSON reply = NULL;
-    struct json json;
-    AUTO_BUF body;
 
-    buf_init(&body, BODY_MAX);
-    json_to_buf(&json, &body);
-    json_put_object(&json);
-    json_set_text(&json, "path", top->whole);
-    json_set_uint(&json, "depth", depth);
-    json_put_end(&json);
-    int code = e2b_call(e2b, &call, &body, &reply, err);
-    *ret_is_text = !code || !is_about_text(err);
     if (code == CAY_E_INVALID)
-        return cay_fail(err, CAY_E_NOT_A_DIRECTORY, 0, op, top->spelled,
-                        "this is not a directory", "list the one that it is in");
-    if (!code)
-        code =
-            read_listing(e2b, json_object_get(reply, "entries"), top, ret_listing, err);
-    if (!code)
-        *ret_is_text = !has_replaced(ret_listing);
-    return code;
-}
-
-static int list_bytes(struct e2b *e2b, const char *user, const struct top *top,
-                      uint32_t depth, struct cay_listing *ret_listing,
-                      struct cay_error *err)
-{
-    static const char op[] = "files.list";
-    struct cay_listing listing = {0};
-    struct e2b_entry entry = {0};
-    const char *wrong = NULL;
-
-    int code = e2b_entry_stat(e2b, op, user, top->whole, top->spelled, &entry, err);
-    if (!code && entry.stat.type != CAY_TYPE_DIRECTORY)
-        code = cay_fail(err, CAY_E_NOT_A_DIRECTORY, 0, op, top->spelled,
-                        "this is not a directory", "list the one that it is in");
-    if (!code)
-        code = e2b_bytes_list(e2b, user, top->whole, depth, &listing, err);
-    for (size_t i = 0; !code && !wrong && i < listing.count; i++) {
-        char *path = listing.entries[i].path;
-        wrong = !is_below(path, top->whole) ? "a name lies outside the directory"
-                : !(listing.entries[i].path = spell(top, path)) ? "memory is exhausted"
-                                                                : NULL;
-        if (listing.entries[i].path != path)
-            free(path);
-    }
-    if (wrong)
-        code = e2b_reply_malformed(op, top->spelled, wrong, err);
-    if (code)
-        cay_listing_done(&listing);
-    else
-        *ret_listing = listing;
+        return cay_fail(err, CAY_E_NOT_A_DIRECTORY, 0, op, path, "not a directory",
+                        "list the directory that contains it");
+    if (is_about_text(error))
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, path,
+                        "the directory contains a file name that is not UTF-8",
+                        "rename that file in the sandbox, for example with mv");
+    if (err)
+        *err = *error;
     return code;
 }
 
 static int list_it(void *cookie, const char *user, const char *path, uint32_t depth,
                    struct cay_listing *ret_listing, struct cay_error *err)
 {
+    static const char op[] = "files.list";
+    const struct e2b_call call = {.op = op,
+                                  .subject = path,
+                                  .method = "filesystem.Filesystem/ListDir",
+                                  .user = user,
+                                  .repeatable = true,
+                                  .fallback = CAY_E_IO,
+                                  .reply_max = LISTING_MAX};
     AUTO_FREE char *whole = NULL;
-    struct cay_listing bytes = {0};
+    AUTO_JSON reply = NULL;
     struct cay_error error;
-    bool is_text = true;
+    struct json json;
+    AUTO_BUF body = {0};
 
-    int code = e2b_path(cookie, "files.list", path, false, &whole, err);
+    int code = e2b_path(cookie, op, path, &whole, err);
     if (code)
         return code;
     e2b_keep_alive(cookie, UINT64_MAX);
-    const struct top top = {path, whole};
-    if (depth == 0 || depth > DEPTH_MAX)
-        depth = DEPTH_MAX;
-    if (!e2b_bytes_is_text(whole))
-        return list_bytes(cookie, user, &top, depth, ret_listing, err);
-    code = list_text(cookie, user, &top, depth, ret_listing, &is_text, &error);
-    if (!is_text && list_bytes(cookie, user, &top, depth, &bytes, NULL) == CAY_OK) {
-        if (!code)
-            cay_listing_done(ret_listing);
-        *ret_listing = bytes;
-        return CAY_OK;
-    }
-    if (code && err)
-        *err = error;
-    return code;
+    buf_init(&body, BODY_MAX);
+    json_to_buf(&json, &body);
+    json_put_object(&json);
+    json_set_text(&json, "path", whole);
+    json_set_uint(&json, "depth", depth == 0 || depth > DEPTH_MAX ? DEPTH_MAX : depth);
+    json_put_end(&json);
+    code = e2b_call(cookie, &call, &body, &reply, &error);
+    if (code)
+        return fail_list(code, &error, path, err);
+    return read_listing(cookie, json_object_get(reply, "entries"),
+                        &(const struct top){path, whole}, ret_listing, err);
 }
 
 const struct cay_file_backend e2b_files = {

@@ -81,8 +81,9 @@ int e2b_check_text(const char *op, const char *what, const char *text,
 {
     if (utf8_is_valid(text, strlen(text)))
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, op, what, "this is not UTF-8",
-                    "the E2B protocol has only text here; use another name");
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, what,
+                    "not UTF-8: the E2B protocol carries only text",
+                    "use names, arguments and variables that are valid UTF-8");
 }
 
 /* Without "", "." and "..", as the daemon would do it; so what it answers can be held
@@ -109,12 +110,12 @@ static void tidy(char *path)
     *put = '\0';
 }
 
-int e2b_path(const struct e2b *e2b, const char *op, const char *path, bool is_text,
-             char **ret_path, struct cay_error *err)
+int e2b_path(const struct e2b *e2b, const char *op, const char *path, char **ret_path,
+             struct cay_error *err)
 {
     size_t room = strlen(e2b->settings.workdir) + strlen(path) + 3;
 
-    int code = is_text ? e2b_check_text(op, path, path, err) : CAY_OK;
+    int code = e2b_check_text(op, path, path, err);
     if (code)
         return code;
     char *whole = malloc(room);

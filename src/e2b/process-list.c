@@ -16,7 +16,7 @@ static void put_command(const json_t *config, struct cay_process_info *info)
     size_t at = 0;
 
     for (size_t i = 0; at + 1 < sizeof info->command; i++) {
-        AUTO_FREE char *word = e2b_start_word(config, i);
+        const char *word = e2b_start_word(config, i);
         if (!word)
             return;
         if (i)

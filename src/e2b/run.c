@@ -255,7 +255,7 @@ static bool fail_cwd(struct e2b_run *run)
     struct e2b_entry entry;
 
     if (run->is_helper ||
-        e2b_path(run->e2b, op, run->cwd ? run->cwd : "", true, &whole, NULL) != CAY_OK)
+        e2b_path(run->e2b, op, run->cwd ? run->cwd : "", &whole, NULL) != CAY_OK)
         return false;
     int code = e2b_entry_stat(run->e2b, op, *run->user ? run->user : NULL, whole, subject,
                               &entry, NULL);

@@ -145,9 +145,9 @@ int e2b_start_write(const struct e2b_run *run, const struct cay_exec_options *op
 int e2b_start_check(const struct cay_exec_options *options, const char *op,
                     unsigned flags, struct cay_error *err);
 
-/* One of the words that a process was started with, without what we put before them; NULL
- * after the last.  free() it. */
-char *e2b_start_word(const json_t *config, size_t index);
+/* One of the words that a process was started with, without the script before them; NULL
+ * after the last.  It lives as long as the JSON. */
+const char *e2b_start_word(const json_t *config, size_t index);
 
 /* Whether output goes to files, for all that its arguments tell. */
 bool e2b_start_may_keep(const json_t *args);

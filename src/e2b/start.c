@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What starts a command, as JSON.
+/* The request that starts a command, as JSON.
  *
- * Usually that is its words as they are.  But JSON is text: words that are not UTF-8 are
- * written in octal, and a script of ours turns them back inside.  And the daemon keeps no
- * output: that of a command in the background goes to two files, which whoever attaches
- * to it later finds by its pid. */
+ * The daemon keeps no output.  The output of a background command goes to two files
+ * inside, which a client that attaches later finds by the pid. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,16 +11,8 @@
 #include "base/auto.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "base/utf8.h"
 #include "e2b/run.h"
 #include "json/json.h"
-
-static const char decode[] =
-    "n=$#\n"
-    "while [ $n -gt 0 ]; do\n"
-    "  w=$(printf '%bx' \"$1\"); shift; set -- \"$@\" \"${w%x}\"; n=$((n - 1))\n"
-    "done\n"
-    "exec \"$@\"\n";
 
 static const char keep[] = "d=" E2B_KEPT "/$$\n"
                            "[ -d " E2B_KEPT " ] || mkdir -m 1777 " E2B_KEPT "\n"
@@ -38,6 +28,16 @@ static bool is_tag(const char *tag)
     return len > 0 && len < 64 && isalpha((unsigned char)*tag) &&
            strspn(tag, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                        "0123456789-_.") == len;
+}
+
+static int check_texts(const char *op, const char *what, const char *const *texts,
+                       struct cay_error *err)
+{
+    int code = CAY_OK;
+
+    for (; !code && texts && *texts; texts++)
+        code = e2b_check_text(op, what, *texts, err);
+    return code;
 }
 
 int e2b_start_check(const struct cay_exec_options *options, const char *op,
@@ -61,20 +61,12 @@ int e2b_start_check(const struct cay_exec_options *options, const char *op,
         if (!strchr(*env, '=') || **env == '=')
             return cay_fail(err, CAY_E_INVALID, 0, op, "env",
                             "a variable has no name or no value", "write NAME=value");
-    return options->user ? e2b_check_text(op, "user", options->user, err) : CAY_OK;
-}
-
-static bool is_text(const char *text)
-{
-    return utf8_is_valid(text, strlen(text));
-}
-
-static bool are_text(const char *const *texts)
-{
-    for (; texts && *texts; texts++)
-        if (!is_text(*texts))
-            return false;
-    return true;
+    int code = check_texts(op, "argv", options->argv, err);
+    if (!code)
+        code = check_texts(op, "env", options->env, err);
+    if (!code && options->user)
+        code = e2b_check_text(op, "user", options->user, err);
+    return code;
 }
 
 /* --- Words --- */
@@ -82,34 +74,14 @@ static bool are_text(const char *const *texts)
 struct words {
     struct json *json;
     bool is_begun;
-    bool encodes;
 };
-
-static void put_octal(struct json *json, const char *text)
-{
-    AUTO_BUF octal;
-
-    buf_init(&octal, 5 * strlen(text) + 1);
-    for (; *text; text++) {
-        unsigned char byte = (unsigned char)*text;
-        if (byte < 0x80 && isalnum(byte))
-            buf_append(&octal, text, 1);
-        else
-            buf_format(&octal, "\\0%03o", byte);
-    }
-    json_put_bytes(json, octal.data ? octal.data : "", octal.len);
-    json->failed |= octal.failed;
-}
 
 /* The first is the command, the others are its arguments. */
 static void put_word(struct words *words, const char *text)
 {
     if (!words->is_begun)
         json_put_key(words->json, "cmd");
-    if (words->encodes)
-        put_octal(words->json, text);
-    else
-        json_put_text(words->json, text);
+    json_put_text(words->json, text);
     if (!words->is_begun) {
         json_put_key(words->json, "args");
         json_put_array(words->json);
@@ -130,16 +102,6 @@ static void put_words(struct json *json, const struct e2b_run *run,
 {
     struct words words = {.json = json};
 
-    if (!are_text(options->argv) || !are_text(options->env)) {
-        put_script(&words, decode);
-        words.encodes = true;
-    }
-    if (!are_text(options->env)) {
-        put_word(&words, "env");
-        for (const char *const *env = options->env; *env; env++)
-            if (!is_text(*env))
-                put_word(&words, *env);
-    }
     if (run->is_kept)
         put_script(&words, keep);
     for (const char *const *word = options->argv; *word; word++)
@@ -147,52 +109,23 @@ static void put_words(struct json *json, const struct e2b_run *run,
     json_put_end(json);
 }
 
-/* What put_octal() has written, or the word itself; free() it. */
-static char *read_octal(const char *text, bool is_octal)
-{
-    char *word = strdup(text), *to = word;
-
-    for (const char *at = word; is_octal && to && *at; to++) {
-        bool is_escape = at[0] == '\\' && strspn(at + 1, "01234567") >= 4;
-        char digits[4] = {0};
-        if (is_escape)
-            memcpy(digits, at + 2, 3);
-        *to = is_escape ? (char)strtol(digits, NULL, 8) : *at;
-        at += is_escape ? 5 : 1;
-    }
-    if (is_octal && to)
-        *to = '\0';
-    return word;
-}
-
-static bool is_script(const json_t *args, size_t at, const char *script, bool is_octal)
-{
-    const char *text = json_string_value(json_array_get(args, at));
-    AUTO_FREE char *word = text ? read_octal(text, is_octal) : NULL;
-
-    return word && strcmp(word, script) == 0;
-}
-
-/* Two scripts may be around it, each with its shell, "-c" and a name. */
-char *e2b_start_word(const json_t *config, size_t index)
+/* Background commands run below the script `keep`: "/bin/sh", "-c", the script, a name.
+ */
+const char *e2b_start_word(const json_t *config, size_t index)
 {
     const json_t *args = json_object_get(config, "args");
-    bool is_octal = is_script(args, 1, decode, false);
-    size_t skip = is_octal ? 4 : 0;
 
-    if (is_script(args, skip + 1, keep, is_octal))
-        skip += 4;
-    index += skip;
-    const char *word = index ? json_string_value(json_array_get(args, index - 1))
-                             : json_string_value(json_object_get(config, "cmd"));
-    return word ? read_octal(word, is_octal) : NULL;
+    if (e2b_start_may_keep(args))
+        index += 4;
+    return index ? json_string_value(json_array_get(args, index - 1))
+                 : json_string_value(json_object_get(config, "cmd"));
 }
 
 bool e2b_start_may_keep(const json_t *args)
 {
     const char *script = json_string_value(json_array_get(args, 1));
 
-    return script && (strcmp(script, keep) == 0 || strcmp(script, decode) == 0);
+    return script && strcmp(script, keep) == 0;
 }
 
 /* --- Surroundings --- */
@@ -215,8 +148,7 @@ static void put_env(struct json *json, const struct e2b_run *run, const char *co
     json_put_object(json);
     for (; env && *env; env++) {
         has_term = has_term || strncmp(*env, "TERM=", 5) == 0;
-        if (is_text(*env) && strncmp(*env, "CAY_COMMAND=", 12) != 0 &&
-            !env_sets(env + 1, *env))
+        if (strncmp(*env, "CAY_COMMAND=", 12) != 0 && !env_sets(env + 1, *env))
             put_variable(json, *env);
     }
     if (run->has_tty && !has_term)
@@ -244,8 +176,7 @@ int e2b_start_write(const struct e2b_run *run, const struct cay_exec_options *op
     AUTO_FREE char *cwd = NULL;
     struct json json;
 
-    int code =
-        e2b_path(run->e2b, run->op, options->cwd ? options->cwd : "", true, &cwd, err);
+    int code = e2b_path(run->e2b, run->op, options->cwd ? options->cwd : "", &cwd, err);
     if (code)
         return code;
     json_to_buf(&json, body);

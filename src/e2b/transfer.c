@@ -84,7 +84,7 @@ int e2b_file_read(void *cookie, const char *user, const char *path, int fd,
     AUTO_FREE char *whole = NULL;
     E2B_REQUEST request = {0};
 
-    int code = e2b_path(e2b, op, path, false, &whole, err);
+    int code = e2b_path(e2b, op, path, &whole, err);
     if (code)
         return code;
     e2b_keep_alive(e2b, UINT64_MAX);
@@ -234,7 +234,7 @@ int e2b_file_write(void *cookie, const char *user, const char *path, int fd,
     AUTO_FREE char *whole = NULL;
     E2B_REQUEST request = {0};
 
-    int code = e2b_path(e2b, op, path, false, &whole, err);
+    int code = e2b_path(e2b, op, path, &whole, err);
     if (!code)
         code = check_write(e2b, user, whole, path, flags, err);
     if (code)

@@ -86,12 +86,25 @@ CASE(no_word_means_anything_but_itself)
         "sh",        "",       " ",
         "a b",       "'\"`",   "$HOME $(id) !! \\n",
         "-rf",       "--",     "*",
-        "~",         "x\ny\n", "\xc3\xa9\xff",
+        "~",         "x\ny\n", "\xc3\xa9",
         "a;b&c|d>e", NULL};
 
     run_words(make(), argv);
     ASSERT_STR(result.out, "[][ ][a b]['\"`][$HOME $(id) !! \\n][-rf][--][*][~][x\ny\n]"
-                           "[\xc3\xa9\xff][a;b&c|d>e]");
+                           "[\xc3\xa9][a;b&c|d>e]");
+}
+
+CASE(arguments_that_are_not_utf8_pass_or_are_refused)
+{
+    const char *const argv[] = {"printf", "%s", "\xc3\xa9\xff", NULL};
+    const struct cay_exec_options options = {.size = sizeof options, .argv = argv};
+
+    cay_exec_done(&result);
+    int code = cay_sandbox_exec(make(), &options, &result, &err);
+    if (code == CAY_E_UNSUPPORTED)
+        report_unsupported("bytes");
+    ASSERT_OK(code);
+    ASSERT_STR(result.out, "\xc3\xa9\xff");
 }
 
 CASE(a_long_command_line_passes)

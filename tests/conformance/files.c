@@ -29,7 +29,6 @@ static const char *const awkward[] = {
     "#hash",
     "!bang",
     "\xc3\xa9t\xc3\xa9",
-    "\xff\xfe",
     ".hidden",
     "{a,b}",
     "%s%n",
@@ -74,6 +73,19 @@ CASE(what_is_written_is_what_programs_and_callers_read)
     put(sandbox, path, "absolute");
     expect(sandbox, "deep/er/file", "absolute");
     expect(reach(cay_sandbox_id(sandbox)), "file", "three");
+}
+
+CASE(file_names_that_are_not_utf8_are_kept_or_refused)
+{
+    static const char name[] = "not-utf8\xff/\xfe";
+    cay_sandbox *sandbox = make();
+
+    int code = cay_write_file(sandbox, NULL, name, "odd", 3, 0, &err);
+    if (code == CAY_E_UNSUPPORTED)
+        report_unsupported("bytes");
+    ASSERT_OK(code);
+    ASSERT_STR(told(sandbox, "cat not-utf8*/*"), "odd");
+    expect(sandbox, name, "odd");
 }
 
 CASE(content_is_bytes)

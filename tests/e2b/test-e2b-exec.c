@@ -237,8 +237,8 @@ WITH_PEER(nobody_runs_as_who_is_not_there)
     const char *const argv[] = {"true", NULL};
 
     ASSERT_CODE(run_words(box, argv, "no-such-user", NULL), CAY_E_NOT_FOUND);
-    ASSERT_CODE(run_words(box, argv, "\xff", NULL), CAY_E_INVALID);
-    ASSERT_CODE(run_words(box, argv, NULL, "\xff"), CAY_E_INVALID);
+    ASSERT_CODE(run_words(box, argv, "\xff", NULL), CAY_E_UNSUPPORTED);
+    ASSERT_CODE(run_words(box, argv, NULL, "\xff"), CAY_E_UNSUPPORTED);
     ASSERT_CODE(run_words(box, argv, NULL, "no/such/directory"), CAY_E_NOT_FOUND);
 }
 
@@ -252,10 +252,10 @@ WITH_PEER(users_have_numbers_too)
     ASSERT_CODE(run_words(box, argv, "4294967294", NULL), CAY_E_NOT_FOUND);
 }
 
-WITH_PEER(variables_that_are_no_text_arrive_too)
+WITH_PEER(the_last_variable_of_a_name_counts)
 {
     const char *const argv[] = {"sh", "-c", "printf '[%s][%s]' \"$A\" \"$B\"", NULL};
-    const char *const env[] = {"A=1", "B=\xff\n", "A=last", NULL};
+    const char *const env[] = {"A=1", "B=\xc3\xa9\n", "A=last", NULL};
     const struct cay_exec_options options = {
         .size = sizeof options, .argv = argv, .env = env};
     const char *const bad[] = {"NONAME", NULL};
@@ -263,9 +263,25 @@ WITH_PEER(variables_that_are_no_text_arrive_too)
     void *box = make_box(NULL);
 
     ASSERT_OK(backend_e2b.exec(box, &options, &result, &err));
-    ASSERT_STR(result.out, "[last][\xff\n]");
+    ASSERT_STR(result.out, "[last][\xc3\xa9\n]");
     other.env = bad;
     ASSERT_CODE(backend_e2b.exec(box, &other, &result, &err), CAY_E_INVALID);
+}
+
+WITH_PEER(arguments_and_variables_that_are_not_utf8_are_refused_before_a_request)
+{
+    const char *const words[] = {"echo", "\xff", NULL}, *const program[] = {"\xff", NULL};
+    const char *const fine[] = {"true", NULL}, *const env[] = {"A=\xff", NULL};
+    struct cay_exec_options options = {.size = sizeof options, .argv = fine, .env = env};
+    void *box = make_box(NULL);
+
+    ASSERT_CODE(run_words(box, words, NULL, NULL), CAY_E_UNSUPPORTED);
+    ASSERT_STR(err.subject, "argv");
+    ASSERT(strstr(err.hint, "UTF-8"));
+    ASSERT_CODE(run_words(box, program, NULL, NULL), CAY_E_UNSUPPORTED);
+    ASSERT_CODE(backend_e2b.exec(box, &options, &result, &err), CAY_E_UNSUPPORTED);
+    ASSERT_STR(err.subject, "env");
+    ASSERT_INT(count_requests("POST /process.Process/Start"), 0);
 }
 
 /* --- Ends --- */
