@@ -2,8 +2,14 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
-/* What every program of the command does first. */
+#include "cay/error.h"
+
+/* Opens missing standard descriptors and sets signal actions: first of all. */
 void cli_begin(void);
+
+/* Executes another program of Cay: the one beside this one, as in a build directory, or
+ * else the one in CAY_LIBEXEC.  Returns only if that fails. */
+int cli_exec(const char *name, char *const *argv, struct cay_error *err);
 
 /* `argv` is what follows the command's name, and ends with NULL.  Returns the exit
  * status. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cay config: what a sandbox is to be like, as a file says it. */
+/* cay config: check configuration files. */
 #include <jansson.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -8,9 +8,9 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "cay/backend.h"
-#include "cli/call.h"
 #include "cli/cli.h"
-#include "cli/table.h"
+#include "cli/options.h"
+#include "cli/output.h"
 
 enum { CHECK, SCHEMA, COUNT };
 
@@ -156,8 +156,9 @@ static int show(struct call *call, const cay_config *config, struct cay_error *e
     return code;
 }
 
-/* Of a backend that is in a library nothing is known until that is loaded. */
-static int ask_backend(const cay_config *config, const char *file, struct cay_error *err)
+/* The keys of a backend in a library are unknown until the library is loaded. */
+static int check_backend(const cay_config *config, const char *file,
+                         struct cay_error *err)
 {
     struct cay_error own = {0};
     char message[sizeof own.subject + sizeof own.message + 2];
@@ -184,7 +185,7 @@ static int check(struct call *call, struct cay_error *err)
                              : cay_config_peek(file, &config, err);
 
     if (!code)
-        code = ask_backend(config, file, err);
+        code = check_backend(config, file, err);
     if (!code)
         code = show(call, config, err);
     cay_config_free(config);

@@ -9,7 +9,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "cli/cmd-sandbox.h"
-#include "cli/find.h"
 #include "cli/input.h"
 #include "cli/local-file.h"
 #include "cli/progress.h"

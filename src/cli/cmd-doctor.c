@@ -3,11 +3,10 @@
 #include <string.h>
 
 #include "cli/cmd-sandbox.h"
-#include "cli/show.h"
-#include "cli/table.h"
+#include "cli/output.h"
 #include "json/json.h"
 
-/* No sandbox can be made on this machine. */
+/* Exit status if no sandbox can be created on this machine. */
 enum { STATUS_MISSING = 1 };
 
 static const char *finding_of(const struct cay_check *check)
@@ -23,8 +22,8 @@ static const char *finding_of(const struct cay_check *check)
     return "unknown";
 }
 
-static int tell_json(struct sandbox_call *call, const struct cay_check *checks,
-                     size_t count, struct cay_error *err)
+static int print_json(struct sandbox_call *call, const struct cay_check *checks,
+                      size_t count, struct cay_error *err)
 {
     struct json json;
 
@@ -44,8 +43,8 @@ static int tell_json(struct sandbox_call *call, const struct cay_check *checks,
     return output_finish(&call->output, err);
 }
 
-static int tell_table(struct sandbox_call *call, const struct cay_check *checks,
-                      size_t count, struct cay_error *err)
+static int print_table(struct sandbox_call *call, const struct cay_check *checks,
+                       size_t count, struct cay_error *err)
 {
     struct table table;
     int code = table_open(&table, "FOUND|FACILITY|DETAIL", err);
@@ -60,7 +59,7 @@ static int tell_table(struct sandbox_call *call, const struct cay_check *checks,
     return table_print(&table, &call->output, err);
 }
 
-/* The index of the first check that the same thing helps. */
+/* The index of the first check with the same fix. */
 static size_t first_like(const struct cay_check *checks, size_t index)
 {
     size_t first = 0;
@@ -70,10 +69,10 @@ static size_t first_like(const struct cay_check *checks, size_t index)
     return first;
 }
 
-/* What helps, once for all the facilities that it helps. */
-static void tell_fixes(FILE *file, const struct cay_check *checks, size_t count)
+/* Each fix once, with all the facilities that it fixes. */
+static void print_fixes(FILE *file, const struct cay_check *checks, size_t count)
 {
-    const char *heading = "\nThis helps:\n";
+    const char *heading = "\nTo fix:\n";
 
     for (size_t i = 0; i < count; i++) {
         if (!checks[i].fix[0] || first_like(checks, i) != i)
@@ -91,13 +90,13 @@ static void tell_fixes(FILE *file, const struct cay_check *checks, size_t count)
     }
 }
 
-static int tell_text(struct sandbox_call *call, const struct cay_check *checks,
-                     size_t count, struct cay_error *err)
+static int print_text(struct sandbox_call *call, const struct cay_check *checks,
+                      size_t count, struct cay_error *err)
 {
-    int code = tell_table(call, checks, count, err);
+    int code = print_table(call, checks, count, err);
 
     if (!code)
-        tell_fixes(call->output.file, checks, count);
+        print_fixes(call->output.file, checks, count);
     return code;
 }
 
@@ -110,7 +109,7 @@ int cmd_doctor(struct sandbox_call *call, struct cay_error *err)
 
     if (code)
         return code;
-    code = (call->options.as_json ? tell_json : tell_text)(call, checks, count, err);
+    code = (call->options.as_json ? print_json : print_text)(call, checks, count, err);
     for (size_t i = 0; i < count; i++)
         if (strcmp(checks[i].facility, "sandboxes") == 0 &&
             checks[i].finding == CAY_FINDING_MISSING)

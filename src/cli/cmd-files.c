@@ -70,7 +70,7 @@ static int (*const run_subcommand[])(struct files_run *, struct cay_error *) = {
 #define WALKS       (LISTS | BIT(GREP))
 #define WRITES      (BIT(WRITE) | BIT(APPEND))
 
-static const struct option_rule options[] = {
+static const struct option_rule option_rules[] = {
     {"config", 0, OPTION_TEXT, ALL, FIELD(config), "FILE",
      "the policy, YAML or JSON: see cay-policy(5)"},
     {"base", 0, OPTION_TEXT, ALL, FIELD(base), "DIR",
@@ -154,8 +154,8 @@ static const struct grammar grammar = {
     .program = "cay files",
     .subcommands = subcommands,
     .subcommand_count = COUNT,
-    .options = options,
-    .option_count = sizeof options / sizeof *options,
+    .options = option_rules,
+    .option_count = sizeof option_rules / sizeof *option_rules,
 };
 
 static int show_help(struct files_run *run, struct cay_error *err)
@@ -175,7 +175,7 @@ static int show_help(struct files_run *run, struct cay_error *err)
     return output_finish(&run->output, err);
 }
 
-/* Opens what the policy shows and runs the command in it. */
+/* Opens the directories of the policy and runs the command. */
 static int run_in_policy(struct files_run *run, struct cay_error *err)
 {
     struct prompt prompt = {0};
@@ -198,9 +198,9 @@ static int run_in_policy(struct files_run *run, struct cay_error *err)
         return rc;
     rc = run_subcommand[run->line.subcommand - subcommands](run, err);
     if (rc == CAY_E_NOT_APPROVED &&
-        (prompt.nobody_there || run->options.approve == APPROVE_NO)) {
+        (prompt.no_terminal || run->options.approve == APPROVE_NO)) {
         cay_copy_text(err->message, sizeof err->message,
-                      "approval is required, and there is no terminal to ask on");
+                      "approval is required, but there is no terminal to ask on");
         cay_copy_text(err->hint, sizeof err->hint,
                       "approve with --yes, or run in a terminal");
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cay pause, resume, start, kill, rm and gc: the life of sandboxes. */
+/* cay create, pause, resume, start, kill, rm and gc. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,12 +8,63 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "cli/cmd-sandbox.h"
-#include "cli/find.h"
+#include "cli/hint.h"
+#include "cli/signals.h"
 #include "json/json.h"
+
+/* --- create --- */
+
+static int print_id(struct sandbox_call *call, const cay_sandbox *sandbox,
+                    struct cay_error *err)
+{
+    struct json json;
+
+    if (call->options.as_json) {
+        output_begin_json(&call->output, &json);
+        json_set_text(&json, "id", cay_sandbox_id(sandbox));
+        output_end_json(&call->output, &json);
+    } else {
+        fprintf(call->output.file, "%s\n", cay_sandbox_id(sandbox));
+    }
+    return output_finish(&call->output, err);
+}
+
+int cmd_create(struct sandbox_call *call, struct cay_error *err)
+{
+    struct sandbox_plan plan;
+    cay_sandbox *sandbox = NULL;
+    int code = sandbox_plan(&call->options, call->configured, NULL, &plan, err);
+
+    if (!code && plan.sandbox.ephemeral)
+        code = cay_fail(err, CAY_E_INVALID, 0, "cli.create", call->options.config,
+                        "an ephemeral sandbox would end with this command",
+                        "leave ephemeral out, or use cay run");
+    if (code) {
+        sandbox_plan_done(&plan);
+        return code;
+    }
+    signals_catch();
+    code = cay_sandbox_create(&plan.sandbox, &sandbox, err);
+    if (!code && !call->options.quiet)
+        hint_level(sandbox, plan.sandbox.require);
+    if (!code)
+        code = print_id(call, sandbox, err);
+    /* Without its printed ID the caller could not remove it. */
+    int signal = signals_take();
+    if (sandbox && (code || signal))
+        (void)!cay_sandbox_remove(sandbox, NULL);
+    cay_sandbox_free(sandbox);
+    sandbox_plan_done(&plan);
+    if (signal)
+        signals_die(signal);
+    return code;
+}
+
+/* --- pause, resume, start, kill, rm and gc --- */
 
 typedef int (*life_step)(cay_sandbox *sandbox, struct cay_error *err);
 
-/* `done`: where to tell of it, or NULL. */
+/* `done`: a JSON array that gets the ID, or NULL. */
 static int do_one(const char *id, life_step step, struct json *done,
                   struct cay_error *err)
 {
@@ -28,8 +79,7 @@ static int do_one(const char *id, life_step step, struct json *done,
     return code;
 }
 
-/* One that fails does not keep the others from their turn.  Every failure is told: the
- * last one by the caller. */
+/* Continues after a failure.  Prints every error but the last, which is returned. */
 static int do_each(const char *const *ids, size_t count, life_step step, bool may_be_gone,
                    struct json *done, struct cay_error *err)
 {
@@ -48,8 +98,8 @@ static int do_each(const char *const *ids, size_t count, life_step step, bool ma
     return failed;
 }
 
-/* A sandbox may end by itself meanwhile.  What the kill could not do, and what a sandbox
- * has on disk, is left to the step. */
+/* Kills all at once; a sandbox may end by itself meanwhile.  `step` handles failed kills
+ * and files on disk. */
 static int end_listed(const struct cay_sandbox_info *infos, size_t count, life_step step,
                       struct json *done, struct cay_error *err)
 {
@@ -84,8 +134,7 @@ static int end_all(life_step step, struct json *done, struct cay_error *err)
     return code;
 }
 
-/* A word that is neither an id nor a name is a slip, to be reported before anything has
- * ended. */
+/* Reports a word that is neither an ID nor a name before any sandbox is ended. */
 static int check_ids(const char *const *ids, size_t count, bool may_be_gone,
                      struct cay_error *err)
 {
@@ -156,7 +205,7 @@ int cmd_rm(struct sandbox_call *call, struct cay_error *err)
     return do_given(call, cay_sandbox_remove, err);
 }
 
-/* SIGKILL takes all that the command started; others go to its first process. */
+/* SIGKILL also ends all descendants; other signals go to the first process only. */
 static int send_signal(struct sandbox_call *call, struct cay_error *err)
 {
     const struct command_line *line = &call->line;

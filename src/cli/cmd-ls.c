@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cay ls and cay inspect: which sandboxes there are, and all about one. */
+/* cay ls and cay inspect. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <time.h>
 
 #include "cli/cmd-sandbox.h"
-#include "cli/find.h"
-#include "cli/quantity.h"
-#include "cli/show.h"
-#include "cli/table.h"
+#include "cli/output.h"
 #include "json/json.h"
 
 static const char *network_of(const struct cay_sandbox_info *info)
@@ -34,7 +31,7 @@ static void set_uint_if(struct json *json, const char *key, bool is_known, uint6
         json_put_null(json);
 }
 
-/* What it will have, or has: a limit that nothing keeps is none. */
+/* Whether the limit is enforced, or will be once the sandbox is started. */
 static bool has_limit(const struct cay_sandbox_info *info, unsigned layer)
 {
     return info->state == CAY_STATE_STOPPED || info->layers & layer;
@@ -198,31 +195,31 @@ int cmd_ls(struct sandbox_call *call, struct cay_error *err)
 
 /* --- inspect --- */
 
-static void tell_limits(FILE *file, const struct cay_sandbox_info *info)
+static void print_limits(FILE *file, const struct cay_sandbox_info *info)
 {
     char used[QUANTITY_ROOM], limit[QUANTITY_ROOM];
 
     if (info->rung == CAY_RUNG_NONE) {
-        fprintf(file, "processes: %" PRIu32 ", with %s; no limit is kept\n",
-                info->pids_used, quantity_bytes(info->memory_used, used));
+        fprintf(file, "processes: %" PRIu32 ", with %s; no limits\n", info->pids_used,
+                quantity_bytes(info->memory_used, used));
         return;
     }
     if (info->layers & CAY_LAYER_MEMORY)
         fprintf(file, "memory:    %s of %s\n", quantity_bytes(info->memory_used, used),
                 quantity_bytes(info->memory_bytes, limit));
     else
-        fputs("memory:    no limit is kept\n", file);
+        fputs("memory:    no limit\n", file);
     if (info->layers & CAY_LAYER_DISK)
         fprintf(file, "disk:      %s of %s, in memory\n",
                 quantity_bytes(info->disk_used, used),
                 quantity_bytes(info->disk_bytes, limit));
     else
-        fputs("disk:      in files; no limit is kept\n", file);
+        fputs("disk:      in files; no limit\n", file);
     fprintf(file, "processes: %" PRIu32, info->pids_used);
     if (has_pids_limit(info))
         fprintf(file, " of %" PRIu32 "\n", info->pids);
     else
-        fputs("; no limit is kept\n", file);
+        fputs("; no limit\n", file);
     if (!(info->layers & CAY_LAYER_CGROUP)) {
         fputs("cpu:       not measured\n", file);
         return;
@@ -230,12 +227,12 @@ static void tell_limits(FILE *file, const struct cay_sandbox_info *info)
     fprintf(file, "cpu:       %" PRIu64 ".%03u s used, ", info->cpu_us / 1000000,
             (unsigned)(info->cpu_us / 1000 % 1000));
     if (info->cpu_percent)
-        fprintf(file, "at most %" PRIu32 "%% of one\n", info->cpu_percent);
+        fprintf(file, "at most %" PRIu32 "%% of one CPU\n", info->cpu_percent);
     else
         fputs("no limit\n", file);
 }
 
-static void tell_stopped(FILE *file, const struct cay_sandbox_info *info)
+static void print_stopped(FILE *file, const struct cay_sandbox_info *info)
 {
     char limit[QUANTITY_ROOM];
 
@@ -244,7 +241,7 @@ static void tell_stopped(FILE *file, const struct cay_sandbox_info *info)
             quantity_bytes(info->memory_bytes, limit), info->pids);
 }
 
-static void tell_sandbox(FILE *file, const struct cay_sandbox_info *info)
+static void print_sandbox(FILE *file, const struct cay_sandbox_info *info)
 {
     char room[QUANTITY_ROOM], when[32] = "";
     time_t seconds = (time_t)(info->created_ms / 1000);
@@ -257,7 +254,7 @@ static void tell_sandbox(FILE *file, const struct cay_sandbox_info *info)
         fprintf(file, "name:      %s\n", info->name);
     fprintf(file, "type:      %s\nstate:     %s\n", info->type, show_state(info->state));
     fprintf(file, "created:   %s, %s ago", when, quantity_age(info->created_ms, room));
-    fputs(info->ephemeral ? ", ends with its maker\n" : "\n", file);
+    fputs(info->ephemeral ? ", ends with the process that created it\n" : "\n", file);
     if (info->ttl_left_ms)
         fprintf(file, "ends in:   %s\n", quantity_time(info->ttl_left_ms, room));
     fputs("template:  ", file);
@@ -268,21 +265,22 @@ static void tell_sandbox(FILE *file, const struct cay_sandbox_info *info)
     show_name(file, info->workdir[0] ? info->workdir : "its home");
     fprintf(file, "\nnetwork:   %s\n", network_of(info));
     if (info->state == CAY_STATE_STOPPED) {
-        tell_stopped(file, info);
+        print_stopped(file, info);
         return;
     }
-    tell_limits(file, info);
+    print_limits(file, info);
     if (info->rung == CAY_RUNG_NONE) {
         fprintf(file,
-                "host:      first process %d\nkept in:   by nothing: it is on this "
-                "machine\n",
+                "host:      first process %d\nisolation: none: processes run directly on "
+                "this machine\n",
                 info->init_pid);
         return;
     }
     fprintf(file,
-            "host:      first process %d, user ids %" PRIu32 " and up, %" PRIu32 "\n",
+            "host:      first process %d, user IDs from %" PRIu32 ", %" PRIu32
+            " of them\n",
             info->init_pid, info->id_base, info->id_count);
-    fprintf(file, "kept in:   as %s, by\n", cay_rung_slug(info->rung));
+    fprintf(file, "isolation: level %s\n", cay_rung_slug(info->rung));
     for (size_t i = 0; i < info->enforced_count && i < CAY_LAYERS_MAX; i++) {
         fprintf(file, "  %-9s", cay_layer_slug(info->enforced[i].layer));
         show_name(file, info->enforced[i].by);
@@ -291,9 +289,8 @@ static void tell_sandbox(FILE *file, const struct cay_sandbox_info *info)
     for (unsigned layer = 1; cay_layer_slug(layer); layer <<= 1)
         if (!(info->layers & layer))
             fprintf(file, "  %-9s%s\n", cay_layer_slug(layer),
-                    layer == CAY_LAYER_CPU && !info->cpu_percent
-                        ? "no limit was asked for"
-                        : "not kept");
+                    layer == CAY_LAYER_CPU && !info->cpu_percent ? "no limit requested"
+                                                                 : "not active");
 }
 
 int cmd_inspect(struct sandbox_call *call, struct cay_error *err)
@@ -313,7 +310,7 @@ int cmd_inspect(struct sandbox_call *call, struct cay_error *err)
         put_sandbox(&json, &info);
         output_end_json(&call->output, &json);
     } else {
-        tell_sandbox(call->output.file, &info);
+        print_sandbox(call->output.file, &info);
     }
     return output_finish(&call->output, err);
 }

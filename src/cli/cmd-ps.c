@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cay ps and cay logs: what runs in a sandbox, and what it said. */
+/* cay ps and cay logs: the processes of a sandbox, and their output. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "cli/cmd-sandbox.h"
-#include "cli/find.h"
-#include "cli/quantity.h"
-#include "cli/show.h"
+#include "cli/output.h"
 #include "cli/signals.h"
 #include "cli/stream.h"
-#include "cli/table.h"
 #include "json/json.h"
 
 /* --- ps --- */
@@ -56,7 +53,7 @@ static int show_json(struct sandbox_call *call, const struct cay_process_info *i
     return output_finish(&call->output, err);
 }
 
-/* Of what the number alone does not tell, the cause. */
+/* Adds the cause where the exit code does not show it. */
 static void put_end(struct table *table, const struct cay_process_info *info)
 {
     bool is_plain = info->cause <= CAY_CAUSE_SIGNALLED;
@@ -114,7 +111,7 @@ int cmd_ps(struct sandbox_call *call, struct cay_error *err)
 /* --- logs --- */
 
 /* Whether this is the background command that `which` names; NULL names any. */
-static bool is_meant(const struct cay_process_info *info, const char *which)
+static bool matches(const struct cay_process_info *info, const char *which)
 {
     char pid[16];
 
@@ -131,19 +128,20 @@ static int fail_which(const struct cay_process_info *infos, size_t count,
     size_t used = 0;
 
     for (size_t i = 0; i < count && used < sizeof names; i++)
-        if (is_meant(&infos[i], NULL))
+        if (matches(&infos[i], NULL))
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%d%s%s",
                                      used ? ", " : "", infos[i].pid,
                                      infos[i].tag[0] ? " " : "", infos[i].tag);
     if (!used)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "cli.logs", sandbox,
-                        "it has no background command",
-                        "start one with cay exec -d; only their output is kept");
+                        "no background command in this sandbox",
+                        "start one with cay exec -d; cay logs prints only their output");
     return cay_fail(err, CAY_E_INVALID, 0, "cli.logs", sandbox,
-                    "it has several background commands", "say which: %s", names);
+                    "several background commands in this sandbox", "pass one of: %s",
+                    names);
 }
 
-/* The one that is meant; with only one there is no need to say which. */
+/* `which` may be NULL if there is only one background command. */
 static int find_process(cay_sandbox *sandbox, const char *which,
                         struct cay_process_info *ret_info, struct cay_error *err)
 {
@@ -154,7 +152,7 @@ static int find_process(cay_sandbox *sandbox, const char *which,
     if (code)
         return code;
     for (size_t i = 0; i < count; i++)
-        if (is_meant(&infos[i], which)) {
+        if (matches(&infos[i], which)) {
             *ret_info = infos[i];
             found++;
         }

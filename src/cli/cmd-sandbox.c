@@ -1,13 +1,665 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cmd-sandbox.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
 
+#include "base/env.h"
+#include "base/error.h"
+#include "base/quantity.h"
 #include "cli/cli.h"
+#include "cli/stream.h"
 
-/* What a shell expects of a program that runs another one and fails itself. */
+/* --- Options --- */
+
+/* "500ms", "30" (seconds), "2m", "1h", "1d" into uint64_t milliseconds; not 0. */
+static bool parse_time(const char *text, void *field)
+{
+    static const struct quantity_unit units[] = {
+        {"", 1000},     {"ms", 1},    {"s", 1000}, {"m", 60000},
+        {"h", 3600000}, {"d", 864e5}, {NULL, 0},
+    };
+    double ms;
+
+    if (!quantity_parse(text, units, &ms) || ms < 1)
+        return false;
+    *(uint64_t *)field = (uint64_t)ms;
+    return true;
+}
+
+/* "4" into uint32_t; not 0. */
+static bool parse_count(const char *text, void *field)
+{
+    static const struct quantity_unit units[] = {{"", 1}, {NULL, 0}};
+    double value;
+
+    if (!quantity_parse(text, units, &value) || value < 1 || value > UINT32_MAX ||
+        strspn(text, "0123456789") != strlen(text))
+        return false;
+    *(uint32_t *)field = (uint32_t)value;
+    return true;
+}
+
+/* "0.5", "2" into uint32_t hundredths; not 0. */
+static bool parse_share(const char *text, void *field)
+{
+    static const struct quantity_unit units[] = {{"", 100}, {NULL, 0}};
+    double value;
+
+    if (!quantity_parse(text, units, &value) || value < 1 || value > 1e7)
+        return false;
+    *(uint32_t *)field = (uint32_t)(value + 0.5);
+    return true;
+}
+
+/* A layer's name, or several with commas; each adds to the set. */
+static bool parse_layers(const char *text, void *field)
+{
+    unsigned found = 0;
+
+    for (;; text++) {
+        size_t len = strcspn(text, ",");
+        unsigned layer = 1;
+        const char *slug;
+        while ((slug = cay_layer_slug(layer)) &&
+               (strlen(slug) != len || memcmp(slug, text, len) != 0))
+            layer <<= 1;
+        if (!slug)
+            return false;
+        found |= layer;
+        text += len;
+        if (!*text)
+            break;
+    }
+    *(unsigned *)field |= found;
+    return true;
+}
+
+#define SIGNAL(name)                                                                     \
+    {                                                                                    \
+#name, SIG##name                                                                 \
+    }
+static const struct {
+    const char *name;
+    int number;
+} signals[] = {
+    SIGNAL(HUP),    SIGNAL(INT),  SIGNAL(QUIT), SIGNAL(ILL),  SIGNAL(TRAP),
+    SIGNAL(ABRT),   SIGNAL(BUS),  SIGNAL(FPE),  SIGNAL(KILL), SIGNAL(USR1),
+    SIGNAL(SEGV),   SIGNAL(USR2), SIGNAL(PIPE), SIGNAL(ALRM), SIGNAL(TERM),
+    SIGNAL(CHLD),   SIGNAL(CONT), SIGNAL(STOP), SIGNAL(TSTP), SIGNAL(TTIN),
+    SIGNAL(TTOU),   SIGNAL(URG),  SIGNAL(XCPU), SIGNAL(XFSZ), SIGNAL(PROF),
+    SIGNAL(VTALRM), SIGNAL(POLL), SIGNAL(PWR),  SIGNAL(SYS),  SIGNAL(WINCH),
+    SIGNAL(STKFLT),
+};
+
+/* "TERM", "SIGTERM" or "15". */
+static bool parse_signal(const char *text, void *field)
+{
+    uint32_t number;
+
+    if (parse_count(text, &number) && number < 65) {
+        *(int *)field = (int)number;
+        return true;
+    }
+    if (strncmp(text, "SIG", 3) == 0)
+        text += 3;
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (strcmp(signals[i].name, text) == 0) {
+            *(int *)field = signals[i].number;
+            return true;
+        }
+    return false;
+}
+
+static const struct subcommand commands[] = {
+    [SANDBOX_RUN] = {"run", "[--] COMMAND [ARGUMENT]...",
+                     "Run a command in a fresh sandbox, and leave nothing behind", 1,
+                     UINT32_MAX, 1},
+    [SANDBOX_CREATE] = {"create", "", "Create a sandbox that stays, and print its ID", 0,
+                        0, 0},
+    [SANDBOX_EXEC] = {"exec", "ID [--] COMMAND [ARGUMENT]...",
+                      "Run a command in a sandbox", 2, UINT32_MAX, 2},
+    [SANDBOX_SHELL] = {"shell", "ID", "Open a shell in a sandbox", 1, 1, 0},
+    [SANDBOX_LS] = {"ls", "", "List the sandboxes", 0, 0, 0},
+    [SANDBOX_INSPECT] = {"inspect", "ID", "Show a sandbox in detail", 1, 1, 0},
+    [SANDBOX_PS] = {"ps", "ID", "List the processes of a sandbox", 1, 1, 0},
+    [SANDBOX_LOGS] = {"logs", "ID [PID|TAG]", "Print the output of a background command",
+                      1, 2, 0},
+    [SANDBOX_CP] = {"cp", "SOURCE DESTINATION", "Copy files into a sandbox or out of it",
+                    2, 2, 0},
+    [SANDBOX_CAT] = {"cat", "ID PATH", "Print a file of a sandbox", 2, 2, 0},
+    [SANDBOX_PUT] = {"put", "ID PATH", "Write standard input to a file of a sandbox", 2,
+                     2, 0},
+    [SANDBOX_PAUSE] = {"pause", "ID...", "Freeze all processes of a sandbox", 1,
+                       UINT32_MAX, 0},
+    [SANDBOX_RESUME] = {"resume", "ID...", "Thaw paused sandboxes", 1, UINT32_MAX, 0},
+    [SANDBOX_START] = {"start", "ID...", "Start killed sandboxes again from disk", 1,
+                       UINT32_MAX, 0},
+    [SANDBOX_KILL] = {"kill", "ID... | -s SIGNAL ID PID|TAG",
+                      "End sandboxes, or send a signal to a background command", 0,
+                      UINT32_MAX, 0},
+    [SANDBOX_RM] = {"rm", "ID...", "End sandboxes and remove their files on disk", 0,
+                    UINT32_MAX, 0},
+    [SANDBOX_GC] = {"gc", "", "Remove what crashed sandboxes and callers left behind", 0,
+                    0, 0},
+    [SANDBOX_DOCTOR] = {"doctor", "", "Check what this machine supports", 0, 0, 0},
+};
+
+#define ALL         UINT32_MAX
+#define BIT(name)   (UINT32_C(1) << SANDBOX_##name)
+#define FIELD(name) offsetof(struct sandbox_options, name)
+#define CREATES     (BIT(RUN) | BIT(CREATE))
+#define RUNS        (BIT(RUN) | BIT(EXEC))
+#define LIFECYCLE   (BIT(PAUSE) | BIT(RESUME) | BIT(START) | BIT(KILL) | BIT(RM) | BIT(GC))
+#define PRINTS                                                                           \
+    (CREATES | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(DOCTOR))
+#define SIZE_ALLOWED  "like 512M or 2G"
+#define TIME_ALLOWED  "like 500ms, 30 (seconds), 2m or 1h"
+#define COUNT_ALLOWED "a whole number from 1"
+
+static const struct option_rule option_rules[] = {
+    {"memory", 'm', OPTION_PARSED, CREATES, FIELD(memory), "SIZE",
+     "memory limit: 512M, 2G (default 1G)", quantity_parse_size, SIZE_ALLOWED},
+    {"disk", 0, OPTION_PARSED, CREATES, FIELD(disk), "SIZE",
+     "limit of written files (default 512M)", quantity_parse_size, SIZE_ALLOWED},
+    {"pids", 0, OPTION_PARSED, CREATES, FIELD(pids), "N",
+     "limit of processes (default 512)", parse_count, COUNT_ALLOWED},
+    {"cpus", 0, OPTION_PARSED, CREATES, FIELD(cpu_percent), "N",
+     "CPU limit: 0.5, 2 (default: all)", parse_share, "like 0.5 or 2"},
+    {"timeout", 0, OPTION_PARSED, RUNS, FIELD(timeout_ms), "TIME",
+     "kill it after: 500ms, 30, 2m (default: never)", parse_time, TIME_ALLOWED},
+    {"ttl", 0, OPTION_PARSED, BIT(CREATE), FIELD(ttl_ms), "TIME",
+     "end it after: 10m, 2h (default: never)", parse_time, TIME_ALLOWED},
+    {"env", 'e', OPTION_LIST, CREATES | BIT(EXEC) | BIT(SHELL), FIELD(env), "NAME=VALUE",
+     "set a variable; NAME alone copies yours"},
+    {"volume", 'v', OPTION_LIST, CREATES, FIELD(binds), "SRC:DST[:ro]",
+     "make SRC of the host visible inside as DST"},
+    {"workdir", 'w', OPTION_TEXT, CREATES, FIELD(workdir), "DIR",
+     "working directory (default: home)"},
+    {"workdir", 'w', OPTION_TEXT, BIT(EXEC) | BIT(SHELL), FIELD(workdir), "DIR",
+     "working directory (default: the sandbox's)"},
+    {"user", 'u', OPTION_TEXT,
+     CREATES | BIT(EXEC) | BIT(SHELL) | BIT(CP) | BIT(CAT) | BIT(PUT), FIELD(user),
+     "USER", "run as this user: a name or a number inside"},
+    {"network", 0, OPTION_CHOICE, CREATES, FIELD(network), "none|host",
+     "own loopback (default), or the host's network"},
+    {"name", 0, OPTION_TEXT, CREATES, FIELD(name), "NAME",
+     "a name that can be used instead of the ID"},
+    {"config", 0, OPTION_TEXT, CREATES, FIELD(config), "FILE",
+     "configuration: a cay.yaml, or a policy"},
+    {"template", 0, OPTION_TEXT, CREATES, FIELD(template_name), "NAME|DIR",
+     "root file system (default: host)"},
+    {"require", 0, OPTION_PARSED, CREATES, FIELD(require), "LAYER,...",
+     "fail unless these isolation layers are active", parse_layers,
+     "of user, pid, mount, network, ipc, uts, cgroup, seccomp, landlock, memory, pids, "
+     "cpu, disk"},
+    {"storage", 0, OPTION_CHOICE, CREATES, FIELD(storage), "memory|disk",
+     "where written files are stored"},
+    {"interactive", 'i', OPTION_FLAG, RUNS, FIELD(interactive), NULL,
+     "pass standard input to the command"},
+    {"tty", 't', OPTION_FLAG, RUNS, FIELD(tty), NULL, "run the command in a terminal"},
+    {"detach", 'd', OPTION_FLAG, BIT(EXEC), FIELD(detach), NULL,
+     "run in the background, and print the PID"},
+    {"tag", 0, OPTION_TEXT, BIT(EXEC), FIELD(tag), "NAME",
+     "a name for the command in cay ps, logs and kill"},
+    {"follow", 'f', OPTION_FLAG, BIT(LOGS), FIELD(follow), NULL,
+     "follow the output until the command ends"},
+    {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "print only the IDs"},
+    {"quiet", 'q', OPTION_FLAG, CREATES, FIELD(quiet), NULL,
+     "print no note about a weak isolation level"},
+    {"all", 0, OPTION_FLAG, BIT(KILL) | BIT(RM), FIELD(all), NULL, "all your sandboxes"},
+    {"force", 'f', OPTION_FLAG, BIT(RM), FIELD(force), NULL,
+     "ignore sandboxes that do not exist"},
+    {"signal", 's', OPTION_PARSED, BIT(KILL), FIELD(signal), "SIGNAL",
+     "TERM, INT, 9; KILL also ends all descendants", parse_signal,
+     "a name like TERM or a number"},
+    {"output", 'o', OPTION_CHOICE, PRINTS, FIELD(as_json), "text|json",
+     "output format: text or json"},
+    {"help", 'h', OPTION_FLAG, ALL, FIELD(help), NULL, "show this help"},
+};
+
+static const char no_ports[] =
+    "leave it out: a sandbox has its own network; with --network host it uses "
+    "the host's network and ports";
+static const struct option_habit habits[] = {
+    {CREATES, "--rm",
+     "leave it out: cay run leaves nothing behind; cay create creates a sandbox that "
+     "stays"},
+    {CREATES, "--image",
+     "name a template with --template; cay template create makes one"},
+    {CREATES, "-p", no_ports},
+    {CREATES, "--publish", no_ports},
+    {CREATES, "--gpus", "leave it out: sandboxes have no access to GPUs"},
+    {BIT(CP), "-r", "leave it out: cay cp copies directories with their contents"},
+    {BIT(CP), "-R", "leave it out: cay cp copies directories with their contents"},
+    {BIT(CP), "-a", "leave it out: cay cp keeps modes and times, and copies directories"},
+};
+
+const struct grammar sandbox_grammar = {
+    .program = "cay",
+    .subcommands = commands,
+    .subcommand_count = SANDBOX_COMMANDS,
+    .options = option_rules,
+    .option_count = sizeof option_rules / sizeof *option_rules,
+    .habits = habits,
+    .habit_count = sizeof habits / sizeof *habits,
+    .stands_alone = true,
+};
+
+/* --- The plan --- */
+
+static const char op[] = "cli.options";
+
+static int fail(const char *option, const char *text, const char *message,
+                const char *hint, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, 0, op, text, message, "write %s %s", option,
+                    hint);
+}
+
+/* --- -e --- */
+
+/* Like getenv(3), but returns NAME=VALUE. */
+static const char *find_own(const char *name, size_t len)
+{
+    for (char **own = environ; *own; own++)
+        if (strncmp(*own, name, len) == 0 && (*own)[len] == '=')
+            return *own;
+    return NULL;
+}
+
+static int plan_env(const struct option_list *list, struct sandbox_plan *plan,
+                    struct cay_error *err)
+{
+    size_t count = 0, more = env_count(plan->sandbox.env);
+
+    /* One more for TERM. */
+    plan->env = calloc(list->count + more + 2, sizeof *plan->env);
+    if (!plan->env)
+        return cay_fail_memory(err, op);
+    for (size_t i = 0; i < list->count; i++) {
+        const char *text = list->items[i];
+        size_t len = strcspn(text, "=");
+        if (len == 0)
+            return fail("-e", text, "the variable has no name", "NAME=VALUE", err);
+        for (size_t j = 0; j < len; j++)
+            if (isspace((unsigned char)text[j]) || iscntrl((unsigned char)text[j]))
+                return fail("-e", text,
+                            "the variable's name contains a blank or a control character",
+                            "NAME=VALUE", err);
+        if (text[len]) {
+            plan->env[count++] = text;
+            continue;
+        }
+        /* The name alone copies the caller's variable, if it is set. */
+        const char *own = find_own(text, len);
+        if (own)
+            plan->env[count++] = own;
+    }
+    return CAY_OK;
+}
+
+/* The terminal inside has the type of the caller's terminal, unless -e sets TERM. */
+static void plan_terminal(const struct option_list *list, struct sandbox_plan *plan)
+{
+    const char *own = getenv("TERM");
+
+    for (size_t i = 0; i < list->count; i++)
+        if (strncmp(list->items[i], "TERM", 4) == 0 && strcspn(list->items[i], "=") == 4)
+            return;
+    if (!own || !*own || strlen(own) >= sizeof plan->terminal - 5)
+        return;
+    snprintf(plan->terminal, sizeof plan->terminal, "TERM=%s", own);
+    plan->env[env_count(plan->env)] = plan->terminal;
+}
+
+/* --- -v --- */
+
+/* Catches "/src,ro" instead of "/src:ro": the directory would be writable. */
+static bool ends_in_mode(const char *target)
+{
+    static const char *const modes[] = {"ro", "rw", "z", "Z", "readonly"};
+    const char *comma = strrchr(target, ',');
+
+    for (size_t i = 0; comma && i < sizeof modes / sizeof *modes; i++)
+        if (strcmp(comma + 1, modes[i]) == 0)
+            return true;
+    return false;
+}
+
+static int plan_bind(char *text, const char *given, struct cay_bind *ret_bind,
+                     char **ret_source, struct cay_error *err)
+{
+    static const char form[] = "SRC:DST, SRC:DST:ro or SRC:DST:rw";
+    char *target = strchr(text, ':');
+    char *mode = target ? strchr(target + 1, ':') : NULL;
+
+    if (!target || target == text)
+        return fail("-v", given, "missing SRC or DST", form, err);
+    *target++ = '\0';
+    if (mode)
+        *mode++ = '\0';
+    if (mode && strcmp(mode, "ro") != 0 && strcmp(mode, "rw") != 0)
+        return fail("-v", given, "the mode is neither ro nor rw", form, err);
+    if (*target != '/')
+        return fail("-v", given, "DST is not an absolute path", "SRC:/DST", err);
+    if (ends_in_mode(target))
+        return fail("-v", given, "DST ends in a comma and a mode", form, err);
+    *ret_source = realpath(text, NULL);
+    if (!*ret_source && errno == ENOENT)
+        return cay_fail(
+            err, CAY_E_NOT_FOUND, ENOENT, op, text,
+            "no such file or directory on the host",
+            "create it first; -v makes an existing file or directory visible");
+    if (!*ret_source)
+        return cay_fail_errno(err, errno, op, text);
+    *ret_bind = (struct cay_bind){*ret_source, target, !mode || strcmp(mode, "rw") == 0};
+    return CAY_OK;
+}
+
+static bool has_target(const struct cay_bind *binds, size_t count, const char *target)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(binds[i].target, target) == 0)
+            return true;
+    return false;
+}
+
+static int plan_binds(const struct option_list *list, struct sandbox_plan *plan,
+                      struct cay_error *err)
+{
+    const struct cay_sandbox_options configured = plan->sandbox;
+    int code = CAY_OK;
+
+    if (!list->count)
+        return CAY_OK;
+    plan->binds = calloc(list->count + configured.bind_count, sizeof *plan->binds);
+    plan->binds_text = calloc(2 * list->count, sizeof *plan->binds_text);
+    if (!plan->binds || !plan->binds_text)
+        return cay_fail_memory(err, op);
+    for (size_t i = 0; !code && i < list->count; i++) {
+        plan->binds_text[2 * i] = strdup(list->items[i]);
+        plan->given_count = i + 1;
+        if (!plan->binds_text[2 * i])
+            return cay_fail_memory(err, op);
+        code = plan_bind(plan->binds_text[2 * i], list->items[i], &plan->binds[i],
+                         &plan->binds_text[2 * i + 1], err);
+    }
+    plan->sandbox.binds = plan->binds;
+    plan->sandbox.bind_count = plan->given_count;
+    for (size_t i = 0; !code && i < configured.bind_count; i++)
+        if (!has_target(plan->binds, list->count, configured.binds[i].target))
+            plan->binds[plan->sandbox.bind_count++] = configured.binds[i];
+    return code;
+}
+
+/* --- The rest --- */
+
+/* With a slash, or as "." or "..", it is a directory of the host; else a name. */
+static int plan_template(const char *given, struct sandbox_plan *plan,
+                         struct cay_error *err)
+{
+    if (!given)
+        return CAY_OK;
+    plan->sandbox.template_name = given;
+    if (!strchr(given, '/') && strcmp(given, ".") != 0 && strcmp(given, "..") != 0)
+        return CAY_OK;
+    plan->template_name = realpath(given, NULL);
+    plan->sandbox.template_name = plan->template_name;
+    if (!plan->template_name && errno == ENOENT)
+        return cay_fail(err, CAY_E_NOT_FOUND, ENOENT, op, given,
+                        "no such template directory",
+                        "cay template ls lists the named templates");
+    return plan->template_name ? CAY_OK : cay_fail_errno(err, errno, op, given);
+}
+
+static int check_together(const struct sandbox_options *options, struct cay_error *err)
+{
+    if (options->tty && options->as_json)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "-t",
+                        "-t cannot be combined with -o json", "leave out -t or -o json");
+    if (options->detach && (options->interactive || options->tty))
+        return cay_fail(err, CAY_E_INVALID, 0, op, "-d",
+                        "a background command has no standard input and no terminal",
+                        "leave out -d, or -i and -t");
+    return options->tty
+               ? terminal_require(
+                     "-t", "leave -t out; -i alone passes a pipe or a file on", err)
+               : CAY_OK;
+}
+
+/* For all later commands in the sandbox, not for one command. */
+static void fill_defaults(const struct sandbox_options *options,
+                          struct sandbox_plan *plan)
+{
+    struct cay_sandbox_options *sandbox = &plan->sandbox;
+    const char *const *configured = sandbox->env;
+    size_t count = env_count(plan->env);
+
+    for (size_t i = 0; configured && configured[i]; i++)
+        if (!env_sets(plan->env, configured[i]))
+            plan->env[count++] = configured[i];
+    sandbox->env = plan->env;
+    if (options->workdir) {
+        sandbox->workdir = options->workdir;
+        sandbox->make_workdir = false;
+    }
+}
+
+/* A configuration may be meant for a larger machine, so this is not an error. */
+static void note_large_memory(uint64_t limit)
+{
+    char asked[QUANTITY_ROOM], there[QUANTITY_ROOM];
+    struct sysinfo machine;
+
+    if (!limit || sysinfo(&machine) != 0)
+        return;
+    uint64_t total = ((uint64_t)machine.totalram + machine.totalswap) * machine.mem_unit;
+    if (limit > total)
+        fprintf(
+            stderr,
+            "cay: note: --memory %s is more than this machine has: the sandbox can use "
+            "all %s\n",
+            quantity_bytes(limit, asked), quantity_bytes(total, there));
+}
+
+static void fill_sandbox(const struct sandbox_options *options,
+                         struct cay_sandbox_options *sandbox)
+{
+    sandbox->size = sizeof *sandbox;
+    if (options->memory)
+        sandbox->memory_bytes = options->memory;
+    if (options->disk)
+        sandbox->disk_bytes = options->disk;
+    if (options->pids)
+        sandbox->pids = options->pids;
+    if (options->cpu_percent)
+        sandbox->cpu_percent = options->cpu_percent;
+    if (options->ttl_ms)
+        sandbox->ttl_ms = options->ttl_ms;
+    if (options->network >= 0)
+        sandbox->network = options->network ? CAY_NETWORK_HOST : CAY_NETWORK_NONE;
+    if (options->storage >= 0)
+        sandbox->storage = options->storage ? CAY_STORAGE_DISK : CAY_STORAGE_MEMORY;
+    if (options->user)
+        sandbox->user = options->user;
+    if (options->name)
+        sandbox->name = options->name;
+    sandbox->require |= options->require;
+}
+
+static void fill_exec(const struct sandbox_options *options, const char *const *argv,
+                      struct sandbox_plan *plan)
+{
+    struct cay_exec_options *exec = &plan->exec;
+
+    exec->size = sizeof *exec;
+    exec->argv = argv;
+    exec->env = plan->env;
+    exec->cwd = options->workdir;
+    exec->user = options->user;
+    exec->timeout_ms = options->timeout_ms;
+    exec->tag = options->tag;
+    exec->flags = (options->tty ? CAY_EXEC_TTY : 0u) |
+                  (options->interactive ? CAY_EXEC_INPUT : 0u) |
+                  (options->detach ? CAY_EXEC_BACKGROUND : 0u);
+    if (options->tty)
+        (void)terminal_size(&exec->rows, &exec->columns);
+}
+
+int sandbox_plan(const struct sandbox_options *options,
+                 const struct cay_sandbox_options *configured, const char *const *argv,
+                 struct sandbox_plan *ret_plan, struct cay_error *err)
+{
+    struct sandbox_plan *plan = ret_plan;
+
+    *plan = (struct sandbox_plan){.env = NULL};
+    if (configured)
+        plan->sandbox = *configured;
+    int code = check_together(options, err);
+    if (!code && argv && !argv[0][0])
+        code = cay_fail(err, CAY_E_INVALID, 0, op, "COMMAND", "the command is empty",
+                        "pass a program of the sandbox, like sh");
+    if (!code)
+        code = plan_env(&options->env, plan, err);
+    if (!code)
+        code = plan_binds(&options->binds, plan, err);
+    if (!code)
+        code = plan_template(options->template_name, plan, err);
+    if (code) {
+        sandbox_plan_done(plan);
+        return code;
+    }
+    if (options->tty)
+        plan_terminal(&options->env, plan);
+    note_large_memory(options->memory);
+    fill_sandbox(options, &plan->sandbox);
+    if (argv)
+        fill_exec(options, argv, plan);
+    else
+        fill_defaults(options, plan);
+    return CAY_OK;
+}
+
+void sandbox_plan_done(struct sandbox_plan *plan)
+{
+    for (size_t i = 0; plan->binds_text && i < 2 * plan->given_count; i++)
+        free(plan->binds_text[i]);
+    free(plan->binds_text);
+    free(plan->binds);
+    free(plan->env);
+    free(plan->template_name);
+    *plan = (struct sandbox_plan){.env = NULL};
+}
+
+/* --- Sandboxes by their ID --- */
+
+enum { ID_LEN = 19, NAMED_MAX = 4 };
+
+static int fail_many(const char *word, const struct cay_sandbox_info *infos, size_t count,
+                     struct cay_error *err)
+{
+    char names[128];
+    size_t used = 0, named = 0;
+
+    for (size_t i = 0; i < count && named < NAMED_MAX; i++)
+        if (strncmp(infos[i].id, word, strlen(word)) == 0)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                     named++ ? ", " : "", infos[i].id);
+    return cay_fail(err, CAY_E_INVALID, 0, "cli.find", word,
+                    "several sandbox IDs start with this", "give more letters of one: %s",
+                    names);
+}
+
+static int find_prefix(const char *word, char ret_id[CAY_ID_MAX], struct cay_error *err)
+{
+    struct cay_sandbox_info *infos = NULL;
+    size_t count = 0, matches = 0;
+    int code = cay_sandbox_list_brief(&infos, &count, err);
+
+    if (code)
+        return code;
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(infos[i].id, word, strlen(word)) == 0) {
+            memcpy(ret_id, infos[i].id, CAY_ID_MAX);
+            matches++;
+        }
+    if (matches == 0)
+        code = cay_fail(err, CAY_E_NOT_FOUND, 0, "cli.find", word,
+                        "no sandbox ID starts with this", "cay ls lists them");
+    else if (matches > 1)
+        code = fail_many(word, infos, count, err);
+    cay_free(infos);
+    return code;
+}
+
+static int open_any(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    int code = cay_sandbox_open(id, ret_sandbox, err);
+
+    return code == CAY_E_INVALID ? sandbox_program.open_local(id, ret_sandbox, err)
+                                 : code;
+}
+
+int find_sandbox(const char *word, cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567";
+    char id[CAY_ID_MAX];
+    size_t len = strlen(word);
+
+    if (strncmp(word, "sb-", 3) != 0)
+        return open_any(word, ret_sandbox, err); /* a name */
+    if (len < 4 || len > ID_LEN || strspn(word + 3, letters) != len - 3)
+        return cay_fail(
+            err, CAY_E_INVALID, 0, "cli.find", word, "invalid sandbox ID",
+            "an ID is sb- and 16 letters or digits; its first few are enough; "
+            "cay ls lists them");
+    if (len == ID_LEN)
+        return open_any(word, ret_sandbox, err);
+    int code = find_prefix(word, id, err);
+    return code ? code : open_any(id, ret_sandbox, err);
+}
+
+/* --- Commands --- */
+
+/* Exit status if cay itself fails, not the command: as env(1) and timeout(1) do. */
 enum { STATUS_OURS = 125 };
+
+static int run_doctor(struct sandbox_call *call, struct cay_error *err)
+{
+    return sandbox_program.doctor(call, err);
+}
+
+static const struct {
+    int (*run)(struct sandbox_call *call, struct cay_error *err);
+    const char *manual;
+} runners[] = {
+    [SANDBOX_RUN] = {cmd_run, "cay-run"},
+    [SANDBOX_CREATE] = {cmd_create, "cay-create"},
+    [SANDBOX_EXEC] = {cmd_exec, "cay-exec"},
+    [SANDBOX_SHELL] = {cmd_shell, "cay-exec"},
+    [SANDBOX_LS] = {cmd_ls, "cay-ls"},
+    [SANDBOX_INSPECT] = {cmd_inspect, "cay-ls"},
+    [SANDBOX_PS] = {cmd_ps, "cay-ps"},
+    [SANDBOX_LOGS] = {cmd_logs, "cay-ps"},
+    [SANDBOX_CP] = {cmd_cp, "cay-cp"},
+    [SANDBOX_CAT] = {cmd_cat, "cay-cp"},
+    [SANDBOX_PUT] = {cmd_put, "cay-cp"},
+    [SANDBOX_PAUSE] = {cmd_pause, "cay-kill"},
+    [SANDBOX_RESUME] = {cmd_resume, "cay-kill"},
+    [SANDBOX_START] = {cmd_start, "cay-kill"},
+    [SANDBOX_KILL] = {cmd_kill, "cay-kill"},
+    [SANDBOX_RM] = {cmd_rm, "cay-kill"},
+    [SANDBOX_GC] = {cmd_gc, "cay-kill"},
+    [SANDBOX_DOCTOR] = {run_doctor, "cay-doctor"},
+};
 
 static int show_help(struct sandbox_call *call, size_t command, struct cay_error *err)
 {
@@ -18,12 +670,12 @@ static int show_help(struct sandbox_call *call, size_t command, struct cay_error
               ? "\nExit status 124: timeout, 125: cay, 126/127: not run.  "
               : "\n",
           file);
-    fprintf(file, "Manual: %s(1).\n", sandbox_program.commands[command].manual);
+    fprintf(file, "Manual: %s(1).\n", runners[command].manual);
     return output_finish(&call->output, err);
 }
 
-/* Removes what sandboxes and callers that crashed have left, before the commands that
- * would show it.  A run does it while its command starts; the others at most once a
+/* Removes what crashed sandboxes and callers left, before the commands that would show
+ * it.  A run does it while its command starts; the others at most once a
  * second. */
 static void collect_for(size_t command)
 {
@@ -57,7 +709,7 @@ static int run_line(struct sandbox_call *call, size_t command, struct cay_error 
     if (code)
         return code;
     collect_for(command);
-    int status = sandbox_program.commands[command].run(call, err);
+    int status = runners[command].run(call, err);
     if (status < 0)
         return status;
     code = output_finish(&call->output, err);

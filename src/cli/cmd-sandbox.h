@@ -2,8 +2,70 @@
 #ifndef CLI_CMD_SANDBOX_H
 #define CLI_CMD_SANDBOX_H
 
+#include "cay/backend.h"
+#include "cay/sandbox.h"
+#include "cli/options.h"
 #include "cli/output.h"
-#include "cli/sandbox-options.h"
+
+/* The commands about sandboxes.  They share one table of options, so that an option is
+ * spelled, checked and explained the same wherever it is taken. */
+enum sandbox_command {
+    SANDBOX_RUN,
+    SANDBOX_CREATE,
+    SANDBOX_EXEC,
+    SANDBOX_SHELL,
+    SANDBOX_LS,
+    SANDBOX_INSPECT,
+    SANDBOX_PS,
+    SANDBOX_LOGS,
+    SANDBOX_CP,
+    SANDBOX_CAT,
+    SANDBOX_PUT,
+    SANDBOX_PAUSE,
+    SANDBOX_RESUME,
+    SANDBOX_START,
+    SANDBOX_KILL,
+    SANDBOX_RM,
+    SANDBOX_GC,
+    SANDBOX_DOCTOR,
+    SANDBOX_COMMANDS
+};
+
+extern const struct grammar sandbox_grammar; /* its subcommands are in that order */
+
+struct sandbox_options {
+    bool help;
+    int as_json; /* 0 or 1 */
+    uint64_t memory, disk, timeout_ms, ttl_ms;
+    uint32_t pids, cpu_percent;
+    struct option_list env, binds;
+    const char *user, *workdir, *config, *template_name, *tag, *name;
+    unsigned require;     /* enum cay_layer */
+    int network, storage; /* which of the choices; -1: none was made */
+    bool interactive, tty, detach;
+    bool follow, quiet, all, force;
+    int signal;
+};
+
+/* What the options ask for, in the library's words; sandbox_plan_done() frees it. */
+struct sandbox_plan {
+    struct cay_sandbox_options sandbox;
+    struct cay_exec_options exec;
+    struct cay_bind *binds;
+    char **binds_text; /* of -v, two of `given_count` each */
+    size_t given_count;
+    const char **env;
+    char *template_name;
+    char terminal[64]; /* "TERM=..." */
+};
+
+/* Options over what --config says, which may be NULL and has to stay.  Checks what no
+ * table can: that -v names something that is there, that -t has a terminal.  `argv` is
+ * the command's, or NULL. */
+int sandbox_plan(const struct sandbox_options *options,
+                 const struct cay_sandbox_options *configured, const char *const *argv,
+                 struct sandbox_plan *ret_plan, struct cay_error *err);
+void sandbox_plan_done(struct sandbox_plan *plan);
 
 /* One command about sandboxes, as it was typed. */
 struct sandbox_call {
@@ -14,14 +76,10 @@ struct sandbox_call {
     struct cay_sandbox_options *configured;
 };
 
-/* What `cay` can do by itself.  The small program has no configurations, archives or
- * backends but native: there these calls become the whole program, which starts the
- * command again.  So a command must not have changed anything before them. */
+/* What only the full program has: configurations, archives, and backends besides native.
+ * In the small program these functions execute the full one, which starts the command
+ * again.  So a command must not have changed anything before it calls them. */
 struct sandbox_program {
-    struct {
-        int (*run)(struct sandbox_call *call, struct cay_error *err);
-        const char *manual;
-    } commands[SANDBOX_COMMANDS];
     int (*configure)(struct sandbox_call *call, struct cay_error *err);
     void (*release)(struct sandbox_call *call); /* what that took */
 
@@ -37,6 +95,7 @@ struct sandbox_program {
                        struct cay_error *err);
 
     int (*collect_sessions)(size_t *ret_count, struct cay_error *err);
+    int (*doctor)(struct sandbox_call *call, struct cay_error *err);
 };
 extern const struct sandbox_program sandbox_program;
 
@@ -66,5 +125,9 @@ int cp_send_dir(cay_files *files, const char *source, const char *target,
 int cp_send_archive(cay_files *files, int fd, const char *target, struct cay_error *err);
 int cp_receive_dir(cay_files *files, const char *source, const char *target,
                    struct cay_error *err);
+
+/* The sandbox of this id, or the only one whose id starts so.  CAY_E_NOT_FOUND if there
+ * is none, CAY_E_INVALID if there are several; the hint names them. */
+int find_sandbox(const char *word, cay_sandbox **ret_sandbox, struct cay_error *err);
 
 #endif

@@ -8,7 +8,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "cli/cli.h"
-#include "cli/helper.h"
 #include "cli/output.h"
 
 static int run(const char *command, char *const *argv)
@@ -25,7 +24,7 @@ static int run(const char *command, char *const *argv)
         words[0] = name;
         words[1] = first;
         memcpy(words + 2, argv, count * sizeof *words);
-        (void)helper_become(name, words, &err);
+        (void)cli_exec(name, words, &err);
     } else {
         (void)cay_fail_memory(&err, "cli.serve");
     }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cay session: sandboxes that belong to somebody and are found again. */
-#include "cli/cmd-session.h"
-
+/* cay session: named sandboxes that persist between runs. */
+#include <inttypes.h>
 #include <pwd.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -10,9 +9,199 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "cay/session.h"
 #include "cli/cli.h"
-#include "cli/show.h"
+#include "cli/options.h"
 #include "json/json.h"
+
+/* --- Showing sessions --- */
+
+enum { DEFAULTS_MAX = 256 };
+
+struct session_options { /* `call->options` */
+    bool help, quiet;
+    int as_json;
+    const char *user, *config;
+    cay_store *store;
+};
+
+static int reach(const struct cay_session *session, cay_sandbox **ret_sandbox)
+{
+    char defaults[DEFAULTS_MAX];
+    cay_config *config = NULL;
+
+    if (strcmp(session->backend, "native") == 0)
+        return cay_sandbox_open(session->sandbox_id, ret_sandbox, NULL);
+    snprintf(defaults, sizeof defaults, "{type: %s}", session->backend);
+    int code = cay_config_restore(*session->config ? session->config : defaults, &config,
+                                  NULL) == CAY_OK &&
+                       strcmp(cay_config_type(config), session->backend) == 0
+                   ? cay_backend_connect(config, session->sandbox_id, ret_sandbox, NULL)
+                   : CAY_E_UNAVAILABLE;
+    cay_config_free(config);
+    return code;
+}
+
+static bool look(const struct cay_session *session, enum cay_state *ret_state)
+{
+    cay_sandbox *sandbox = NULL;
+    int code = reach(session, &sandbox);
+
+    if (!code)
+        code = cay_sandbox_state(sandbox, ret_state, NULL);
+    cay_sandbox_free(sandbox);
+    return code != CAY_E_NOT_FOUND;
+}
+
+static bool is_gone(const struct cay_session *session)
+{
+    enum cay_state state;
+
+    return *session->sandbox_id && !look(session, &state);
+}
+
+/* The state of a sandbox on this machine can be read without resuming it; for other
+ * backends the store has the last known state. */
+static const char *state_of(const struct cay_session *session)
+{
+    enum cay_state state = session->state;
+    bool is_here =
+        strcmp(session->backend, "native") == 0 || strcmp(session->backend, "local") == 0;
+
+    if (!*session->sandbox_id)
+        return "none";
+    return is_here && !look(session, &state) ? "gone" : show_state(state);
+}
+
+/* --- For programs --- */
+
+static void put_if_any(struct json *json, const char *key, const char *text)
+{
+    json_set_text(json, key, *text ? text : NULL);
+}
+
+static void put_value(struct json *json, const char *key, const char *text)
+{
+    json_put_key(json, key);
+    if (*text)
+        json_put_raw(json, text);
+    else
+        json_put_null(json);
+}
+
+static void put_session(struct json *json, const struct cay_session *session,
+                        const char *state)
+{
+    json_set_text(json, "session_id", session->session_id);
+    json_set_text(json, "user_id", session->user_id);
+    json_set_text(json, "state", state);
+    put_if_any(json, "backend", session->backend);
+    put_if_any(json, "sandbox_id", session->sandbox_id);
+    put_value(json, "config", session->config);
+    put_value(json, "data", session->data);
+    json_set_int(json, "created_ms", session->created_ms);
+    json_set_int(json, "updated_ms", session->updated_ms);
+    json_set_uint(json, "revision", session->revision);
+}
+
+static void list_as_json(struct call *call, const struct cay_session *sessions,
+                         size_t count)
+{
+    struct json json;
+
+    output_begin_json(&call->output, &json);
+    json_put_key(&json, "sessions");
+    json_put_array(&json);
+    for (size_t i = 0; i < count; i++) {
+        json_put_object(&json);
+        put_session(&json, &sessions[i], state_of(&sessions[i]));
+        json_put_end(&json);
+    }
+    json_put_end(&json);
+    output_end_json(&call->output, &json);
+}
+
+/* --- For people --- */
+
+static int list_as_table(struct call *call, const struct cay_session *sessions,
+                         size_t count, struct cay_error *err)
+{
+    struct table table;
+    char age[QUANTITY_ROOM];
+    int code = table_open(&table, "SESSION|USER|STATE|CHANGED|BACKEND|SANDBOX", err);
+
+    if (code)
+        return code;
+    for (size_t i = 0; i < count; i++) {
+        const struct cay_session *session = &sessions[i];
+        table_cell(&table, "%s", session->session_id);
+        table_cell(&table, "%s", session->user_id);
+        table_cell(&table, "%s", state_of(session));
+        table_cell(&table, "%s ago", quantity_age(session->updated_ms, age));
+        table_cell(&table, "%s", session->backend);
+        table_cell(&table, "%s", session->sandbox_id);
+    }
+    return table_print(&table, &call->output, err);
+}
+
+static int list_sessions(struct call *call, struct cay_error *err)
+{
+    const struct session_options *options = call->options;
+    struct cay_session *sessions = NULL;
+    size_t count = 0;
+    int code = cay_store_list(options->store, options->user, &sessions, &count, err);
+
+    if (code)
+        return code;
+    if (options->as_json)
+        list_as_json(call, sessions, count);
+    else if (!options->quiet)
+        code = list_as_table(call, sessions, count, err);
+    else
+        for (size_t i = 0; i < count; i++) {
+            output_name(&call->output, sessions[i].session_id);
+            fputc('\n', call->output.file);
+        }
+    cay_free(sessions);
+    return code;
+}
+
+static void print_line(FILE *file, const char *key, const char *text)
+{
+    fprintf(file, "%-9s", key);
+    show_name(file, *text ? text : "none");
+    fputc('\n', file);
+}
+
+static int print_session(struct call *call, const struct cay_session *session,
+                         struct cay_error *err)
+{
+    const struct session_options *options = call->options;
+    FILE *file = call->output.file;
+    char room[QUANTITY_ROOM];
+    struct json json;
+
+    (void)err;
+    if (options->as_json) {
+        output_begin_json(&call->output, &json);
+        put_session(&json, session, state_of(session));
+        output_end_json(&call->output, &json);
+        return CAY_OK;
+    }
+    print_line(file, "session:", session->session_id);
+    print_line(file, "user:", session->user_id);
+    print_line(file, "state:", state_of(session));
+    print_line(file, "backend:", session->backend);
+    print_line(file, "sandbox:", session->sandbox_id);
+    fprintf(file, "%-9s%s ago\n", "created:", quantity_age(session->created_ms, room));
+    fprintf(file, "%-9s%s ago (revision %" PRIu64 ")\n",
+            "changed:", quantity_age(session->updated_ms, room), session->revision);
+    print_line(file, "config:", session->config);
+    print_line(file, "data:", session->data);
+    return CAY_OK;
+}
+
+/* --- Commands --- */
 
 static const char op[] = "cli.session";
 
@@ -56,9 +245,9 @@ static const struct grammar grammar = {
     .stands_alone = true,
 };
 
-/* --- Whose --- */
+/* --- The owner --- */
 
-static void name_oneself(char ret_user[USER_MAX])
+static void name_own_user(char ret_user[USER_MAX])
 {
     const struct passwd *own = getpwuid(geteuid());
 
@@ -68,14 +257,14 @@ static void name_oneself(char ret_user[USER_MAX])
         snprintf(ret_user, USER_MAX, "%u", (unsigned)geteuid());
 }
 
-/* Without --user: that of the only session of this name, else one's own. */
+/* The owner without --user: that of the only session with this name, else the caller. */
 static int choose(const struct cay_session *sessions, size_t count, const char *name,
                   char ret_user[USER_MAX], struct cay_error *err)
 {
     struct buf names __attribute__((cleanup(buf_done)));
     size_t found = 0;
 
-    name_oneself(ret_user);
+    name_own_user(ret_user);
     buf_init(&names, NAMES_MAX);
     for (size_t i = 0; i < count; i++) {
         if (strcmp(sessions[i].session_id, name) != 0)
@@ -173,7 +362,7 @@ static int start(struct call *call, struct cay_error *err)
     if (!code && options->as_json)
         code = cay_store_get(options->store, user, name, &session, err);
     if (!code && session)
-        code = session_tell(call, session, err);
+        code = print_session(call, session, err);
     else if (!code)
         fprintf(call->output.file, "%s\n", cay_sandbox_id(sandbox));
     cay_free(session);
@@ -182,10 +371,10 @@ static int start(struct call *call, struct cay_error *err)
     return code;
 }
 
-/* Resuming makes no new sandbox for a session that has none. */
+/* Resuming creates no new sandbox for a session without one. */
 static int check_resumable(const struct cay_session *session, struct cay_error *err)
 {
-    if (*session->sandbox_id && !session_is_gone(session))
+    if (*session->sandbox_id && !is_gone(session))
         return CAY_OK;
     return cay_fail(err, CAY_E_NOT_FOUND, 0, op, session->session_id,
                     *session->sandbox_id ? "the session's sandbox is gone"
@@ -193,7 +382,7 @@ static int check_resumable(const struct cay_session *session, struct cay_error *
                     "cay session start creates a new one");
 }
 
-/* A session is not to stay for ever because what made its sandbox is not here. */
+/* A session can be removed even if its backend is not available. */
 static int stop_to_remove(cay_manager *manager, const struct cay_session *session,
                           struct cay_error *err)
 {
@@ -203,9 +392,9 @@ static int stop_to_remove(cay_manager *manager, const struct cay_session *sessio
     if (code == CAY_E_UNAVAILABLE && !cay_backend_find(session->backend)) {
         fputs("cay: note: the sandbox ", stderr);
         show_name(stderr, session->sandbox_id);
-        fputs(" is left as it is: no backend ", stderr);
+        fputs(" was not removed: the backend ", stderr);
         show_name(stderr, session->backend);
-        fputs(" is available\n", stderr);
+        fputs(" is not available\n", stderr);
         return CAY_OK;
     }
     if (code)
@@ -246,11 +435,10 @@ static int do_step(struct call *call, const struct cay_session *session,
     return code;
 }
 
-/* A person has asked for something that was not done, and that is fine, but not silence.
- */
-static void tell_if_it_runs(const struct cay_session *session)
+/* Not every backend can pause; that is no error. */
+static void note_if_running(const struct cay_session *session)
 {
-    if (strcmp(session_state(session), "running") != 0)
+    if (strcmp(state_of(session), "running") != 0)
         return;
     fputs("cay: note: ", stderr);
     show_name(stderr, session->session_id);
@@ -270,17 +458,17 @@ static int do_one(struct call *call, const char *name, struct json *json,
     if (!code)
         code = cay_store_get(options->store, user, name, &session, err);
     if (!code)
-        code = is_show ? session_tell(call, session, err) : do_step(call, session, err);
+        code = is_show ? print_session(call, session, err) : do_step(call, session, err);
     if (!code && !is_show && !is_removal) {
         cay_free(session);
         session = NULL;
         code = cay_store_get(options->store, user, name, &session, err);
     }
     if (!code && !json && call->line.subcommand == &subcommands[PAUSE])
-        tell_if_it_runs(session);
+        note_if_running(session);
     if (!code && json) {
         json_put_object(json);
-        session_put(json, session, is_removal ? "removed" : session_state(session));
+        put_session(json, session, is_removal ? "removed" : state_of(session));
         json_put_end(json);
     }
     cay_free(session);
@@ -292,8 +480,7 @@ static int show(struct call *call, struct cay_error *err)
     return do_one(call, call->line.arguments[0], NULL, err);
 }
 
-/* One that fails does not keep the others from their turn.  Every failure is told: the
- * last one by the caller. */
+/* Continues after a failure.  Prints every error but the last, which is returned. */
 static int do_each(struct call *call, struct cay_error *err)
 {
     bool as_json = ((const struct session_options *)call->options)->as_json;
@@ -332,7 +519,7 @@ static int open_store(struct call *call, struct cay_error *err)
 
     if (code)
         return code;
-    /* After others that could not clean up; if that fails it is not our business. */
+    /* Cleans up after crashed callers; failures do not matter here. */
     (void)!cay_sandbox_collect(&collected, NULL);
     (void)!cay_store_collect(options->store, &collected, NULL);
     return CAY_OK;
@@ -341,8 +528,8 @@ static int open_store(struct call *call, struct cay_error *err)
 int cmd_session(char *const *argv)
 {
     static call_runner *const run[] = {
-        [LS] = session_list, [SHOW] = show,    [START] = start, [PAUSE] = do_each,
-        [RESUME] = do_each,  [STOP] = do_each, [RM] = do_each};
+        [LS] = list_sessions, [SHOW] = show,    [START] = start, [PAUSE] = do_each,
+        [RESUME] = do_each,   [STOP] = do_each, [RM] = do_each};
     static const struct call_rules rules = {
         .grammar = &grammar,
         .about = "Named sandboxes that persist between runs.",

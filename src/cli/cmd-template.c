@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cay template: what sandboxes start from. */
+/* cay template: root file systems for sandboxes. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "cay/sandbox.h"
-#include "cli/call.h"
 #include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/output.h"
 #include "cli/progress.h"
-#include "cli/quantity.h"
 #include "cli/signals.h"
-#include "cli/table.h"
 #include "json/json.h"
 
 enum { CREATE, LS, RM, COUNT };

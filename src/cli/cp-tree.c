@@ -61,7 +61,7 @@ static int open_files(const char *path, bool writable, cay_files **ret_files,
     return code && err->sys_errno ? cay_fail_errno(err, err->sys_errno, op, path) : code;
 }
 
-/* The library knows the directory as "/"; the caller called it something else. */
+/* The library calls the directory "/": put the caller's path into the error. */
 static int spell(const char *path, int code, struct cay_error *err)
 {
     AUTO_BUF whole;
@@ -115,7 +115,7 @@ _Noreturn static void run_job(const struct job *job, int fd, int report_fd)
     _exit(0);
 }
 
-static void note_nothing(int number)
+static void ignore_signal(int number)
 {
     (void)number;
 }
@@ -123,11 +123,11 @@ static void note_nothing(int number)
 static int start(const struct job *job, bool sends, struct side *ret_side,
                  struct cay_error *err)
 {
-    /* When one side fails the other is to hear of it, not to die of it. */
-    struct sigaction told = {.sa_handler = note_nothing};
+    /* If one side fails, the other gets EPIPE instead of SIGPIPE. */
+    struct sigaction ignored = {.sa_handler = ignore_signal};
     int data[2] = {-1, -1}, report[2] = {-1, -1};
 
-    sigaction(SIGPIPE, &told, NULL);
+    sigaction(SIGPIPE, &ignored, NULL);
     if (pipe2(data, O_CLOEXEC) != 0)
         return cay_fail_errno(err, errno, op, "pipe");
     if (pipe2(report, O_CLOEXEC) != 0) {
@@ -229,7 +229,7 @@ static int write_archive(cay_files *files, const char *source, struct cay_error 
     int code = cay_files_export(files, source, STDOUT_FILENO, &whole, &result, err);
 
     if (!code && result.skipped)
-        fprintf(stderr, "cay: note: %llu sockets and devices were left out\n",
+        fprintf(stderr, "cay: note: %llu sockets and devices were skipped\n",
                 (unsigned long long)result.skipped);
     return code;
 }

@@ -11,11 +11,186 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "cli/view.h"
+
+/* --- The sandbox's file system --- */
+
+enum { SCRIPT_LINE_MAX = 256 };
+
+/* What follows "#!", as the kernel takes it: only a blank or the end of the line ends the
+ * name.  `sought` is what it asks env(1) for, or empty. */
+struct script {
+    char interpreter[SCRIPT_LINE_MAX], sought[SCRIPT_LINE_MAX];
+};
+
+/* The files inside, as root (`all`) and as the command's user (`own`) see them.  Without
+ * `all` there is only one user.  Relative paths start where the command does. */
+struct view {
+    const struct hint *hint;
+    cay_files *all, *own;
+    bool is_in_place; /* no root of its own: the host's names are seen, few can be read */
+};
+
+static const char *skip_blanks(const char *text)
+{
+    return text + strspn(text, " \t");
+}
+
+static bool script_parse(const char *line, struct script *ret_script)
+{
+    if (strncmp(line, "#!", 2) != 0)
+        return false;
+    const char *name = skip_blanks(line + 2);
+    int len = (int)strcspn(name, " \t\n");
+    snprintf(ret_script->interpreter, SCRIPT_LINE_MAX, "%.*s", len, name);
+    ret_script->sought[0] = '\0';
+    const char *last = strrchr(ret_script->interpreter, '/');
+    if (!last || strcmp(last, "/env") != 0)
+        return true;
+    name = skip_blanks(name + len);
+    if (strncmp(name, "-S", 2) == 0)
+        name = skip_blanks(name + 2);
+    len = (int)strcspn(name, " \t\n");
+    if (*name != '-' && !memchr(name, '=', (size_t)len) &&
+        !memchr(name, '/', (size_t)len))
+        snprintf(ret_script->sought, SCRIPT_LINE_MAX, "%.*s", len, name);
+    return true;
+}
+
+static void view_open(const struct hint *hint, struct view *ret_view)
+{
+    *ret_view = (struct view){.hint = hint};
+    if (cay_sandbox_files(hint->sandbox, hint->exec->user, &ret_view->own, NULL))
+        ret_view->own = NULL;
+    if (cay_sandbox_files(hint->sandbox, "root", &ret_view->all, NULL))
+        ret_view->all = NULL;
+    ret_view->is_in_place = !(cay_sandbox_layers(hint->sandbox) & CAY_LAYER_MOUNT);
+}
+
+static void view_close(struct view *view)
+{
+    cay_files_free(view->all);
+    cay_files_free(view->own);
+}
+
+/* A path as the command means it: below its directory unless absolute. */
+static void view_place(const struct view *view, const char *path, char room[PATH_MAX])
+{
+    const char *cwd = view->hint->exec->cwd;
+
+    if (*path == '/' || !cwd)
+        snprintf(room, PATH_MAX, "%s", path);
+    else
+        snprintf(room, PATH_MAX, "%s/%s", cwd, path);
+}
+
+static bool is_readable(cay_files *files, const char *inside)
+{
+    struct cay_read_options start = {.size = sizeof start, .max = 1};
+    struct cay_page page;
+    int code = cay_files_read_bytes(files, inside, &start, &page, NULL);
+
+    if (code == CAY_OK)
+        cay_page_done(&page);
+    return code != CAY_E_DENIED;
+}
+
+/* 1, 0, or -1 if unknown. */
+static int exists(const struct view *view, cay_files *files, const char *path)
+{
+    char inside[PATH_MAX];
+    int got;
+
+    if (!files)
+        return -1;
+    view_place(view, path, inside);
+    got = cay_files_exists(files, inside, NULL);
+    if (got == 1 && view->is_in_place)
+        return is_readable(files, inside);
+    return got < 0 ? -1 : got;
+}
+
+/* root sees all files, but relative paths start at the home of the command's user. */
+static cay_files *files_for(const struct view *view, const char *path)
+{
+    return view->all && (*path == '/' || view->hint->exec->cwd) ? view->all : view->own;
+}
+
+static int view_has(const struct view *view, const char *path)
+{
+    return exists(view, files_for(view, path), path);
+}
+
+static bool view_reaches(const struct view *view, const char *path)
+{
+    return exists(view, view->own, path) == 1;
+}
+
+/* Also a link that leads nowhere. */
+static bool view_is_taken(const struct view *view, const char *path)
+{
+    cay_files *files = files_for(view, path);
+    char inside[PATH_MAX];
+    struct cay_stat st;
+
+    if (view->is_in_place)
+        return view_has(view, path) == 1;
+    view_place(view, path, inside);
+    return files && cay_files_stat(files, inside, true, &st, NULL) == CAY_OK;
+}
+
+static bool view_script(const struct view *view, const char *path,
+                        struct script *ret_script)
+{
+    struct cay_read_options start = {.size = sizeof start, .max = SCRIPT_LINE_MAX - 1};
+    cay_files *files = files_for(view, path);
+    struct cay_page page;
+    char inside[PATH_MAX];
+
+    view_place(view, path, inside);
+    if (!files || cay_files_read_bytes(files, inside, &start, &page, NULL))
+        return false;
+    bool is_script = script_parse(page.text, ret_script);
+    cay_page_done(&page);
+    return is_script;
+}
+
+static const char *find_path(const char *const *env, const char *otherwise)
+{
+    for (; env && *env; env++)
+        if (strncmp(*env, "PATH=", 5) == 0)
+            otherwise = *env + 5;
+    return otherwise;
+}
+
+static const char *view_path(const struct view *view)
+{
+    const struct cay_sandbox_options *made = view->hint->made;
+    const char *path =
+        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"; /* request.c */
+
+    path = find_path(made ? made->env : NULL, path);
+    return find_path(view->hint->exec->env, path);
+}
+
+/* A program by its name, as it is found inside; false if it is not. */
+static bool view_find(const struct view *view, const char *name, char room[PATH_MAX])
+{
+    snprintf(room, PATH_MAX, "%s", name);
+    if (strchr(name, '/'))
+        return view_reaches(view, name);
+    for (const char *path = view_path(view); *path;) {
+        int len = (int)strcspn(path, ":");
+        snprintf(room, PATH_MAX, "%.*s/%s", len, path, name);
+        if (len && view_reaches(view, room))
+            return true;
+        path += len + (path[len] == ':');
+    }
+    return false;
+}
 
 enum { STATUS_NOT_FOUND = 127 };
 
-/* --- On this machine --- */
+/* --- On the host --- */
 
 /* The program as the shell that started us would find it; NULL if there is none. */
 static char *find_program(const char *name)
@@ -106,7 +281,7 @@ static bool read_host_script(const char *path, struct script *ret_script)
     return is_script;
 }
 
-/* Where there is only one user inside, what root shows must be for everybody. */
+/* With only one user inside, files that root makes visible must be world-readable. */
 static bool is_for_user(const struct view *view, const char *full)
 {
     char path[PATH_MAX];
@@ -136,13 +311,13 @@ static bool is_word(const char *path)
     return true;
 }
 
-/* --- What to add --- */
+/* --- Options to add --- */
 
 struct advice {
     char options[HINT_ROOM / 2]; /* each with a blank before it */
     size_t used;
     bool is_for_root;
-    bool is_in_vain; /* something is needed that no option gives */
+    bool is_impossible; /* no option can make it work */
 };
 
 static void add_option(struct advice *advice, const char *option)
@@ -152,7 +327,7 @@ static void add_option(struct advice *advice, const char *option)
     if (strstr(advice->options, option))
         return;
     if (len >= left) {
-        advice->is_in_vain = true;
+        advice->is_impossible = true;
         return;
     }
     memcpy(advice->options + advice->used, option, len + 1);
@@ -173,8 +348,8 @@ static void add_share(const struct view *view, const char *path, struct advice *
         len += 1 + (int)strcspn(path + len + 1, "/");
         snprintf(share, sizeof share, "%.*s", len, path);
     }
-    advice->is_in_vain |= *path != '/' || is_in_template(path) || !is_word(share) ||
-                          !is_for_user(view, path);
+    advice->is_impossible |= *path != '/' || is_in_template(path) || !is_word(share) ||
+                             !is_for_user(view, path);
     snprintf(option, sizeof option, " -v %s:%s:ro", share, share);
     add_option(advice, option);
 }
@@ -200,7 +375,7 @@ static void add_sought(const struct view *view, const char *name, struct advice 
     add_program(view, host, advice);
     snprintf(option, sizeof option, " -e PATH=%.*s:%s", (int)(strrchr(host, '/') - host),
              host, view_path(view));
-    advice->is_in_vain |= *host != '/' || !is_word(host);
+    advice->is_impossible |= *host != '/' || !is_word(host);
     add_option(advice, option);
 }
 
@@ -227,10 +402,10 @@ static bool finish(const struct view *view, struct advice *advice)
 
     if (advice->is_for_root && view->all && !(user && strcmp(user, "root") == 0))
         add_option(advice, " -u root");
-    return advice->used && !advice->is_in_vain;
+    return advice->used && !advice->is_impossible;
 }
 
-/* --- Words --- */
+/* --- Advice --- */
 
 static const char *how_to_add(const struct view *view)
 {
@@ -288,9 +463,10 @@ static bool advise_directory(const struct view *view, const char *cwd, const cha
              target);
     add_option(advice, option);
     bool is_renamed = given && strcmp(given, name) != 0;
-    advice->is_in_vain |= !is_word(is_renamed ? name : target) ||
-                          (!is_moved && !view->is_in_place && view_is_taken(view, cwd)) ||
-                          !is_for_user(view, full);
+    advice->is_impossible |=
+        !is_word(is_renamed ? name : target) ||
+        (!is_moved && !view->is_in_place && view_is_taken(view, cwd)) ||
+        !is_for_user(view, full);
     if (!finish(view, advice))
         return false;
     int len = snprintf(room, HINT_ROOM, "the host has it, the sandbox does not; %s%s%s%s",
@@ -307,7 +483,7 @@ static bool advise_here(const struct view *view, const char *host, const char *g
     struct advice advice = {.used = 0};
 
     add_what_it_needs(view, full, cwd, &advice);
-    if (!view->hint->made && !advice.used && !advice.is_in_vain)
+    if (!view->hint->made && !advice.used && !advice.is_impossible)
         return advise_copy(view, real ? real : full, rest, !is_relative, room);
     return advise_directory(view, cwd, full, rest, is_relative ? NULL : given, &advice,
                             room);
@@ -335,7 +511,7 @@ static bool advise_in_place(const struct view *view, const char *host, const cha
     bool is_shown = !strstr(advice.options, " -v ");
     int len =
         snprintf(room, HINT_ROOM, "it is %s; %s%s%s%s%s",
-                 is_shown ? "only for root inside" : "on the host, not in the sandbox",
+                 is_shown ? "accessible to root only" : "on the host, not in the sandbox",
                  is_shown ? "add" : how_to_add(view), advice.options,
                  is_renamed ? " and name it " : "", is_renamed ? host : "",
                  is_shown ? "" : or_a_template(view, host));
@@ -407,7 +583,7 @@ static bool advise(const struct view *view, const char *host, const char *given,
     return advise_place(view, host, full, !is_taken && strcmp(host, given) != 0, room);
 }
 
-/* --- What is wrong --- */
+/* --- Causes --- */
 
 static void explain_interpreter(const struct view *view, const char *interpreter,
                                 char room[HINT_ROOM])
@@ -418,11 +594,12 @@ static void explain_interpreter(const struct view *view, const char *interpreter
 
     if (len && interpreter[len - 1] == '\r')
         snprintf(words, sizeof words, "remove the carriage returns from the file");
-    else if (!full || access(full, X_OK) != 0 || /* it was named by who is inside */
+    else if (!full || access(full, X_OK) != 0 || /* the sandbox chose the name */
              !advise_place(view, interpreter, full, false, words))
         snprintf(words, sizeof words, "write another interpreter in its first line");
     snprintf(room, HINT_ROOM, "its interpreter %s is %s: %.700s", interpreter,
-             view_is_taken(view, interpreter) ? "out of reach inside" : "not inside",
+             view_is_taken(view, interpreter) ? "not accessible inside"
+                                              : "missing inside",
              words);
 }
 

@@ -57,7 +57,7 @@ static int open_spool(void)
 static int fail_limit(const char *name, uint64_t max, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_LIMIT, 0, "cli.input", name, "the input is too long",
-                    "at most %llu bytes are taken; append the rest, or import a tar",
+                    "at most %llu bytes are accepted; append the rest, or import a tar",
                     (unsigned long long)max);
 }
 

@@ -44,7 +44,7 @@ static bool is_same(int fd, const struct stat *st)
     return fstat(fd, &own) == 0 && own.st_dev == st->st_dev && own.st_ino == st->st_ino;
 }
 
-/* Neither can make who opens it wait: a pipe without a name has both its ends. */
+/* Opening these never blocks: an unnamed pipe has both its ends. */
 static bool is_harmless(int held, const struct stat *st)
 {
     struct statfs fs;

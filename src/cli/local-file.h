@@ -8,10 +8,10 @@
 
 #include "cay/error.h"
 
-/* A file of this machine as one end of a copy.  It is looked at before it is opened:
- * opening a FIFO waits for somebody, and opening a device may do anything.  Of what is no
- * regular file only what cannot surprise is taken: our own standard input or output by
- * another name, a pipe of the shell's, and /dev/null. */
+/* A file of this machine as one end of a copy.  It is checked before it is opened:
+ * opening a FIFO blocks, and opening a device may have effects.  Besides regular files
+ * only these are accepted: our own standard input or output by another name, an unnamed
+ * pipe, and /dev/null. */
 
 /* Open for reading; of a directory it is only held (O_PATH). */
 int local_file_read(const char *path, int *ret_fd, struct stat *ret_stat,

@@ -1,13 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The full program, with every command; front.c is the small one. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "cay/backend.h"
+#include "cay/session.h"
 #include "cli/cli.h"
+#include "cli/cmd-sandbox.h"
 #include "cli/options.h"
 #include "cli/output.h"
-#include "cli/sandbox-options.h"
+
+/* --- Sandboxes --- */
+
+static const char op[] = "cli.options";
+
+static int configure(struct sandbox_call *call, struct cay_error *err)
+{
+    const char *file = call->options.config;
+    int code = cay_config_load(file, &call->config, err);
+
+    if (code)
+        return code;
+    const char *type = cay_config_type(call->config);
+    if (strcmp(type, "native") != 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, file,
+                        "this command creates native sandboxes only",
+                        "its type is %s: cay session start --config %s starts it", type,
+                        file);
+    if (cay_config_has(call->config, "sandbox_id"))
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op, file,
+            "the configuration has a sandbox_id, but this command creates a new sandbox",
+            "cay exec %s -- COMMAND uses that one",
+            cay_config_text(call->config, "sandbox_id"));
+    return cay_sandbox_options_new(call->config, &call->configured, err);
+}
+
+static void release(struct sandbox_call *call)
+{
+    cay_sandbox_options_free(call->configured);
+    cay_config_free(call->config);
+}
+
+/* A local sandbox is not isolated, so the library opens one only for a caller that asks
+ * for this backend by name.  Here the user names it by its id. */
+static int open_local(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    static const char local[] = "type: local";
+    cay_config *config = NULL;
+    int code = cay_config_parse(local, strlen(local), "cay", NULL, &config, err);
+
+    if (!code)
+        code = cay_backend_connect(config, id, ret_sandbox, err);
+    cay_config_free(config);
+    return code;
+}
+
+/* Removes what session starts that crashed have left.  If there is no directory for
+ * sessions, there are none. */
+static int collect_sessions(size_t *ret_count, struct cay_error *err)
+{
+    struct cay_error own;
+    cay_store *store = NULL;
+    int code = cay_store_open(NULL, &store, &own);
+
+    if (code == CAY_E_UNAVAILABLE)
+        return CAY_OK;
+    if (!code)
+        code = cay_store_collect(store, ret_count, &own);
+    cay_store_free(store);
+    if (code)
+        *err = own;
+    return code;
+}
+
+const struct sandbox_program sandbox_program = {
+    .configure = configure,
+    .release = release,
+    .open_local = open_local,
+    .send_dir = cp_send_dir,
+    .send_archive = cp_send_archive,
+    .receive_dir = cp_receive_dir,
+    .collect_sessions = collect_sessions,
+    .doctor = cmd_doctor,
+};
+
+/* --- Commands --- */
 
 static int cmd_help(char *const *argv);
 static int cmd_version(char *const *argv);

@@ -7,11 +7,12 @@
 #include <stdio.h>
 
 #include "cay/error.h"
+#include "cli/output.h"
 
 /* The words after a command that has subcommands: one of those, its arguments, and
  * options anywhere among them until "--".  An option is for some of the subcommands, and
  * may mean different things to different ones.  Where a subcommand takes a command line
- * of somebody else's, options end with its first word. */
+ * for another program, options end with its first word. */
 
 struct option_number { /* OPTION_NUMBER */
     uint64_t value;
@@ -41,7 +42,7 @@ struct option_rule {
     const char *value; /* what help calls the value */
     const char *help;
     /* OPTION_PARSED: fills the field; false if the text is not such a value, and then
-     * `allowed` tells which are. */
+     * `allowed` describes the valid ones. */
     bool (*parse)(const char *text, void *field);
     const char *allowed;
 };
@@ -96,5 +97,26 @@ bool options_want_json(char *const *argv);
 /* All subcommands and the options common to them; or one subcommand and its own. */
 void options_help(FILE *file, const struct grammar *grammar,
                   const struct subcommand *subcommand);
+
+/* A command whose first word is a subcommand: `cay session ls`. */
+struct call {
+    void *options; /* the command's own, filled in */
+    struct command_line line;
+    struct output output;
+};
+
+typedef int call_runner(struct call *call, struct cay_error *err);
+
+struct call_rules {
+    const struct grammar *grammar; /* one option is "help", a flag */
+    const char *about;             /* a sentence for its help */
+    const char *manual;            /* "cay-session(1)" */
+    call_runner *prepare;          /* before any of them, or NULL */
+    call_runner *const *run;       /* by subcommand */
+};
+
+/* Parses the words, runs the subcommand, prints an error; returns the exit status.
+ * `options` are zeroed. */
+int call_run(const struct call_rules *rules, char *const *argv, void *options);
 
 #endif

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/show.h"
+#include "cli/output.h"
 
 static struct {
     const char *what;
@@ -28,7 +28,7 @@ static struct {
     bool is_running;
 } progress;
 
-/* The number after `field` in /proc/self/io; 0 if it cannot be had. */
+/* The number after `field` in /proc/self/io; 0 if not available. */
 static uint64_t count_bytes(const char *field)
 {
     char text[512];
@@ -166,7 +166,7 @@ void progress_skipped(uint64_t count)
 {
     if (count)
         fprintf(stderr,
-                "cay: note: %" PRIu64 " special files, links that lead out, or files of "
-                "other suffixes or sizes than allowed were left out\n",
+                "cay: note: %" PRIu64 " entries were skipped: special files, links that "
+                "lead out, or files whose suffix or size is not allowed\n",
                 count);
 }

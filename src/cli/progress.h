@@ -16,14 +16,14 @@ void progress_stop(void);
 /* The number of bytes that there will be: "Copying: 12 of 1024 MiB, 230 MiB/s". */
 void progress_expect(uint64_t bytes);
 
-/* For work that tells by itself how far it is: "Unpacking: 12 MiB", under the same rules.
+/* For work that reports its own progress: "Unpacking: 12 MiB", under the same rules.
  * The first second counts from the first call; a NULL step wipes the line. */
 void progress_step(const char *step, uint64_t bytes);
 
-/* Tells what a copy left out, if it did. */
+/* Prints a note if a copy skipped entries. */
 void progress_skipped(uint64_t count);
 
-/* Around a question on the terminal.  Fine also when nothing is in progress. */
+/* Around a prompt on the terminal.  May be called when nothing is in progress. */
 void progress_pause(void);
 void progress_resume(void);
 

@@ -6,8 +6,8 @@
 
 /* The approver of the command: asks the person at the terminal. */
 struct prompt {
-    bool nobody_there; /* something needed a yes, but there is no terminal to ask at */
-    enum cay_op op;    /* what was last allowed, for files that are read page by page */
+    bool no_terminal; /* an approval was needed, but there is no terminal to ask on */
+    enum cay_op op;   /* what was last allowed, for files that are read page by page */
     char *path;
 };
 

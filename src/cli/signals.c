@@ -22,7 +22,7 @@ static void note_change(int number)
     changed = 1;
 }
 
-static void note_nothing(int number)
+static void ignore_signal(int number)
 {
     (void)number;
 }
@@ -47,7 +47,7 @@ void signals_catch(void)
         catch_one(ending[i], note_end);
     for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
         catch_one(changing[i], note_change);
-    catch_one(SIGPIPE, note_nothing);
+    catch_one(SIGPIPE, ignore_signal);
     sigprocmask(SIG_BLOCK, &caught, &mask);
     for (int number = 1; number < NSIG; number++)
         if (sigismember(&caught, number) == 1)

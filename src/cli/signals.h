@@ -12,7 +12,7 @@
 void signals_catch(void);
 const sigset_t *signals_mask(void);
 
-/* The signal that asks us to end and was not told of yet, or 0; also one that waits. */
+/* Returns and clears the caught or pending signal that ends cay, or 0. */
 int signals_take(void);
 
 /* Whether the terminal changed its size, or we were stopped, since the last call. */

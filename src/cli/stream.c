@@ -6,7 +6,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,7 +16,53 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "cli/signals.h"
-#include "cli/terminal.h"
+
+/* --- The terminal --- */
+
+static struct termios original;
+static bool is_raw, is_known;
+
+int terminal_require(const char *what, const char *hint, struct cay_error *err)
+{
+    if (isatty(STDIN_FILENO))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, "cli.terminal", what,
+                    "standard input is not a terminal", "%s", hint);
+}
+
+bool terminal_size(uint16_t *ret_rows, uint16_t *ret_columns)
+{
+    struct winsize size;
+
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_row && size.ws_col) {
+            *ret_rows = size.ws_row;
+            *ret_columns = size.ws_col;
+            return true;
+        }
+    return false;
+}
+
+void terminal_make_raw(void)
+{
+    struct termios raw;
+
+    if (!is_known && tcgetattr(STDIN_FILENO, &original) != 0)
+        return;
+    is_known = true;
+    raw = original;
+    cfmakeraw(&raw);
+    is_raw = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+}
+
+void terminal_restore(void)
+{
+    if (is_raw)
+        tcsetattr(STDIN_FILENO, TCSANOW, &original);
+    is_raw = false;
+}
+
+/* --- The stream --- */
 
 enum {
     PIECE = 64 << 10,
@@ -25,7 +73,7 @@ enum {
     LONGEST_US = 2000
 };
 
-/* There is one stream in this program, and it goes as far as this does. */
+/* One stream per program, so the buffers are static. */
 static char input[PIECE], output[PIECE];
 
 static void kill_process(struct stream *stream)
@@ -36,7 +84,7 @@ static void kill_process(struct stream *stream)
     stream->kill_at_ms = 0;
 }
 
-/* What signals and the clock ask for. */
+/* Handles signals, the kill deadline and a resized terminal. */
 static void attend(struct stream *stream)
 {
     uint16_t rows, columns;
@@ -83,8 +131,8 @@ static int wait_for(struct stream *stream, struct pollfd *fds, nfds_t count, int
 
 /* --- Output --- */
 
-/* A reader that is slow must not keep a signal or the timeout from being seen, so a pipe
- * or terminal is only written to when it has room. */
+/* A slow reader must not delay signals or the timeout, so a pipe or terminal is only
+ * written to when poll() reports room. */
 static void pass_output(struct stream *stream, int fd, const char *data, size_t len)
 {
     struct stat st;
@@ -118,7 +166,7 @@ static int take_output(struct stream *stream, bool *ret_any, struct cay_error *e
         if (code)
             return code;
         if (dropped && !stream->kept)
-            fprintf(stderr, "cay: note: %llu bytes before this were not kept\n",
+            fprintf(stderr, "cay: note: %llu bytes of earlier output were dropped\n",
                     (unsigned long long)dropped);
         stream->ended = which < 0;
         if (which <= 0)
@@ -160,8 +208,8 @@ static int read_input(struct stream *stream, struct cay_error *err)
     return CAY_OK;
 }
 
-/* Hands over what fits.  A process that reads no more is no failure: so ends `yes | head`
- * in a shell, too. */
+/* Writes what fits.  A process that closed its input is no failure, as in `yes | head`.
+ */
 static void pass_input(struct stream *stream)
 {
     struct cay_error why;
@@ -178,7 +226,7 @@ static void pass_input(struct stream *stream)
 }
 
 /* How long to wait before the next try; input that waits has no descriptor to poll. */
-static int64_t patience(const struct stream *stream, bool any)
+static int64_t input_delay(const struct stream *stream, bool any)
 {
     int64_t us = SHORTEST_US;
 
@@ -205,7 +253,7 @@ static int turn(struct stream *stream, struct cay_error *err)
 
     if (code || stream->ended)
         return code;
-    int error = wait_for(stream, fds, 2, patience(stream, any));
+    int error = wait_for(stream, fds, 2, input_delay(stream, any));
     if (error)
         return cay_fail_errno(err, -error, "cli.stream", "poll");
     if (fds[1].revents)
@@ -214,8 +262,7 @@ static int turn(struct stream *stream, struct cay_error *err)
     return code;
 }
 
-/* All that a background command has said so far.  Nobody waits for it here: its result
- * stays for who does. */
+/* Prints the output of a background command so far, without waiting for its result. */
 static int show_kept(struct stream *stream, struct cay_error *err)
 {
     bool any = true;

@@ -199,7 +199,7 @@ def test_the_counts_of_an_export_go_to_standard_error(world):
     counts = json.loads(result.err)
     assert (result.status, counts["bytes"], counts["skipped"]) == (0, 5, 1)
     result = world.cay("export", "docs")
-    assert result.err.startswith(b"cay: note: 1 special files") and result.status == 0
+    assert result.err.startswith(b"cay: note: 1 entries were skipped: special files") and result.status == 0
 
 
 def test_a_gzipped_tar_is_imported_too(world):

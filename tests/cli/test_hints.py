@@ -96,7 +96,7 @@ def test_a_script_whose_interpreter_is_in_a_home_directory(boxes, home):
     env = {"HOME": str(home)}
     words = ["-v", ".:/src", "-w", "/src"]
     done = boxes.cay("run", *words, "--", "./app", cwd=folder, env=env)
-    assert done.status == 127 and f"its interpreter {home}/.pyenv/bin/python3 is not inside" in \
+    assert done.status == 127 and f"its interpreter {home}/.pyenv/bin/python3 is missing inside" in \
         done.err.decode()
     assert ("cay template create NAME" in done.err.decode()) == (os.geteuid() == 0)
     assert boxes.ok("run", *words, *advice(done), "--", "./app", cwd=folder, env=env).out == b"app\n"
@@ -206,7 +206,7 @@ def test_what_is_inside_is_not_said_to_be_nowhere(boxes):
     shown = ("-v", ".:/src", "-w", "/src", "--")
     script(folder / "dos.sh", "#!/bin/sh\r\necho x\r\n")
     line = boxes.fails(127, "run", *shown, "./dos.sh", cwd=folder)
-    assert "its interpreter /bin/sh\\r is not inside" in line and "carriage return" in line
+    assert "its interpreter /bin/sh\\r is missing inside" in line and "carriage return" in line
     binary = bytearray(Path("/bin/true").read_bytes())
     loader = binary.index(b"/ld-linux")
     binary[loader:loader + 3] = b"/no"
@@ -351,7 +351,7 @@ def test_a_directory_is_no_program(boxes):
 
 def test_a_command_without_a_name_makes_no_sandbox(boxes, box):
     for words in (("run",), ("run", "-m", "1"), ("exec", box)):
-        assert "invalid: COMMAND: a command needs a name" in boxes.fails(125, *words, "--", "")
+        assert "invalid: COMMAND: the command is empty" in boxes.fails(125, *words, "--", "")
 
 
 def test_a_command_that_is_not_started_is_told_like_any_error(boxes, box):

@@ -142,7 +142,7 @@ def test_grep_says_when_there_is_more(world):
     world.put("docs/a", "x\n" * 1001)
     result = world.cay("grep", "x", "docs")
     assert (result.status, result.out.count(b"\n")) == (0, 1000)
-    assert result.err == b"cay: note: there are more; --max N shows more than 1000\n"
+    assert result.err == b"cay: note: more lines match; --max N prints more than 1000\n"
     assert world.ok("grep", "x", "docs", "--max", "2000").out.count(b"\n") == 1001
     result = world.ok("grep", "x", "docs", "--max", "1", "-ojson").json
     assert (len(result["matches"]), result["truncated"]) == (1, True)

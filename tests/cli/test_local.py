@@ -35,7 +35,7 @@ def test_ls_and_inspect_say_that_nothing_keeps_it_in(boxes, local, tmp_path):
     (row,) = [row for row in boxes.ok("ls").text.splitlines() if row.startswith(local)]
     assert row.split()[2:4] == ["local", "running"] and "no limit" in row
     text = boxes.ok("inspect", local).text
-    assert "type:      local\n" in text and "kept in:   by nothing" in text
+    assert "type:      local\n" in text and "isolation: none" in text
     info = boxes.ok("inspect", "-o", "json", local).json
     assert (info["type"], info["rung"], info["layers"], info["enforced"]) == (
         "local", "none", [], [])

@@ -296,7 +296,7 @@ def test_what_is_not_there_is_125_and_named(boxes, words, slug):
 
 def test_an_error_is_json_if_json_was_asked_for(boxes):
     done = boxes.cay("run", "-t", "-o", "json", "--", "true")
-    assert done.status == 125 and b"a terminal cannot be told as JSON" in done.err
+    assert done.status == 125 and b"-t cannot be combined with -o json" in done.err
     done = boxes.cay("run", "-o", "json", "-v", "no-such:/x", "--", "true")
     assert done.status == 125 and b'"slug":"not-found"' in done.err
 

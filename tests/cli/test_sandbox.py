@@ -430,15 +430,15 @@ def test_who_and_where_are_looked_up_when_a_sandbox_is_made(boxes):
     assert boxes.ok("exec", box, "--", "sh", "-c", "id -un; pwd").text == "root\n/usr\n"
 
 
-def test_what_is_not_kept_or_counted_is_not_told(boxes):
+def test_inspect_omits_limits_that_are_not_enforced(boxes):
     box = boxes.create("--storage", "disk", "-m", "256M")
     info = boxes.ok("inspect", "-o", "json", box).json
     assert info["limits"]["disk_bytes"] is None and info["used"]["disk_bytes"] is None
-    assert "no limit is kept" in boxes.ok("inspect", box).text
+    assert "in files; no limit" in boxes.ok("inspect", box).text
     boxes.ok("kill", box)
     info = boxes.ok("inspect", "-o", "json", box).json
     assert info["rung"] is None and info["limits"]["memory_bytes"] == 256 << 20
     text = boxes.ok("inspect", box).text
     assert "256 MiB of memory and 512 processes, once it is started" in text
-    assert "not kept" not in text and "as best" not in text
+    assert "not active" not in text and "isolation:" not in text
     boxes.ok("rm", box)

@@ -138,7 +138,7 @@ def test_a_session_whose_library_is_gone_keeps_its_sandbox(sessions, tmp_path):
     library.rename(away)
     done = sessions.cay("session", "rm", "fold")
     assert (done.status, sessions.list()) == (0, []) and (folders / box).exists()
-    assert f"the sandbox {box} is left as it is: no backend folder" in done.err.decode()
+    assert f"the sandbox {box} was not removed: the backend folder" in done.err.decode()
 
 
 def test_json_has_everything(sessions, tmp_path):

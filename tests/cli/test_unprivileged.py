@@ -69,14 +69,14 @@ def test_files_processes_and_shells_work_as_they_do_for_root(cay):
     assert cay("ls", "-q").out == b""
 
 
-def test_the_rung_and_what_is_not_kept_are_told(cay):
+def test_inspect_prints_the_level_and_missing_limits(cay):
     box = cay("create").text.strip()
     info = cay("inspect", "-o", "json", box).json
     assert info["rung"] == "single" and {"user", "pid", "mount", "seccomp"} <= set(info["layers"])
     text = cay("inspect", box).text
-    assert "as single, by" in text
+    assert "isolation: level single" in text
     if "memory" not in info["layers"]:
-        assert "no limit is kept" in text and "no limit" in cay("ls").text
+        assert "memory:    no limit" in text and "no limit" in cay("ls").text
 
 
 def test_what_needs_more_than_there_is_is_refused(cay):
@@ -118,7 +118,7 @@ def test_others_sandboxes_are_not_listed_and_not_reached(cay, boxes, box):
 
 def test_the_doctor_says_once_what_would_help(cay):
     text = cay("doctor").text
-    helps = text.split("This helps:\n")[1].splitlines()
+    helps = text.split("To fix:\n")[1].splitlines()
     fixes = helps[1::2]
     assert fixes and len(fixes) == len(set(fixes))
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/helper.h"
+#include "cli/cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,12 +13,40 @@
 
 #include "base/error.h"
 
+/* With a standard descriptor closed, the next file opened would take its number and get
+ * what was meant for the user.  These make such reads and writes fail instead. */
+static void open_standard_fds(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            /* allow: cloexec it is to be inherited like any standard descriptor */
+            (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+static void ignore_signal(int number)
+{
+    (void)number;
+}
+
+void cli_begin(void)
+{
+    /* End silently by SIGPIPE like any filter, even if the caller ignored it. */
+    struct sigaction quiet_end = {.sa_handler = SIG_DFL};
+    /* Beyond the file size limit (ulimit -f) writing fails with EFBIG. */
+    struct sigaction ignored = {.sa_handler = ignore_signal};
+
+    open_standard_fds();
+    sigaction(SIGPIPE, &quiet_end, NULL);
+    sigaction(SIGXFSZ, &ignored, NULL);
+    setvbuf(stderr, NULL, _IOLBF, 4096);
+}
+
 enum { NAME_LEN_MAX = 64 };
 
-/* Where a tree that was moved after it was installed has them. */
+/* Relative to this program: a build directory, or an installed tree that was moved. */
 static const char *const places[] = {"", "../libexec/cay/"};
 
-/* Whoever else may write beside this program must not become it. */
+/* Another user's file beside this program must not be executed. */
 static bool is_ours(const char *path, uid_t owner)
 {
     struct stat st;
@@ -25,7 +55,7 @@ static bool is_ours(const char *path, uid_t owner)
            (st.st_uid == 0 || st.st_uid == owner);
 }
 
-int helper_become(const char *name, char *const *argv, struct cay_error *err)
+int cli_exec(const char *name, char *const *argv, struct cay_error *err)
 {
     char own[PATH_MAX], path[PATH_MAX + NAME_LEN_MAX];
     struct stat st;
