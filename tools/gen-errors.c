@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,45 +18,99 @@ static const struct {
 };
 #define CODE_COUNT (sizeof codes / sizeof *codes)
 
-/* NOT_A_FILE is NotAFile in Python. */
-static const char *class_name(const char *name)
-{
-    static char text[64];
-    size_t len = 0;
+/* The Python class of each code: its name and its bases, in the order of CAY_CODES. */
+static const struct {
+    int code;
+    const char *name, *bases;
+} classes[] = {
+    {CAY_E_INVALID, "SandboxValueError", "CayError, ValueError"},
+    {CAY_E_DENIED, "SandboxPermissionError", "SandboxFileError, PermissionError"},
+    {CAY_E_NOT_FOUND, "NotFoundError", "CayError"},
+    {CAY_E_NO_MEMORY, "SandboxMemoryError", "CayError, MemoryError"},
+    {CAY_E_EXISTS, "SandboxExistsError", "SandboxFileError, FileExistsError"},
+    {CAY_E_BUSY, "SandboxBusyError", "CayError, OSError"},
+    {CAY_E_TIMEOUT, "SandboxTimeoutError", "CayError, TimeoutError"},
+    {CAY_E_CANCELLED, "SandboxCancelledError", "CayError"},
+    {CAY_E_LIMIT, "SandboxLimitError", "CayError"},
+    {CAY_E_NO_SPACE, "SandboxNoSpaceError", "SandboxFileError, OSError"},
+    {CAY_E_UNSUPPORTED, "SandboxUnsupportedError", "CayError, OSError"},
+    {CAY_E_UNAVAILABLE, "SandboxUnavailableError", "CayError, OSError"},
+    {CAY_E_PROTOCOL, "SandboxProtocolError", "CayError"},
+    {CAY_E_EXEC_FAILED, "SandboxExecError", "SandboxExecutionError"},
+    {CAY_E_KILLED, "SandboxKilledError", "CayError"},
+    {CAY_E_INTERNAL, "SandboxInternalError", "CayError"},
+    {CAY_E_OUTSIDE, "OutsideError", "SandboxFileError"},
+    {CAY_E_READ_ONLY, "ReadOnlyError", "SandboxPermissionError"},
+    {CAY_E_ESCALATION, "SandboxPermissionEscalationError", "CayError"},
+    {CAY_E_SUFFIX, "SuffixError", "SandboxFileError"},
+    {CAY_E_TOO_LARGE, "TooLargeError", "SandboxFileError"},
+    {CAY_E_NO_MATCH, "NoMatchError", "SandboxFileError"},
+    {CAY_E_NOT_A_FILE, "SandboxNotAFileError", "SandboxFileError, OSError"},
+    {CAY_E_NOT_A_DIRECTORY, "SandboxNotADirectoryError",
+     "SandboxFileError, NotADirectoryError"},
+    {CAY_E_NOT_TEXT, "SandboxNotTextError", "SandboxFileError, ValueError"},
+    {CAY_E_NOT_APPROVED, "ApprovalError", "SandboxFileError, PermissionError"},
+    {CAY_E_CHANGED, "SandboxChangedError", "SandboxFileError"},
+    {CAY_E_IO, "SandboxIOError", "SandboxFileError, OSError"},
+};
+_Static_assert(sizeof classes / sizeof *classes == CODE_COUNT,
+               "a code has no Python class");
 
-    for (const char *p = name; *p && len + 1 < sizeof text; p++)
-        if (*p != '_')
-            text[len++] = (char)(p == name || p[-1] == '_' ? *p : tolower(*p));
-    text[len] = '\0';
-    return text;
-}
+/* Classes for part of what a code means: their callers catch them by these names. */
+static const struct {
+    const char *name, *bases, *meaning;
+} narrower[] = {
+    {"SandboxNotFoundError", "NotFoundError, LookupError",
+     "The sandbox or the session does not exist."},
+    {"TemplateNotFoundError", "NotFoundError, LookupError",
+     "The template does not exist."},
+    {"UserNotFoundError", "NotFoundError, LookupError, ValueError",
+     "The sandbox has no such user."},
+    {"SandboxFileNotFoundError", "NotFoundError, SandboxFileError, FileNotFoundError",
+     "The file or directory does not exist."},
+    {"SandboxIsADirectoryError", "SandboxNotAFileError, IsADirectoryError",
+     "A regular file is needed; this is a directory."},
+};
 
 static void print_python(void)
 {
     puts("# SPDX-License-Identifier: Apache-2.0\n"
          "# generated from include/cay/error.h by tools/gen-errors; do not edit\n"
-         "\"\"\"One exception class per error code; see cay-errors(7).\"\"\"\n"
-         "from cay._error import CayError\n"
+         "\"\"\"The exceptions: one class per error code; see cay-errors(7).\"\"\"\n"
+         "\n"
+         "from cay._error import CayError, SandboxExecutionError, SandboxFileError\n"
+         "\n"
+         "SandboxError = CayError\n"
+         "\"\"\"The name of the base class in NexAU and "
+         "pydantic-ai-filesystem-sandbox.\"\"\"\n"
          "\n"
          "__all__ = [\n"
          "    \"BY_CODE\",\n"
-         "    \"CayError\",");
+         "    \"CayError\",\n"
+         "    \"SandboxError\",\n"
+         "    \"SandboxExecutionError\",\n"
+         "    \"SandboxFileError\",");
     for (size_t i = 0; i < CODE_COUNT; i++)
-        printf("    \"%s\",\n", class_name(codes[i].name));
+        printf("    \"%s\",\n", classes[i].name);
+    for (size_t i = 0; i < sizeof narrower / sizeof *narrower; i++)
+        printf("    \"%s\",\n", narrower[i].name);
     puts("]");
     for (size_t i = 0; i < CODE_COUNT; i++)
-        printf("\n\nclass %s(CayError):\n"
+        printf("\n\nclass %s(%s):\n"
                "    \"\"\"%s\"\"\"\n"
                "\n"
                "    code = %d\n"
                "    slug = \"%s\"\n",
-               class_name(codes[i].name), codes[i].meaning, codes[i].code, codes[i].slug);
-    puts("\n\nBY_CODE: dict[int, type[CayError]] = {\n"
-         "    cls.code: cls\n"
-         "    for cls in (");
+               classes[i].name, classes[i].bases, codes[i].meaning, codes[i].code,
+               codes[i].slug);
+    for (size_t i = 0; i < sizeof narrower / sizeof *narrower; i++)
+        printf("\n\nclass %s(%s):\n"
+               "    \"\"\"%s\"\"\"\n",
+               narrower[i].name, narrower[i].bases, narrower[i].meaning);
+    puts("\n\nBY_CODE: dict[int, type[CayError]] = {");
     for (size_t i = 0; i < CODE_COUNT; i++)
-        printf("        %s,\n", class_name(codes[i].name));
-    puts("    )\n}");
+        printf("    %d: %s,\n", codes[i].code, classes[i].name);
+    puts("}");
 }
 
 static void print_table(void)
@@ -65,7 +118,7 @@ static void print_table(void)
     puts("|[ *slug*\n:] *code*\n:] *exit*\n:[ *Python*\n:< *meaning*");
     for (size_t i = 0; i < CODE_COUNT; i++)
         printf("|  *%s*\n:  %d\n:  %d\n:  %s\n:  %s\n", codes[i].slug, codes[i].code,
-               1 - codes[i].code, class_name(codes[i].name), codes[i].meaning);
+               1 - codes[i].code, classes[i].name, codes[i].meaning);
 }
 
 static int print_man(const char *template)
@@ -87,6 +140,11 @@ static int print_man(const char *template)
 
 int main(int argc, char **argv)
 {
+    for (size_t i = 0; i < CODE_COUNT; i++)
+        if (classes[i].code != codes[i].code) {
+            fprintf(stderr, "gen-errors: classes[] is not in the order of CAY_CODES\n");
+            return 1;
+        }
     if (argc == 2 && strcmp(argv[1], "--python") == 0) {
         print_python();
         return 0;

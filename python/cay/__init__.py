@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cay: a place where AI agents run code and touch files safely."""
+"""Cay: fast, isolated sandboxes for AI agents."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The library is loaded only by what uses it.
+    # libcay.so is loaded on first use.
     if name == "__version__":
-        from cay._lib import version
+        from cay._c import version
 
         return version()
     if name in _OF_SANDBOX:

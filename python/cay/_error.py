@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of every exception Cay raises; cay.errors has one class per error code."""
+"""The base classes of cay.errors, which has one class per error code."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CayError"]
+__all__ = ["CayError", "SandboxExecutionError", "SandboxFileError"]
 
 _OS_FIELDS = ("strerror", "filename", "filename2")
 
 
 class CayError(Exception):
-    """A failure, told so that a program, a person and a model can each act on it.
+    """The base class of every exception that Cay raises.
 
-    ``message`` says what happened and ``hint`` what is allowed or what to do next;
-    ``code`` and ``slug`` are stable, ``errno`` is that of the system call that failed (0
-    if none did), ``op`` the step ("files.read") and ``subject`` what it failed on, as the
-    caller spelled it.
+    ``code`` and ``slug`` are stable.  ``message`` says what failed, ``hint`` what is
+    allowed or what to do, ``subject`` on what it failed, as the caller spelled it, and
+    ``op`` in which step ("files.read").  ``errno`` is that of the failed system call, or
+    0.  ``result`` is the result object that a method of BaseSandbox returns without
+    ``raise_errors``.
     """
 
     code: int = 0
@@ -27,6 +28,9 @@ class CayError(Exception):
     subject: str
     message: str
     hint: str
+    result: Any = None
+    is_complete: bool = False
+    """``message`` is the whole text: str() adds neither subject nor hint."""
 
     def __init__(
         self,
@@ -47,7 +51,13 @@ class CayError(Exception):
         self.message = message
         self.hint = hint
 
+    def restate(self, text: str) -> None:
+        """Makes ``text`` the message, and all that str() returns."""
+        self.message, self.args, self.is_complete = text, (text,), True
+
     def __str__(self) -> str:
+        if self.is_complete:
+            return self.message
         text = f"{self.subject}: {self.message}" if self.subject else self.message
         return f"{text} ({self.hint})" if self.hint else text
 
@@ -57,6 +67,14 @@ class CayError(Exception):
             state["errno"] = self.errno
             state.update({name: getattr(self, name) for name in _OS_FIELDS})
         return _rebuild, (type(self), self.args, state)
+
+
+class SandboxExecutionError(CayError):
+    """A command or code failed, or could not be started."""
+
+
+class SandboxFileError(CayError):
+    """An operation on a file failed."""
 
 
 def _rebuild(

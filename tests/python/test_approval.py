@@ -22,7 +22,7 @@ from pydantic_ai_blocking_approval import (
 )
 from test_toolset import call, run
 
-from cay import _lib
+from cay import _c
 from cay.filesystem import (
     ApprovableFileSystemToolset,
     Decision,
@@ -34,7 +34,7 @@ from cay.filesystem import (
     Sandbox,
     SandboxConfig,
 )
-from cay.filesystem.errors import ApprovalError, ChangedError
+from cay.errors import ApprovalError, SandboxChangedError
 
 CONTEXT = MagicMock(spec=RunContext)
 Asked = list[ApprovalRequest]
@@ -312,7 +312,7 @@ def test_what_changed_after_the_approval_is_left_alone(
     (world.host / "x").write_text("a")
     (world.host / "y").write_text("a")
     approved, asked = wrapped(toolset, then=attack(world))
-    with pytest.raises(ChangedError):
+    with pytest.raises(SandboxChangedError):
         call(approved, name, args_of(name, world.path("x")))
     assert len(asked) == 1
     assert (world.host / "y").read_text() == "a"
@@ -329,7 +329,7 @@ def test_a_destination_taken_after_the_approval_is_left_alone(
         (world.host / "x").write_text("theirs")
 
     approved, _ = wrapped(toolset, then=take)
-    with pytest.raises(ChangedError):
+    with pytest.raises(SandboxChangedError):
         call(approved, "write_file", {"path": world.path("x"), "content": "mine"})
     assert (world.host / "x").read_text() == "theirs"
 
@@ -387,7 +387,7 @@ def test_a_link_that_became_another_is_left_alone(
     (world.host / "x").symlink_to("/etc/passwd")
     (world.host / "y").write_text("y")
     approved, _ = wrapped(toolset, then=swap_for_a_link(world))
-    with pytest.raises(ChangedError):
+    with pytest.raises(SandboxChangedError):
         call(approved, name, args_of(name, world.path("x")))
     assert (world.host / "x").is_symlink()
 
@@ -476,7 +476,7 @@ def test_the_approver_of_a_long_read_is_asked_once(
     world = make_world(style, tmp_path / "a", mode="ro", read_approval=True)
     with open(world.host / "long", "wb") as file:
         file.write(b"\xc3\xa9")
-        file.truncate(_lib.READ_MAX + 2)
+        file.truncate(_c.READ_MAX + 2)
     asked: list[str] = []
 
     def approve(request: Request) -> Decision:
@@ -487,7 +487,7 @@ def test_the_approver_of_a_long_read_is_asked_once(
     pin = files.pin(world.path("long")) if pinned else None
     result = files.read(world.path("long"), max_chars=10**12, pin=pin)
     assert asked == [world.path("long")]
-    assert result.chars_read == len(result.content) == _lib.READ_MAX + 1
+    assert result.chars_read == len(result.content) == _c.READ_MAX + 1
 
 
 def test_the_approver_of_a_long_listing_is_asked_once(tmp_path: Path) -> None:
@@ -520,7 +520,7 @@ def test_what_changed_while_the_approver_thought_is_left_alone(
         (world.host / "x").write_text("changed")
         return Decision(True)
 
-    with pytest.raises(ChangedError):
+    with pytest.raises(SandboxChangedError):
         Files(world.sandbox, approver=approve).edit(world.path("x"), "a", "b")
     assert (world.host / "x").read_text() == "changed"
 
@@ -566,7 +566,7 @@ def test_what_is_no_decision_approves_nothing(
         Files(world.sandbox, approver=answer),
         FileSystemToolset(world.sandbox, approver=answer),
     ):
-        with pytest.raises(TypeError, match="return a Decision"):
+        with pytest.raises(TypeError, match="returns a Decision"):
             files.write(world.path("x"), "x")
     assert os.listdir(world.host) == []
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import World, make_world
 
 from cay.filesystem import Files, PathConfig, PathNotInSandboxError, Sandbox
-from cay.filesystem.errors import SandboxValueError
+from cay.errors import SandboxValueError
 
 
 def test_a_size_that_cannot_be_told_is_none(world: World) -> None:
@@ -109,7 +109,7 @@ def test_what_is_no_buffer_is_not_written(world: World, data: Any) -> None:
 )
 def test_what_is_no_edit_is_refused(world: World, edit: Any) -> None:
     world.files.write(world.path("a"), "x")
-    with pytest.raises(SandboxValueError, match="is no edit"):
+    with pytest.raises(SandboxValueError, match="Invalid edit"):
         world.files.multi_edit(world.path("a"), [("x", "z"), edit])
     assert (world.host / "a").read_text() == "x"
 

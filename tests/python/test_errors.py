@@ -26,18 +26,18 @@ from cay.filesystem import (
     SandboxPermissionEscalationError,
     SuffixNotAllowedError,
 )
-from cay.filesystem import errors as filesystem_errors
 
 
 def test_every_code_has_a_class_and_a_slug() -> None:
     assert sorted(errors.BY_CODE) == list(range(-28, 0))
     assert len({cls.slug for cls in errors.BY_CODE.values()}) == 28
-    assert errors.BY_CODE[-3] is errors.NotFound and errors.NotFound.slug == "not-found"
+    assert errors.BY_CODE[-3] is errors.NotFoundError
+    assert errors.NotFoundError.slug == "not-found"
     assert all(issubclass(cls, cay.CayError) for cls in errors.BY_CODE.values())
 
 
 def test_a_cay_error_tells_everything() -> None:
-    error = errors.Denied("refused", errno=13, op="files.read", subject="a", hint="ask")
+    error = errors.SandboxPermissionError("refused", errno=13, op="files.read", subject="a", hint="ask")
     assert (error.code, error.slug, error.errno, error.op) == (
         -2,
         "denied",
@@ -49,18 +49,30 @@ def test_a_cay_error_tells_everything() -> None:
     assert str(cay.CayError("plain")) == "plain"
 
 
-def test_every_failure_of_the_library_is_of_its_code_class() -> None:
+def test_the_errors_of_the_policy_are_subclasses_of_their_code_class() -> None:
     special = {
-        errors.Outside: PathNotInSandboxError,
-        errors.ReadOnly: PathNotWritableError,
-        errors.Suffix: SuffixNotAllowedError,
-        errors.TooLarge: FileTooLargeError,
-        errors.NoMatch: EditError,
+        errors.OutsideError: PathNotInSandboxError,
+        errors.ReadOnlyError: PathNotWritableError,
+        errors.SuffixError: SuffixNotAllowedError,
+        errors.TooLargeError: FileTooLargeError,
+        errors.NoMatchError: EditError,
     }
-    for code, cls in errors.BY_CODE.items():
-        ours = special.get(cls) or filesystem_errors.BY_CODE[code][0]
+    for cls, ours in special.items():
         assert issubclass(ours, SandboxError) and issubclass(ours, cls)
-        assert (ours.code, ours.slug) == (code, cls.slug)
+        assert (ours.code, ours.slug) == (cls.code, cls.slug)
+
+
+def test_there_is_one_tree_of_errors() -> None:
+    import cay.nexau
+    import cay.sandbox
+
+    packages = (cay.sandbox, cay.nexau, cay.filesystem)
+    for package in packages:
+        assert package.SandboxError is cay.CayError is errors.SandboxError
+        for name in set(package.__all__) & set(errors.__all__):
+            assert getattr(package, name) is getattr(errors, name)
+    classes = [one for one in vars(errors).values() if isinstance(one, type)]
+    assert all(issubclass(cls, cay.CayError) for cls in classes)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +134,7 @@ def test_a_missing_file_is_also_a_file_not_found_error(world: World) -> None:
     with pytest.raises(FileNotFoundError, match="not found") as caught:
         world.files.read(world.path("x"))
     error = caught.value
-    assert isinstance(error, SandboxError) and isinstance(error, errors.NotFound)
+    assert isinstance(error, SandboxError) and isinstance(error, errors.NotFoundError)
     assert (error.errno, error.filename) == (errno.ENOENT, world.path("x"))
     assert error.strerror and str(error) == error.message
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import World, make_world
 
-from cay import _lib
+from cay import _c
 from cay.filesystem import (
     DEFAULT_MAX_READ_CHARS,
     EditError,
@@ -28,7 +28,7 @@ from cay.filesystem import (
     SandboxError,
     SuffixNotAllowedError,
 )
-from cay.filesystem.errors import ChangedError, SandboxLimitError
+from cay.errors import SandboxChangedError, SandboxLimitError
 
 # --- Reading ----------------------------------------------------------------------------
 
@@ -124,9 +124,9 @@ def test_text_of_every_kind_and_size_is_an_ordinary_str(
     kind: str, size: int, widened: bool, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if widened:
-        assert set(_lib._HEADERS) == {0xFF, 0xFFFF, 0x10FFFF}
+        assert set(_c.files._HEADERS) == {0xFF, 0xFFFF, 0x10FFFF}
     else:
-        monkeypatch.setattr(_lib, "_HEADERS", {})
+        monkeypatch.setattr(_c.files, "_HEADERS", {})
     text = KINDS[kind] * (size // len(KINDS[kind].encode()) + 1)
     path = put(world, "a.txt", text)
     read = world.files.read(path, len(text))
@@ -746,13 +746,13 @@ def test_a_pinned_operation_acts_on_what_was_pinned(world: World) -> None:
     path = put(world, "a.txt", "old")
     pin = world.files.pin(path)
     world.files.edit(path, "old", "new", pin=pin)
-    with pytest.raises(ChangedError):
+    with pytest.raises(SandboxChangedError):
         world.files.edit(path, "new", "newer", pin=pin)
-    with pytest.raises(ChangedError):
+    with pytest.raises(SandboxChangedError):
         world.files.write(path, "x", pin=pin)
-    with pytest.raises(ChangedError):
+    with pytest.raises(SandboxChangedError):
         world.files.delete(path, pin=pin)
-    with pytest.raises(ChangedError):
+    with pytest.raises(SandboxChangedError):
         world.files.read(path, pin=pin)
     assert (world.host / "a.txt").read_text() == "new"
 
@@ -760,6 +760,6 @@ def test_a_pinned_operation_acts_on_what_was_pinned(world: World) -> None:
 def test_a_name_pinned_as_free_must_still_be_free(world: World) -> None:
     pin = world.files.pin(world.path("new.txt"))
     put(world, "new.txt", "somebody else's")
-    with pytest.raises(ChangedError):
+    with pytest.raises(SandboxChangedError):
         world.files.write(world.path("new.txt"), "mine", pin=pin)
     assert (world.host / "new.txt").read_text() == "somebody else's"

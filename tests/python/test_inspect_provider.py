@@ -35,8 +35,9 @@ from native import BACKENDS, ledger, run_async, traces
 from test_native_exec import MARK, sleepers, wait_for
 
 from cay import errors
-from cay.inspect import CayConfig, CaySandboxEnvironment, kept
-from cay.sandbox import Sandbox, SessionManager
+from cay.inspect import CayConfig, CaySandboxEnvironment, cleanup
+from cay.nexau import SessionManager
+from cay.sandbox import Sandbox
 
 DONE = CaySandboxEnvironment.sample_cleanup
 ARGUMENT_MAX = 32 * os.sysconf("SC_PAGE_SIZE")
@@ -64,8 +65,8 @@ def environment() -> Iterator[CaySandboxEnvironment]:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the module's own sandbox were another process's."""
-    monkeypatch.setattr(kept, "_own", {})
-    monkeypatch.setattr(kept, "_left", [])
+    monkeypatch.setattr(cleanup, "_tracked", {})
+    monkeypatch.setattr(cleanup, "_untracked", [])
 
 
 def run(function: Any, *arguments: Any, **options: Any) -> Any:
@@ -597,7 +598,7 @@ def test_without_cleanup_the_ids_are_told_and_no_later_eval_removes_them(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(kept, "_directory", lambda: tmp_path / "kept")
+    monkeypatch.setattr(cleanup, "_directory", lambda: tmp_path / "kept")
     with ledger() as made:
         make(CayConfig(ephemeral=ephemeral))
         (id,) = made
@@ -607,19 +608,19 @@ def test_without_cleanup_the_ids_are_told_and_no_later_eval_removes_them(
         run(CaySandboxEnvironment.task_cleanup, "shutdown", None, True)
         assert [one.id for one in Sandbox.list() if one.id in made] == [id]
         run(CaySandboxEnvironment.cli_cleanup, id)
-        kept._left.clear()
+        cleanup._untracked.clear()
 
 
 def test_what_is_kept_is_cleaned_up_from_the_command_line(
     alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "_directory", lambda: tmp_path / "kept")
+    monkeypatch.setattr(cleanup, "_directory", lambda: tmp_path / "kept")
     with ledger() as ids:
         for arguments in ([], "id"):
             made = make(CayConfig(ephemeral=False))
             environment = made["default"].as_type(CaySandboxEnvironment)
             id = environment.sandbox.id
-            kept._own.clear()  # as in another process
+            cleanup._tracked.clear()  # as in another process
             environment.sandbox.close()
             assert traces({id}) != []
             run(CaySandboxEnvironment.cli_cleanup, id if arguments else None)
@@ -639,11 +640,11 @@ def test_ids_are_kept_where_the_library_keeps_its_own(
 ) -> None:
     monkeypatch.setenv("CAY_HOME", str(tmp_path / "home"))
     SessionManager()
-    assert (kept._directory().parent / "cay.db").exists()
+    assert (cleanup._directory().parent / "cay.db").exists()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CAY_HOME", "relative")
-    for ask in (SessionManager, kept._directory):
-        with pytest.raises(errors.Unavailable) as caught:
+    for ask in (SessionManager, cleanup._directory):
+        with pytest.raises(errors.SandboxUnavailableError) as caught:
             ask()
         assert caught.value.subject == "CAY_HOME"
 
@@ -666,10 +667,10 @@ def test_without_cay_home_ids_are_with_the_users_state(
     monkeypatch.setenv("HOME", home)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     if expected:
-        assert kept._directory() == Path(expected)
+        assert cleanup._directory() == Path(expected)
     else:
-        with pytest.raises(errors.Unavailable):
-            kept._directory()
+        with pytest.raises(errors.SandboxUnavailableError):
+            cleanup._directory()
 
 
 def test_an_interrupted_sample_init_leaves_nothing(alone: None) -> None:

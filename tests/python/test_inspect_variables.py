@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from test_inspect_compose import one
 
-from cay.inspect.env_file import read_env_file
-from cay.inspect.variables import interpolate
+from cay.inspect.variables import interpolate, read_env_file
 from cay.sandbox import SandboxValueError
 
 SET = {"A": "a", "EMPTY": "", "_b1": "b"}

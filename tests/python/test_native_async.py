@@ -22,7 +22,7 @@ from cay.sandbox import (
     SandboxValueError,
     UserNotFoundError,
 )
-from cay.sandbox.errors import SandboxExecError
+from cay.errors import SandboxExecError
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -24,7 +24,7 @@ from cay.sandbox import (
     Stream,
     UserNotFoundError,
 )
-from cay.sandbox.errors import SandboxExistsError
+from cay.errors import SandboxExistsError
 
 MARK = "sleep 1234"
 # A child that has left its parent's session and process group, and its parent.

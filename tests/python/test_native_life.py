@@ -130,7 +130,8 @@ MAKERS = {
 def test_a_child_of_its_maker_does_not_keep_an_ephemeral_one_alive(maker: str) -> None:
     script = (
         "import os, signal, threading, time\n"
-        "from cay.sandbox import LocalSandbox, NativeSandbox, Sandbox\n"
+        "from cay import Sandbox\n"
+        "from cay.nexau import LocalSandbox, NativeSandbox\n"
         f"{MAKERS[maker]}"
         "child = os.fork()\n"
         "if child == 0:\n    time.sleep(60)\n    os._exit(0)\n"
@@ -298,7 +299,7 @@ def test_errors_know_their_code_and_survive_pickling() -> None:
     with pytest.raises(SandboxNotFoundError) as caught:
         Sandbox.open("sb-aaaaaaaaaaaaaaaa")
     error = pickle.loads(pickle.dumps(caught.value))
-    assert isinstance(error, errors.NotFound) and isinstance(error, LookupError)
+    assert isinstance(error, errors.NotFoundError) and isinstance(error, LookupError)
     assert (error.slug, str(error)) == ("not-found", str(caught.value))
 
 

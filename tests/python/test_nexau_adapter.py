@@ -17,8 +17,12 @@ STANDIN = Path(__file__).parent / "standin"
 PROGRAM = """
 import dataclasses
 from nexau.archs.sandbox import base_sandbox as theirs
-from cay.nexau import CaySandbox, CaySandboxManager
-from cay.sandbox import InMemoryDatabaseEngine, SessionManager
+from cay.nexau import (
+    CaySandbox,
+    CaySandboxManager,
+    InMemoryDatabaseEngine,
+    SessionManager,
+)
 
 sessions = SessionManager(engine=InMemoryDatabaseEngine())
 manager = CaySandboxManager(config={"type": "native"})
@@ -117,6 +121,8 @@ def test_the_adapter_works_in_nexau_itself() -> None:
 @pytest.mark.skipif(find_spec("nexau") is not None, reason="NexAU is installed")
 def test_without_nexau_it_is_an_import_error() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "import cay.nexau"], capture_output=True, text=True
+        [sys.executable, "-c", "from cay.nexau import CaySandbox"],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode and "No module named 'nexau'" in done.stderr

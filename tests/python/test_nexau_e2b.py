@@ -17,7 +17,7 @@ import pytest
 import worlds
 from conftest import unavailable
 
-from cay.sandbox import (
+from cay.nexau import (
     AgentConfig,
     E2BSandbox,
     E2BSandboxConfig,
@@ -26,10 +26,10 @@ from cay.sandbox import (
     SandboxError,
     SandboxNotFoundError,
     SandboxStatus,
-    SandboxUnavailableError,
     SessionManager,
     parse_sandbox_config,
 )
+from cay.sandbox import SandboxUnavailableError
 
 pytestmark = pytest.mark.skipif(
     not worlds.PEER.exists(), reason="there is nothing that speaks E2B's protocol here"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import CHECKOUT, unavailable
 
-from cay.sandbox import (
+from cay.nexau import (
     Agent,
     AgentConfig,
     BackendSandbox,

@@ -25,8 +25,8 @@ import worlds
 from native import traces
 from worlds import World
 
-from cay import _lib, _session_lib
-from cay.sandbox import (
+from cay import _c
+from cay.nexau import (
     Agent,
     AgentConfig,
     E2BSandboxConfig,
@@ -37,19 +37,19 @@ from cay.sandbox import (
     NativeSandbox,
     NativeSandboxConfig,
     NativeSandboxManager,
-    Sandbox,
+    SQLiteDatabaseEngine,
     SandboxAlias,
     SandboxError,
     SandboxStatus,
     SandboxValueError,
     Session,
     SessionManager,
-    SQLiteDatabaseEngine,
     make_manager,
     parse_sandbox_config,
 )
-from cay.sandbox import manager as manager_module
-from cay.sandbox.alias import manager_class
+from cay.sandbox import Sandbox
+from cay.nexau import base as base_module
+from cay.nexau.registry import manager_class
 
 
 @pytest.fixture(autouse=True)
@@ -119,11 +119,11 @@ def test_what_is_saved_is_found(kind: str, tmp_path: Path, home: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"[1, 2]", b"5", b"null", b'"text"'])
 def test_what_other_programs_keep_with_a_session_is_no_state(data: bytes) -> None:
-    engine, err = SQLiteDatabaseEngine(), _lib.Error()
-    record = _session_lib.Session(
-        size=sizeof(_session_lib.Session), user_id=b"u", session_id=b"s", data=data
+    engine, err = SQLiteDatabaseEngine(), _c.Error()
+    record = _c.Session(
+        size=sizeof(_c.Session), user_id=b"u", session_id=b"s", data=data
     )
-    assert _session_lib.store_put(engine.handle(), byref(record), byref(err)) == 0
+    assert _c.store_put(engine.handle(), byref(record), byref(err)) == 0
     manager = SessionManager(engine=engine)
     assert get(manager).sandbox_state is None
     assert [one.session_id for one in asyncio.run(manager.list_sessions())] == ["s"]
@@ -131,7 +131,7 @@ def test_what_other_programs_keep_with_a_session_is_no_state(data: bytes) -> Non
 
 def test_a_status_that_cannot_be_is_refused() -> None:
     manager = SessionManager(engine=InMemoryDatabaseEngine())
-    with pytest.raises(SandboxValueError, match="there are running, paused, stopped"):
+    with pytest.raises(SandboxValueError, match="running, paused, stopped"):
         asyncio.run(manager.update_session_sandbox("u", "s", STATE, "lost"))
 
 
@@ -228,9 +228,9 @@ def test_the_lock_of_a_session_is_held_by_one(home: Path) -> None:
 
 PROGRAM = """
 import json, os, signal, sys
-import cay.sandbox
-manager = getattr(cay.sandbox, sys.argv[1])()
-sandbox = manager.start(cay.sandbox.SessionManager(), "u", "s", json.loads(sys.argv[2]))
+import cay.nexau
+manager = getattr(cay.nexau, sys.argv[1])()
+sandbox = manager.start(cay.nexau.SessionManager(), "u", "s", json.loads(sys.argv[2]))
 sandbox.write_file("here.txt", "here")
 done = sandbox.execute_bash("echo on; sleep 1000", background=True)
 if sys.argv[3] == "pause":
@@ -333,7 +333,7 @@ def test_a_sandbox_that_cannot_be_saved_is_not_left_behind(native: World) -> Non
 
 _TAKEN = """
 import sys
-from cay.sandbox import NativeSandboxManager, SessionManager
+from cay.nexau import NativeSandboxManager, SessionManager
 manager = NativeSandboxManager()
 if sys.argv[1] == "stop":
     manager.start(SessionManager(), "u", "s", {})
@@ -431,7 +431,7 @@ def test_threads_that_race_for_a_session_get_one_sandbox(native: World) -> None:
 
 def test_processes_that_race_for_a_session_get_one_sandbox(native: World) -> None:
     program = (
-        "import sys; from cay.sandbox import NativeSandboxManager, SessionManager\n"
+        "import sys; from cay.nexau import NativeSandboxManager, SessionManager\n"
         "sessions = SessionManager(); print('ready', flush=True); sys.stdin.read()\n"
         "print(NativeSandboxManager().start(sessions, 'u', 's').sandbox_id)\n"
     )
@@ -498,12 +498,12 @@ def test_nobody_waits_for_a_start_or_a_pause(world: World) -> None:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Threads of managers have nothing to do until it is set."""
-    gate, begin = threading.Event(), manager_module._thread_for
+    gate, begin = threading.Event(), base_module._run_in_thread
 
     def begin_later(future: Any, call: Any) -> threading.Thread:
         return begin(future, lambda: (gate.wait(), call())[1])
 
-    monkeypatch.setattr(manager_module, "_thread_for", begin_later)
+    monkeypatch.setattr(base_module, "_run_in_thread", begin_later)
     yield gate
     gate.set()
 
@@ -704,13 +704,13 @@ def test_what_a_session_has_saved_can_be_made_the_usual_again(native: World) -> 
         assert told == (config or usual)
 
 
-def test_a_copy_of_a_configuration_knows_what_was_written() -> None:
-    from cay.sandbox.spelling import written
+def test_a_copy_of_a_configuration_knows_what_was_explicit_values() -> None:
+    from cay.nexau.arguments import explicit_values
 
     config = NativeSandboxConfig(network="none", template="host")
     for copied in (copy.copy(config), copy.deepcopy(config)):
         assert copied == config
-        assert written(copied) == {
+        assert explicit_values(copied) == {
             "type": "native",
             "network": "none",
             "template": "host",
@@ -820,7 +820,7 @@ def test_what_is_written_inside_stays_when_a_sandbox_on_disk_is_stopped_by_other
 def test_a_sandbox_that_no_session_keeps_ends_with_the_program(tmp_path: Path) -> None:
     program = """if True:
         import os, signal
-        from cay.sandbox import *
+        from cay.nexau import *
         class Mine(NativeSandbox): pass
         class MineManager(NativeSandboxManager):
             sandbox_class = Mine
@@ -937,7 +937,7 @@ def test_python_goes_on_with_what_the_command_started(native: World) -> None:
 # --- What is not saved ------------------------------------------------------------------------------
 
 
-def test_variables_are_saved_as_they_were_written(
+def test_variables_are_saved_as_they_were_explicit_values(
     world: World, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CAY_TEST_SECRET", "hush-hush")
@@ -992,5 +992,5 @@ def test_saved_state_has_both_spellings_of_the_working_directory(native: World) 
 
 def test_an_agent_without_a_model_says_what_to_run_instead_of_a_prompt() -> None:
     agent = Agent(config=AgentConfig(), session_manager=None)
-    with pytest.raises(ValueError, match="task is a str, not a function.*no model"):
+    with pytest.raises(ValueError, match="task: expected a function, not a str.*no model"):
         agent.run("write a poem")  # type: ignore[arg-type]

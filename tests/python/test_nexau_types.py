@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+import cay.nexau
 import cay.sandbox
-from cay.sandbox import (
+from cay.nexau import (
     HEREDOC_PATTERN,
     AgentConfig,
     BaseSandbox,
@@ -75,22 +76,23 @@ OURS = """
 @pytest.mark.parametrize("name", [*NAMES, *FROM_BASE_SANDBOX, *OURS])
 def test_every_name_is_there(name: str) -> None:
     assert len(NAMES) == 28
-    assert getattr(cay.sandbox, name) is not None and name in cay.sandbox.__all__
+    assert getattr(cay.nexau, name) is not None and name in cay.nexau.__all__
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="NoSandbox"):
-        cay.sandbox.NoSandbox  # type: ignore[attr-defined]  # noqa: B018
+        cay.nexau.NoSandbox  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_what_is_not_used_is_not_loaded() -> None:
-    program = (
-        "import sys, cay.sandbox; before = set(sys.modules); "
-        "assert not {'cay.sandbox.' + one for one in "
-        "('base', 'manager', 'managers', 'backends', 'session', 'configs')} & before; "
-        "cay.sandbox.BaseSandbox; assert 'cay.sandbox.session' not in sys.modules"
-    )
+def test_the_sandbox_package_does_not_load_nexau() -> None:
+    program = "import sys, cay.sandbox; assert 'cay.nexau' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_names_of_0_1_0_are_found_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match="cay.nexau"):
+        moved = cay.sandbox.LocalSandbox
+    assert moved is cay.nexau.LocalSandbox
 
 
 # --- Results --------------------------------------------------------------------------------
@@ -111,11 +113,11 @@ def test_statuses_and_languages_are_words() -> None:
 def test_the_languages_are_those_that_libcay_knows() -> None:
     from itertools import count
 
-    from cay import _agent_lib
+    from cay import _c
 
     listed = []
     for at in count():
-        name = _agent_lib.code_language(at)
+        name = _c.code_language(at)
         if name is None:
             break
         listed.append(name.decode())
@@ -167,8 +169,8 @@ def test_the_errors_are_one_family() -> None:
         assert issubclass(cls, SandboxError)
     assert issubclass(SandboxValueError, ValueError)
     assert issubclass(SandboxTimeoutError, TimeoutError)
-    assert issubclass(cay.sandbox.errors.SandboxFileNotFoundError, SandboxFileError)
-    assert issubclass(cay.sandbox.errors.SandboxExecError, SandboxExecutionError)
+    assert issubclass(cay.errors.SandboxFileNotFoundError, SandboxFileError)
+    assert issubclass(cay.errors.SandboxExecError, SandboxExecutionError)
     assert str(SandboxError("text")) == "text"
     error = SandboxFileError("text")
     error.result = 7
@@ -267,9 +269,9 @@ def test_the_type_is_not_for_constructors() -> None:
     "cls", [NativeSandboxConfig, LocalSandboxConfig, E2BSandboxConfig]
 )
 def test_the_dataclasses_have_the_keys_that_libcay_knows(cls: Any) -> None:
-    from cay import _config_lib
+    from cay import _c
 
-    backend = _config_lib.backend_find(cls().type.encode())
+    backend = _c.backend_find(cls().type.encode())
     if not backend:
         pytest.skip("this build has no such backend")
     listed = backend.contents.fields[: backend.contents.field_count]
@@ -355,9 +357,9 @@ def test_a_file_of_an_agent_says_more_than_its_sandbox(tmp_path: Path) -> None:
     config = AgentConfig.from_yaml(file)
     assert config == AgentConfig(sandbox_config=NativeSandboxConfig(template="host"))
     for wrong, said in (
-        ("name: [", "no YAML"),
-        ("name: 2024-13-45", r"agent.yaml: it is no YAML: month"),
-        ("name: " + 3000 * "[" + 3000 * "]", r"agent.yaml: it is no YAML"),
+        ("name: [", "invalid YAML"),
+        ("name: 2024-13-45", r"agent.yaml: invalid YAML: month"),
+        ("name: " + 3000 * "[" + 3000 * "]", r"agent.yaml: invalid YAML"),
         ("tmplate: x", "did you mean template"),
     ):
         file.write_text(wrong)

@@ -16,7 +16,7 @@ from native import make_sandbox
 
 from cay import AsyncSandbox
 from cay.filesystem import Decision, FileSystemToolset, Request
-from cay.sandbox import DatabaseEngine
+from cay.nexau import DatabaseEngine
 
 COPIES = [copy.copy, copy.deepcopy]
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(EXAMPLE))
 
 from folder import FolderOperations, FolderSandbox, FolderSandboxManager  # noqa: E402
 
-from cay.sandbox import (  # noqa: E402
+from cay.nexau import (
     Agent,
     AgentConfig,
     BaseSandbox,

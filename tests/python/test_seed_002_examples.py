@@ -12,7 +12,7 @@ import pytest
 import worlds
 from worlds import World
 
-from cay.sandbox import (
+from cay.nexau import (
     Agent,
     AgentConfig,
     AgentState,

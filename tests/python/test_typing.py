@@ -75,8 +75,8 @@ def test_a_user_of_agents_sandboxes_sees_the_types(tmp_path: Path) -> None:
     program = tmp_path / "user.py"
     program.write_text(
         "from dataclasses import dataclass\n"
-        "from cay.sandbox import BaseSandboxManager, CommandResult, FileInfo\n"
-        "from cay.sandbox import NativeSandbox, NativeSandboxManager, SessionManager\n"
+        "from cay.nexau import BaseSandboxManager, CommandResult, FileInfo\n"
+        "from cay.nexau import NativeSandbox, NativeSandboxManager, SessionManager\n"
         "manager = NativeSandboxManager(template='host', work_dir='/w')\n"
         "sandbox: NativeSandbox = manager.start(SessionManager(), 'u', 's', {})\n"
         "result: CommandResult = sandbox.execute_bash('ls', timeout=5)\n"

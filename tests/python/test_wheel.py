@@ -14,10 +14,10 @@ import pytest
 from conftest import CHECKOUT, pip
 
 SMOKE = """
-import cay, cay._lib, cay.inspect, os, sys
+import cay, cay._c, cay.inspect, os, sys
 from importlib.metadata import entry_points
 from cay.filesystem import Files, PathConfig, Sandbox, SandboxConfig, SandboxError
-from cay.sandbox import Agent, NativeSandboxManager, SessionManager
+from cay.nexau import Agent, NativeSandboxManager, SessionManager
 
 path = PathConfig(root=sys.argv[1], mode="rw")
 files = Files(Sandbox(SandboxConfig(paths={"d": path})))
@@ -26,7 +26,7 @@ try:
     files.read("/etc/passwd")
 except SandboxError as error:
     print(error.slug)
-print(cay.__version__, cay._lib._dll._name)
+print(cay.__version__, cay._c.dll._name)
 print([point.value for point in entry_points(group="inspect_ai", name="cay")])
 if os.geteuid() == 0:
     with cay.Sandbox.create(ephemeral=True) as sandbox:
@@ -128,7 +128,7 @@ def test_a_source_distribution_that_nobody_could_install_is_not_made(
 
 def import_with(library: str, package: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", "import cay._lib"],
+        [sys.executable, "-c", "import cay._c"],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(package)}
         | ({"CAY_LIBRARY": library} if library else {}),
         capture_output=True,

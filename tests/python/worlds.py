@@ -17,17 +17,17 @@ import pytest
 from conftest import CHECKOUT, unavailable
 from native import traces
 
-from cay.sandbox import (
+from cay.nexau import (
     BaseSandbox,
     BaseSandboxManager,
     E2BSandboxManager,
     InMemoryDatabaseEngine,
     LocalSandboxManager,
     NativeSandboxManager,
-    Sandbox,
     SandboxError,
     SessionManager,
 )
+from cay.sandbox import Sandbox
 
 sys.path.insert(0, str(CHECKOUT / "docs" / "examples" / "backend-python"))
 sys.path.insert(0, str(CHECKOUT / "tests" / "e2b"))

@@ -23,7 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cay.sandbox import (
+from cay.nexau import (
     BaseSandbox,
     BaseSandboxManager,
     CodeExecutionResult,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A filesystem sandbox for agents: what may be touched, and tools that touch it.
+"""A filesystem policy for agents, and file tools that obey it.
 
     from cay.filesystem import FileSystemToolset, PathConfig, Sandbox, SandboxConfig
 
@@ -7,8 +7,8 @@
     toolset = FileSystemToolset(Sandbox(config))
     agent = Agent(..., toolsets=[toolset])
 
-``Files`` has the same operations without PydanticAI, which is imported only when a
-toolset is asked for.
+``Files`` has the same operations without PydanticAI, which is imported when a toolset is
+used for the first time.
 """
 
 from __future__ import annotations

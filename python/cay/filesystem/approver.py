@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking a person: a Python callable as the library's approver."""
+"""Approvals: a Python callable as libcay's approver."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from types import CoroutineType, NoneType
 from typing import Any, Literal, Protocol
 
-from cay import _lib
+from cay import _c
 
 __all__ = ["Approver", "Decision", "Request"]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is about to happen, before anything is touched."""
+    """The operation to approve, before it starts."""
 
     op: str
     """read, write, edit, delete, move, copy, list, search, mkdir, append, export or
@@ -29,14 +29,14 @@ class Request:
     summary: str
     """one line: 'Write 12 chars to notes/a.txt'"""
     before: str | None
-    """the file as it is (edits of up to 1 MiB)"""
+    """the current content of the file (edits of up to 1 MiB)"""
     after: str | None
-    """the file as it will be (writes, and edits of up to 1 MiB); of an append what is
-    added"""
+    """the new content of the file (writes, and edits of up to 1 MiB); for an append, the
+    added text"""
 
 
 class _Verdict(Protocol):
-    """What an approver answers; pydantic-ai-blocking-approval's decision fits too."""
+    """The result of an approver; that of pydantic-ai-blocking-approval fits, too."""
 
     @property
     def approved(self) -> bool: ...
@@ -48,8 +48,8 @@ class _Verdict(Protocol):
 
 @dataclass(frozen=True)
 class Decision:
-    """A person's answer.  The note of a denial reaches the caller's error; "session"
-    means not to ask again for this path and kind of access while the toolset lives."""
+    """The result of an approver.  The note of a denial becomes part of the caller's error;
+    "session" approves this path and kind of access for the lifetime of the toolset."""
 
     approved: bool
     note: str | None = None
@@ -66,43 +66,43 @@ def _shown(address: int | None, length: int) -> str | None:
 
 
 def _optional(name: bytes | None) -> str | None:
-    return None if name is None else _lib.decode(name)
+    return None if name is None else _c.decode(name)
 
 
 def _check(decision: object) -> None:
-    """Nothing that is merely true approves: a coroutine, say, of an ``async def``."""
+    """A truthy object does not approve: it may be the coroutine of an ``async def``."""
     if not (
         isinstance(getattr(decision, "approved", None), bool)
         and isinstance(getattr(decision, "note", 0), (str, NoneType))
         and isinstance(getattr(decision, "remember", None), str)
     ):
         if isinstance(decision, CoroutineType):
-            decision.close()  # or Python warns of it, too
+            decision.close()  # else Python warns about it, too
         raise TypeError(
-            f"the approver returned {decision!r}, which approves nothing: return a "
-            "Decision, from a plain function"
+            f"the approver returned {decision!r}; it must be a plain function that "
+            "returns a Decision"
         )
 
 
 class Bridge:
-    """The C callback for an approver; must outlive the handle it is given to."""
+    """The C callback for an approver; it must outlive the handle that uses it."""
 
     def __init__(self, approver: Approver) -> None:
         if not callable(approver):
-            raise TypeError(f"an approver is a function, not {approver!r}")
+            raise TypeError(f"approver: expected a function, not {approver!r}")
         self._approver = approver
         self._raised = threading.local()
-        self.callback = _lib.Approver(self._ask)
+        self.callback = _c.Approver(self._request)
 
-    def _ask(self, cookie: int | None, request: Any, note: int) -> int:
+    def _request(self, cookie: int | None, request: Any, note: int) -> int:
         try:
             shown = request.contents
             decision = self._approver(
                 Request(
-                    op=_lib.OPS.get(shown.op, "other"),
-                    path=_lib.decode(shown.path),
+                    op=_c.OPS.get(shown.op, "other"),
+                    path=_c.decode(shown.path),
                     other=_optional(shown.other),
-                    summary=_lib.decode(shown.summary),
+                    summary=_c.decode(shown.summary),
                     before=_shown(shown.before, shown.before_len),
                     after=_shown(shown.after, shown.after_len),
                 )
@@ -110,14 +110,14 @@ class Bridge:
             _check(decision)
             if decision.approved:
                 remember = decision.remember == "session"
-                return _lib.VERDICT_REMEMBER if remember else _lib.VERDICT_APPROVE
-            # Cut between characters: what the slice broke, "ignore" drops.
-            cut = (decision.note or "").encode("utf-8", "replace")[: _lib.NOTE_MAX - 1]
-            told = cut.decode("utf-8", "ignore").replace("\0", " ").encode()
-            ctypes.memmove(note, told + b"\0", len(told) + 1)
-        except BaseException as error:  # C cannot carry it; take_raised() gives it back
+                return _c.VERDICT_REMEMBER if remember else _c.VERDICT_APPROVE
+            # The slice may split a character: "ignore" drops its first bytes.
+            cut = (decision.note or "").encode("utf-8", "replace")[: _c.NOTE_MAX - 1]
+            text = cut.decode("utf-8", "ignore").replace("\0", " ").encode()
+            ctypes.memmove(note, text + b"\0", len(text) + 1)
+        except BaseException as error:  # C has no exceptions; take_raised() returns it
             self._raised.error = error
-        return _lib.VERDICT_DENY
+        return _c.VERDICT_DENY
 
     def take_raised(self) -> BaseException | None:
         """What the approver raised in this thread's last call, if it did."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sandbox shows: one root, named paths, or mounts."""
+"""The directories of a sandbox: one root, named paths, or mounts."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class _Directory(_Rules):
         default="ro", description="'ro' to read only, 'rw' to write too"
     )
     write_approval: bool = Field(
-        default=True, description="Whether a person approves writes"
+        default=True, description="Whether writing needs approval"
     )
     read_approval: bool = Field(
-        default=False, description="Whether a person approves reads"
+        default=False, description="Whether reading needs approval"
     )
 
 
@@ -48,7 +48,7 @@ class Mount(_Directory):
             raise ValueError("mount_point must not contain a NUL byte")
         if point and not point.startswith("/"):
             raise ValueError(f"mount_point must start with '/': {value!r}")
-        # normpath() keeps two leading slashes, which mean nothing here.
+        # normpath() keeps two leading slashes, which have no meaning here.
         return posixpath.normpath("/" + point.lstrip("/"))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the file operations give back."""
+"""The results of the file operations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, Field
 
-from cay import _lib
+from cay import _c
 
 __all__ = [
     "Entry",
@@ -43,7 +43,7 @@ class LinesResult(BaseModel):
 
 @dataclass(frozen=True)
 class FileStat:
-    """What is known about a name."""
+    """Type, size, mode, owner and time of a path."""
 
     type: Literal["file", "directory", "link", "other"]
     bytes: int
@@ -58,7 +58,7 @@ class FileStat:
     def _of(cls, stat: Any) -> FileStat:
         return cls(
             type=cast(
-                Literal["file", "directory", "link", "other"], _lib.TYPES[stat.type]
+                Literal["file", "directory", "link", "other"], _c.TYPES[stat.type]
             ),
             bytes=stat.bytes,
             mode=stat.mode,
@@ -98,14 +98,14 @@ class GrepResult:
     files_skipped: int
     """binary, too large, suffix not allowed, unreadable; also unreadable directories"""
     truncated: bool
-    """whether there are more than were asked for"""
+    """whether there are more than max_matches"""
 
 
 @dataclass(frozen=True)
 class TarResult:
-    """What went through a tar stream."""
+    """How much a tar stream contained."""
 
     entries: int
     bytes: int
     skipped: int
-    """special files, links that lead out, and what suffixes or sizes keep out"""
+    """special files, links that lead out, and files refused for suffix or size"""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tools a model is offered: their arguments, what they do, what they touch."""
+"""The tools for a model: their arguments, calls, and the paths they access."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class StatFileArgs(BaseModel):
 
 @dataclass(frozen=True)
 class Touch:
-    """An argument that is a path, and what the tool does there."""
+    """An argument that is a path, and how the tool accesses it."""
 
     argument: str
     access: Literal["read", "write"]
@@ -128,7 +128,7 @@ class Touch:
 
 
 Pins = Sequence[Pin | None]
-"""One per touched path, in the tool's order."""
+"""One per path, in the order of the tool's arguments."""
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,10 @@ class Tool:
     description: str
     touches: tuple[Touch, ...]
     call: Callable[[Files, Any, Pins], Any]
-    say: Callable[[dict[str, Any]], str]
-    """what a person is asked to approve, from the arguments"""
+    describe: Callable[[dict[str, Any]], str]
+    """the text of the request for approval, from the arguments"""
     walks: bool = False
-    """it looks at any number of files"""
+    """it visits any number of files"""
 
 
 def _length(args: dict[str, Any], name: str) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, TypeAdapter
 
-from cay import _lib
+from cay import _c
 from cay.filesystem.approver import Approver
 from cay.filesystem.config import PathConfig, SandboxConfig
 from cay.filesystem.errors import SandboxError
@@ -49,13 +49,13 @@ else:
         _why = error
 
         class _Toolset:
-            """Stands in for PydanticAI's, so that names can be imported without it."""
+            """Replaces PydanticAI's class, so that the names can be imported without it."""
 
             def __new__(cls, *args: Any, **kwargs: Any) -> Any:
                 is_there = (_why.name or "").partition(".")[0] != "pydantic_ai"
                 raise ImportError(
                     f"{cls.__name__} needs PydanticAI"
-                    + (f", which fails: {_why} " if is_there else _INSTALL)
+                    + (f", which cannot be imported: {_why} " if is_there else _INSTALL)
                     + "(cay.filesystem.Files has the same operations without it)"
                 ) from _why
 
@@ -73,8 +73,8 @@ __all__ = [
     "WriteFileArgs",
 ]
 
-# Work on more than this is done in a thread, so that the event loop goes on.  Up to it,
-# going to a thread and back takes longer than the work.
+# Larger operations run in a thread, so that the event loop is not blocked.  For smaller
+# ones the switch to a thread and back takes longer than the work.
 _LARGE = 4 << 20
 _UNPINNED: Pins = (None, None)
 
@@ -85,13 +85,13 @@ class FileSystemToolset(Files, _Toolset):
     """File tools for a PydanticAI agent: read_file, write_file, list_files, edit_file,
     delete_file, move_file, copy_file; with ``extra_tools`` also grep_files and others.
 
-    What the sandbox refuses reaches the model as a retry that says what is allowed;
-    ``raise_errors`` lets it abort the run instead.  ``approver`` is asked before what the
-    configuration says a person must approve; without one asking is up to the caller, see
-    ApprovableFileSystemToolset.
+    If the sandbox refuses a call, the model gets a retry whose message says what is
+    allowed; with ``raise_errors`` the error ends the run instead.  ``approver`` is called
+    before each operation for which the configuration requires approval; without one the
+    caller handles approvals, see ApprovableFileSystemToolset.
 
-    The methods work without an agent, too.  Tool calls that may take long (walks, files
-    over 4 MiB, anything an approver is asked about) are made in a thread.
+    The methods work without an agent, too.  Tool calls that may take long (directory
+    walks, files over 4 MiB, calls with an approver) run in a thread.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class FileSystemToolset(Files, _Toolset):
         self._raise_errors = raise_errors
         self._blocks = self._handle.bridge is not None
         offered = TOOLS + (EXTRA_TOOLS if extra_tools else ())
-        if sandbox._style != _lib.STYLE_MOUNTS:
+        if sandbox._style != _c.STYLE_MOUNTS:
             offered = tuple(_with_named_paths(tool) for tool in offered)
         self._tools = {tool.name: tool for tool in offered}
         self._toolset_tools: dict[str, ToolsetTool[Any]] | None = None
@@ -122,7 +122,7 @@ class FileSystemToolset(Files, _Toolset):
         mode: Literal["ro", "rw"] = "rw",
         id: str | None = None,
     ) -> _Self:
-        """A toolset for one directory, which is called "data"."""
+        """A toolset for one directory, named "data"."""
         paths = {"data": PathConfig(root=str(root), mode=mode)}
         return cls(Sandbox(SandboxConfig(paths=paths)), id=id)
 
@@ -149,15 +149,15 @@ class FileSystemToolset(Files, _Toolset):
             toolset=self,
             tool_def=ToolDefinition(
                 name=tool.name,
-                description=f"{tool.description} {self._spelling()}",
+                description=f"{tool.description} {self._path_example()}",
                 parameters_json_schema=tool.args.model_json_schema(),
             ),
             max_retries=self._max_retries,
             args_validator=_validator(tool.args),
         )
 
-    def _spelling(self) -> str:
-        """How paths look here."""
+    def _path_example(self) -> str:
+        """An example of a path of this sandbox."""
         roots = self._sandbox.readable_roots or self._sandbox.writable_roots or ["/"]
         return f"Paths look like '{roots[0].rstrip('/')}/notes/a.txt'."
 
@@ -186,7 +186,7 @@ class FileSystemToolset(Files, _Toolset):
         return _readable(result)
 
     def _take_pins(self, name: str, args: BaseModel, ctx: RunContext[Any]) -> Pins:
-        """What the call may touch, if that was fixed before."""
+        """The files that the call was approved for, if it was."""
         return _UNPINNED
 
     def _takes_long(self, tool: Tool, args: Any) -> bool:
@@ -199,7 +199,7 @@ class FileSystemToolset(Files, _Toolset):
 
 
 def _validator(args: type[BaseModel]) -> Any:
-    """Validates into a dict, which is what PydanticAI and toolsets around ours expect."""
+    """Validates into a dict, as PydanticAI and wrapping toolsets expect."""
     as_dict: Any = Annotated[args, AfterValidator(lambda model: model.model_dump())]
     return TypeAdapter(as_dict).validator
 
@@ -211,10 +211,10 @@ def _with_named_paths(tool: Tool) -> Tool:
 
 
 def _readable(result: Any) -> Any:
-    """The result as a model gets it: names that are no UTF-8 cannot be sent, so what is
-    wrong in them is shown as U+FFFD."""
+    """The result for a model: bytes in names that are not UTF-8 become U+FFFD, since they
+    cannot be sent."""
     if isinstance(result, str):
-        return result if result.isascii() else _lib.display(result)
+        return result if result.isascii() else _c.display(result)
     if isinstance(result, Mapping):
         return {key: _readable(value) for key, value in result.items()}
     if isinstance(result, list):

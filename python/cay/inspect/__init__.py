@@ -5,8 +5,8 @@
     Task(..., sandbox=SandboxEnvironmentSpec("cay", CayConfig(memory="2G")))
     inspect eval task.py --sandbox cay
 
-Inspect finds the provider by its entry point once both packages are installed; nothing
-here needs Inspect before that.
+Inspect finds the provider by its entry point when both packages are installed; importing
+this package does not need Inspect.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Inspect imports, by the entry point `inspect_ai`, when it looks for sandboxes."""
+"""The module of the entry point `inspect_ai`, which Inspect imports to find sandboxes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from inspect_ai.util import SandboxEnvironment, sandboxenv
 OLDEST = "0.3.275"
 
 
-def _of_too_old() -> type[SandboxEnvironment]:
-    """A provider that only says what is missing: Inspect drops an entry point that cannot
-    be imported, and then knows no sandbox of that name."""
+def _too_old_provider() -> type[SandboxEnvironment]:
+    """A provider that only reports the old version: Inspect ignores an entry point that
+    cannot be imported, and would report an unknown sandbox."""
     message = (
         f"sandbox 'cay' needs inspect-ai {OLDEST} or newer; "
         f"{version('inspect-ai')} is installed.\n"
@@ -39,5 +39,5 @@ def cay() -> type[SandboxEnvironment]:
     except ImportError as error:
         if not (error.name or "").startswith("inspect_ai"):
             raise
-        return _of_too_old()
+        return _too_old_provider()
     return CaySandboxEnvironment

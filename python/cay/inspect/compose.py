@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compose files and Dockerfiles as sandboxes: a service is a sandbox of its own.
+"""Compose files and Dockerfiles as sandboxes: each service is a sandbox.
 
-An image is a template that was made from it, found by its name (docs/inspect.md has the
-rule).  What a key asks for is done, or refused with the key's name; the keys in
-_MEANINGLESS ask for what is always so here, or for nothing, and those in _IGNORED are left
-out with a warning.  All problems of a file are reported at once.
+An image stands for the template that was created from it; docs/inspect.md has the rule for
+its name.  A key is supported or an error; the keys in _NO_EFFECT change nothing in a
+sandbox, and those in _IGNORED are ignored with a warning.  All problems of a file are
+reported at once.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cay.errors import SandboxValueError
 from cay.inspect.config import CayConfig, raise_all, template_from, validated
-from cay.inspect.env_file import read_env_file
-from cay.sandbox.errors import SandboxValueError
+from cay.inspect.variables import read_env_file
 
 __all__ = ["Service", "image_template", "services_of"]
 
-_DONE = {
+_SUPPORTED = {
     "image",
     "build",
     "command",
@@ -47,7 +47,7 @@ _DONE = {
     "security_opt",
     "x_default",
 }
-_MEANINGLESS = {
+_NO_EFFECT = {
     "expose",
     "init",
     "mem_reservation",
@@ -57,16 +57,16 @@ _MEANINGLESS = {
     "tty",
 }
 _IGNORED = {
-    "networks": "services have no network between them, only a loopback each",
+    "networks": "services have no common network, only loopback",
     "ports": "no port is published on this machine",
     "healthcheck": "no health check runs",
 }
 _ALTERNATIVES = {
-    "privileged": "a sandbox has no more privilege than it was made with; leave it out",
-    "read_only": "the sandbox's root can be written, and is gone with it; leave it out",
-    "restart": 'a command that ends is not started again; write "no" or leave it out',
+    "privileged": "a sandbox cannot have more privileges; remove the key",
+    "read_only": "the root is writable and removed with the sandbox; remove the key",
+    "restart": 'a command that ends is not restarted; use "no" or remove the key',
 }
-# What commonly keeps a container alive, which a sandbox does not need.
+# Common commands that only keep a container alive; a sandbox does not need them.
 _IDLE = (
     ["tail", "-f", "/dev/null"],
     ["sleep", "infinity"],
@@ -79,25 +79,25 @@ _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 @dataclass(frozen=True)
 class Service:
-    """A sandbox, and what runs in it from the start."""
+    """A sandbox, and the command that starts with it."""
 
     name: str
     config: CayConfig
     command: tuple[str, ...] = ()
     is_default: bool = False
     image: str = field(default="", compare=False)
-    """what the template is to be made from, for a message"""
+    """the image for the template, for a message"""
     warnings: tuple[str, ...] = field(default=(), compare=False)
     """about keys that are ignored"""
 
 
-def refused(service: str, key: str, why: str, hint: str) -> SandboxValueError:
+def invalid_key(service: str, key: str, why: str, hint: str) -> SandboxValueError:
     return SandboxValueError(f"{key}: {why}", subject=_subject(service), hint=hint)
 
 
 def take_unknown(content: Any, models: tuple[Any, Any]) -> list[SandboxValueError]:
-    """Removes keys that Inspect's models do not know, a problem each; the models
-    themselves name only the first."""
+    """Removes keys that Inspect's models do not have, and returns a problem for each; the
+    models themselves would report only the first."""
     top, service = models
     problems = [*_unknown("", content, top)]
     for name, given in _mapping(_mapping(content).get("services")).items():
@@ -114,7 +114,7 @@ def _unknown(where: str, given: Any, model: Any) -> Iterator[SandboxValueError]:
             yield SandboxValueError(
                 f"{where}unknown key {str(key)!r}",
                 subject=COMPOSE_SUBJECT,
-                hint="leave it out",
+                hint="remove it",
             )
 
 
@@ -126,9 +126,9 @@ def _subject(service: str) -> str:
 
 
 def as_inspect_reads(content: Any, base: Path) -> Any:
-    """Without what says nothing, with numbers among variables and sizes as the text they
-    are, and with files of variables by their names alone: compose has all of that,
-    Inspect's model has not."""
+    """The file in the form of Inspect's model, which has less than compose: without keys
+    that have no effect, with numbers in variables and sizes as text, and with files of
+    variables as paths."""
     if not isinstance(content, dict):
         return content
     for name, service in _mapping(content.get("services")).items():
@@ -145,18 +145,18 @@ def as_inspect_reads(content: Any, base: Path) -> Any:
 
 
 def _env_files(name: str, files: list[Any], base: Path) -> Iterator[Any]:
-    """Without those that need not be there, and are not."""
+    """The paths, without optional files that do not exist."""
     for file in files:
         if not isinstance(file, dict):
             yield file
             continue
         path, required = file.get("path"), file.get("required", True)
         if not isinstance(path, str) or not isinstance(required, bool):
-            why = "a file in the long form has a path, and required is true or false"
-            raise refused(name, "env_file", why, "write {path: FILE, required: false}")
+            why = "the long form needs a path, and required must be true or false"
+            raise invalid_key(name, "env_file", why, "use {path: FILE, required: false}")
         for key in sorted(map(str, file.keys() - {"path", "required"})):
-            why = f"{key!r} is not known here"
-            raise refused(name, "env_file", why, "the keys are path and required")
+            why = f"unknown key {key!r}"
+            raise invalid_key(name, "env_file", why, "the keys are path and required")
         if required or (base / path).exists():
             yield path
 
@@ -192,15 +192,15 @@ def services_of(config: Any, base: Path, environment: Mapping[str, str]) -> list
         defaults = found
     if len(defaults) != 1:
         raise SandboxValueError(
-            "there is no default service" if not defaults else "several are the default",
+            "there is no default service" if not defaults else "there are several default services",
             subject=COMPOSE_SUBJECT,
-            hint="name one 'default', or give exactly one 'x-default: true'",
+            hint="name one 'default', or set 'x-default: true' in exactly one",
         )
     return defaults + [one for one in found if one is not defaults[0]]
 
 
 def dockerfile_service(file: str) -> Service:
-    """The one service a Dockerfile is."""
+    """The service for a Dockerfile."""
     image = _project_image(Path(file).resolve().parent, "default")
     return Service("default", CayConfig(template=image_template(image)), image=image)
 
@@ -214,7 +214,7 @@ def _service(
 ) -> Service | None:
     """None if there are problems."""
     before = len(problems)
-    problems += _refusals(name, service)
+    problems += _unsupported(name, service)
 
     def tried(call: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -252,17 +252,17 @@ def _service(
 
 
 def _extensions(name: str, service: Any) -> Iterator[tuple[str, Any]]:
-    """x-cay-disk and its like, for what compose has no word for."""
+    """Keys such as x-cay-disk, for settings that compose does not have."""
     for key, value in service.extensions.items():
         wanted = key.removeprefix("x-cay-")
         if wanted == key or wanted == "template":
             continue
         if wanted not in CayConfig.model_fields:
-            raise refused(
+            raise invalid_key(
                 name,
                 key,
-                "there is no such setting",
-                f"there are {', '.join(CayConfig.model_fields)}",
+                "unknown setting",
+                f"use one of: {', '.join(CayConfig.model_fields)}",
             )
         yield wanted, tuple(value) if isinstance(value, list) else value
 
@@ -273,32 +273,32 @@ def _warnings(name: str, service: Any) -> Iterator[str]:
             yield f"{_subject(name)}: {key} is ignored: {what}"
 
 
-def _refusals(name: str, service: Any) -> Iterator[SandboxValueError]:
-    """One for each key that a sandbox cannot honour."""
-    cannot = "a sandbox cannot do that"
+def _unsupported(name: str, service: Any) -> Iterator[SandboxValueError]:
+    """A problem for each key that a sandbox does not support."""
+    cannot = "not supported in a sandbox"
     for key in type(service).model_fields:
         given = getattr(service, key)
-        if given not in (None, [], {}) and key not in _DONE | _MEANINGLESS | {*_IGNORED}:
-            yield refused(name, key, cannot, "leave it out")
+        if given not in (None, [], {}) and key not in _SUPPORTED | _NO_EFFECT | {*_IGNORED}:
+            yield invalid_key(name, key, cannot, "remove it")
     for key in ("privileged", "read_only"):
         if getattr(service, key):
-            yield refused(name, key, cannot, _ALTERNATIVES[key])
+            yield invalid_key(name, key, cannot, _ALTERNATIVES[key])
     if service.restart not in (None, "no"):
-        yield refused(name, "restart", cannot, _ALTERNATIVES["restart"])
+        yield invalid_key(name, "restart", cannot, _ALTERNATIVES["restart"])
     for option in service.security_opt or []:
         if option not in ("no-new-privileges", "no-new-privileges:true"):
             why = f"{option!r} is not available"
-            yield refused(name, "security_opt", why, "leave it out")
+            yield invalid_key(name, "security_opt", why, "remove it")
     ours = _PLATFORMS.get(platform.machine(), "")
     if service.platform not in (None, ours):
         why = f"{service.platform!r} is not {ours!r}"
-        yield refused(name, "platform", why, "leave it out")
+        yield invalid_key(name, "platform", why, "remove it")
     waits = service.depends_on if isinstance(service.depends_on, dict) else {}
     for other, how in waits.items():
         condition = how.get("condition") if isinstance(how, dict) else None
         if condition not in (None, "service_started"):
-            why = f"nothing waits for {other!r} but its start"
-            yield refused(
+            why = f"only the start of {other!r} can be awaited"
+            yield invalid_key(
                 name, "depends_on", why, "use the condition service_started"
             )
 
@@ -307,25 +307,25 @@ def _refusals(name: str, service: Any) -> Iterator[SandboxValueError]:
 
 
 def _template(name: str, service: Any, base: Path) -> tuple[str, str]:
-    """The template, and the image it is to be made from."""
+    """The template, and the image for it."""
     given = service.extensions.get("x-cay-template")
     if given is not None:
         return template_from(str(given), base) or "", ""
     if service.image:
         return image_template(service.image), service.image
     if service.build is None:
-        raise refused(
+        raise invalid_key(
             name,
             "image",
-            "there is neither an image nor a build",
-            "name one, or a template with x-cay-template",
+            "the service has neither an image nor a build",
+            "add one, or set a template with x-cay-template",
         )
     image = _project_image(base, name)
     return image_template(image), image
 
 
 def _project_image(directory: Path, service: str) -> str:
-    """What `docker compose build` calls the image of a service that names none."""
+    """The name that `docker compose build` gives the image of a service."""
     project = re.sub(r"[^a-z0-9_-]", "", directory.name.lower()).lstrip("_-")
     return f"{project or 'default'}-{service}"
 
@@ -355,18 +355,18 @@ def _number(name: str, key: str, kind: Callable[[Any], _Number], given: Any) -> 
     try:
         return kind(given)
     except ValueError:
-        raise refused(name, key, f"{given!r} is no number", "give one") from None
+        raise invalid_key(name, key, f"invalid number {given!r}", "correct it") from None
 
 
 def _refuse_devices(name: str, service: Any) -> None:
     resources = service.deploy.resources if service.deploy is not None else None
     reserved = resources.reservations if resources is not None else None
     if reserved is not None and reserved.devices:
-        raise refused(
+        raise invalid_key(
             name,
             "deploy.resources.reservations.devices",
             "a sandbox has no devices",
-            "leave it out",
+            "remove it",
         )
 
 
@@ -375,21 +375,21 @@ def _pids(name: str, service: Any) -> int | None:
         return None
     count = _number(name, "pids_limit", int, service.pids_limit)
     if count <= 0:
-        raise refused(name, "pids_limit", "there is always a limit", "give a number")
+        raise invalid_key(name, "pids_limit", "the limit must be positive", "set a number")
     return count
 
 
-# --- Surroundings ------------------------------------------------------------------------
+# --- Network, variables, volumes, command ------------------------------------------------
 
 
 def _network(name: str, service: Any) -> str:
     mode = service.network_mode or "none"
     if mode not in ("none", "host"):
-        raise refused(
+        raise invalid_key(
             name,
             "network_mode",
             f"{mode!r} is not available",
-            "use none (only a loopback) or host (this machine's network)",
+            "use none (only loopback) or host (this machine's network)",
         )
     return str(mode)
 
@@ -403,8 +403,8 @@ def _environment(
         try:
             found = read_env_file(base / file, {**variables, **given})
         except (OSError, UnicodeDecodeError) as error:
-            raise refused(
-                name, "env_file", str(error), "name a file of lines NAME=value"
+            raise invalid_key(
+                name, "env_file", str(error), "use a file with lines NAME=value"
             ) from error
         yield from found.items()
     yield from given.items()
@@ -417,7 +417,7 @@ def _given_variables(
         split = (line.partition("=") for line in given)
         given = {name: value if equals else None for name, equals, value in split}
     for name, value in given.items():
-        # A name without a value is passed on from the surroundings, if it is set there.
+        # A name without a value has that of the environment, if it is set there.
         found = variables.get(name) if value is None else value
         if found is not None:
             yield name, found
@@ -432,10 +432,10 @@ def _volumes(name: str, service: Any, base: Path) -> Iterator[str]:
             source, target = volume.source, volume.target
             mode = "ro" if volume.read_only else "rw"
         else:
-            raise refused(
+            raise invalid_key(
                 name,
                 "volumes",
-                f"a volume of type {volume.type!r} cannot be had",
+                f"a volume of type {volume.type!r} is not supported",
                 "use a bind mount: SOURCE:TARGET",
             )
         yield f"{_directory(source, base)}:{target}:{mode}"
@@ -446,22 +446,22 @@ def _directory(source: str, base: Path) -> Path:
 
 
 def _refuse_options(name: str, volume: Any, base: Path) -> None:
-    """What a volume in the long form asks for beyond being shown."""
+    """Options of the long form that are not supported."""
     for kind in ("bind", "volume", "tmpfs", "image"):
         options = getattr(volume, kind, None)
         for key in type(options).model_fields if options is not None else ():
             given = getattr(options, key)
             if given is not None and key not in ("create_host_path", "selinux"):
-                raise refused(
-                    name, "volumes", f"{kind}.{key} cannot be had", "leave it out"
+                raise invalid_key(
+                    name, "volumes", f"{kind}.{key} is not supported", "remove it"
                 )
             if key == "create_host_path" and given:
                 if not _directory(volume.source, base).is_dir():
-                    raise refused(
+                    raise invalid_key(
                         name,
                         "volumes",
-                        f"{volume.source!r} is not there and is not made",
-                        "make the directory, and leave out create_host_path",
+                        f"{volume.source!r} does not exist and is not created",
+                        "create the directory, and remove create_host_path",
                     )
 
 
@@ -469,14 +469,14 @@ def _short_volume(name: str, volume: str) -> tuple[str, str, str]:
     source, *rest = volume.split(":")
     modes = set(rest[1].split(",")) - {"z", "Z", "rw", "ro"} if len(rest) == 2 else set()
     if len(rest) not in (1, 2) or modes:
-        raise refused(
-            name, "volumes", f"{volume!r} cannot be had", "use SOURCE:TARGET:ro"
+        raise invalid_key(
+            name, "volumes", f"{volume!r} is not supported", "use SOURCE:TARGET:ro"
         )
     if not source.startswith(("/", ".", "~")):
-        raise refused(
+        raise invalid_key(
             name,
             "volumes",
-            f"{source!r} is a named volume, and there are none",
+            f"named volumes such as {source!r} are not supported",
             f"use a directory: ./{source}:{rest[0]}",
         )
     read_only = len(rest) == 2 and "ro" in rest[1].split(",")
@@ -493,5 +493,5 @@ def _words(name: str, key: str, service: Any) -> list[str]:
     try:
         return shlex.split(given) if isinstance(given, str) else list(given)
     except ValueError as error:
-        hint = "end the quotes, or write a list of words"
-        raise refused(name, key, f"{given!r}: {error}", hint) from None
+        hint = "close the quotes, or use a list of words"
+        raise invalid_key(name, key, f"{given!r}: {error}", hint) from None

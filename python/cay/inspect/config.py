@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sandbox of a sample, described: as a model, in a YAML file, or by a compose file."""
+"""The configuration of a sample's sandbox: a model, or a YAML file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cay.sandbox.configs import (
-    NativeSandboxConfig,
-    environment,
-    parsed,
-    read_yaml,
-)
-from cay.sandbox.errors import SandboxValueError
+from cay.errors import SandboxValueError
+from cay.sandbox import config as c_config
 from cay.sandbox.options import CPUS_MAX, Layer, Rung
-from cay.sandbox.spelling import written
 
 __all__ = ["CONFIG_FILE", "CayConfig"]
 
@@ -37,78 +30,78 @@ class CayConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     template: str | None = Field(
-        default=None, description="What it starts from: 'host', a name or a directory"
+        default=None, description="The root file system: 'host', a template or a directory"
     )
     memory: int | str | None = Field(
-        default=None, description="Most memory, as bytes or '512M'; 1 GiB if not given"
+        default=None, description="Memory limit, as bytes or '512M'; default 1 GiB"
     )
     disk: int | str | None = Field(
-        default=None, description="Most written files, alike; 512 MiB if not given"
+        default=None, description="Limit of written files, likewise; default 512 MiB"
     )
-    pids: int | None = Field(default=None, description="Most processes; 512 if not given")
+    pids: int | None = Field(default=None, description="Limit of processes; default 512")
     cpus: float | None = Field(
-        default=None, ge=0.01, le=CPUS_MAX, description="Most CPUs; all if not given"
+        default=None, ge=0.01, le=CPUS_MAX, description="Limit of CPUs; default all"
     )
     network: Literal["none", "host"] = Field(
-        default="none", description="'none': only a loopback; 'host': this machine's"
+        default="none", description="'none': only loopback; 'host': that of this machine"
     )
     user: str | None = Field(
-        default=None, description="Who runs commands; 'user' if not given"
+        default=None, description="The user of commands; default 'user'"
     )
     workdir: str | None = Field(
-        default=None, description="Where they start; that user's home if not given"
+        default=None, description="The directory of commands; default that user's home"
     )
     env: dict[str, str] = Field(default={}, description="Variables for every command")
     volumes: tuple[str, ...] = Field(
-        default=(), description="Host directories shown inside: 'SOURCE:TARGET[:ro]'"
+        default=(), description="Visible host directories: 'SOURCE:TARGET[:ro]'"
     )
     ttl: float | None = Field(
-        default=None, description="Seconds after which it ends by itself"
+        default=None, description="Time to live in seconds"
     )
-    hostname: str | None = Field(default=None, description="Its name inside")
+    hostname: str | None = Field(default=None, description="Its host name")
     storage: Literal["memory", "disk"] = Field(
-        default="memory", description="Where what is written is kept"
+        default="memory", description="Where written files are stored"
     )
     require: tuple[Layer, ...] = Field(
-        default=(), description="Layers without which it must not start"
+        default=(), description="Isolation layers without which it must not start"
     )
     rung: Rung = Field(
-        default="best", description="How much of the kernel's help to use at most"
+        default="best", description="The highest isolation level to use"
     )
     ephemeral: bool = Field(
         default=True,
-        description="Whether it dies with the eval's process, however that ends; "
-        "False keeps it for --no-sandbox-cleanup",
+        description="Whether it ends with the eval's process; use False with "
+        "--no-sandbox-cleanup",
     )
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())
 
     def options(self) -> dict[str, Any]:
-        """For Sandbox.create()."""
+        """The arguments of Sandbox.create()."""
         return {**self.model_dump(), "make_workdir": True}
 
 
 def load_config(file: str) -> CayConfig:
-    """From a YAML file; relative paths in it start at its directory."""
+    """Reads a YAML file; relative paths start at its directory."""
     import yaml
 
     with open(file, encoding="utf-8") as stream:
         content = yaml.safe_load(stream)
     if not isinstance(content, dict):
         raise SandboxValueError(
-            "it is not a mapping",
+            "the file is not a mapping",
             subject=file,
-            hint=f"the keys there are: {', '.join(CayConfig.model_fields)}",
+            hint=f"the keys are: {', '.join(CayConfig.model_fields)}",
         )
     unknown = [str(key) for key in content if key not in CayConfig.model_fields]
-    if _CONFIGURATION.intersection(unknown):
-        return _of_configuration(file)
+    if _SANDBOX_CONFIG_KEYS.intersection(unknown):
+        return _from_sandbox_config(file)
     if unknown:
         raise SandboxValueError(
             f"unknown key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}",
             subject=file,
-            hint=f"the keys there are: {', '.join(CayConfig.model_fields)}",
+            hint=f"the keys are: {', '.join(CayConfig.model_fields)}",
         )
     config = validated(CayConfig, content, file)
     base = Path(file).resolve().parent
@@ -118,12 +111,12 @@ def load_config(file: str) -> CayConfig:
 
 
 def validated(model: type[_Model], content: Any, subject: str) -> _Model:
-    """The model with this content, or one sentence about each thing wrong with it."""
+    """The model with this content; SandboxValueError with every problem in it."""
     try:
         return model.model_validate(content)
     except ValidationError as error:
         found = sorted(error.errors(), key=lambda one: -len(one["loc"]))
-    # Of the types that were tried, the one that came furthest is the one meant.
+    # Of the alternatives of a union, report the one that matched furthest.
     wrong: dict[tuple[str, ...], Any] = {}
     for one in found:
         wrong.setdefault(tuple(_keys(one["loc"], content)), one)
@@ -139,13 +132,13 @@ def validated(model: type[_Model], content: Any, subject: str) -> _Model:
 
 
 class _Problems(SandboxValueError):
-    """Several at once."""
+    """Several problems in one exception."""
 
     problems: tuple[SandboxValueError, ...]
 
 
 def raise_all(found: Sequence[SandboxValueError], subject: str) -> None:
-    """One exception for all problems; nothing without any."""
+    """Raises one exception for all problems, if there are any."""
     problems = [
         one
         for error in found
@@ -166,12 +159,12 @@ def _problem(keys: tuple[str, ...], wrong: Any, subject: str) -> SandboxValueErr
         subject=subject,
         hint="put it in quotes"
         if wrong["type"] == "string_type"
-        else "write it so, or leave it out",
+        else "correct it, or remove it",
     )
 
 
 def _keys(location: tuple[int | str, ...], content: Any) -> Iterator[str]:
-    """Without the names of types, which pydantic has among them."""
+    """The keys of a location, without pydantic's names of types."""
     for part in location:
         try:
             content = content[part]
@@ -181,52 +174,49 @@ def _keys(location: tuple[int | str, ...], content: Any) -> Iterator[str]:
 
 
 def is_path(template: str) -> bool:
-    """Whether it is a directory and no name, as Sandbox.create() tells them apart."""
+    """Whether it is a directory instead of a name, as in Sandbox.create()."""
     return "/" in template or template in (".", "..")
 
 
 def template_from(template: str | None, base: Path) -> str | None:
-    """A directory made absolute; a name stays one."""
+    """The absolute path of a directory; a name is returned unchanged."""
     if template is None or not is_path(template):
         return template
     return str((base / Path(template).expanduser()).resolve())
 
 
 def from_directory(volume: str, base: Path) -> str:
-    """SOURCE:TARGET with the source made absolute."""
+    """SOURCE:TARGET with an absolute source."""
     source, colon, rest = volume.partition(":")
     return f"{(base / Path(source).expanduser()).resolve()}{colon}{rest}"
 
 
-_CONFIGURATION = {
-    *(one.name for one in fields(NativeSandboxConfig)),
+_SANDBOX_CONFIG_KEYS = {
+    *("type", "limits", "mounts", "policy", "work_dir", "envs", "sandbox_id"),
+    *("status_after_run", "clean_output", "raise_errors", "output_char_threshold"),
+    *("truncate_head_chars", "truncate_tail_chars"),
     *("_work_dir", "library", "persist_sandbox", "sandbox_config", "timeout"),
 }
-"""keys by which a file is told to be one for ``cay run --config``, too"""
+"""Keys that only a file for ``cay run --config`` has."""
 
 
-def _of_configuration(file: str) -> CayConfig:
-    """The same sandbox as ``cay run --config`` makes: cay-config(5)."""
-    config = read_yaml(file)
-    if (
-        not isinstance(config, NativeSandboxConfig)
-        or config.policy is not None
-        or config.sandbox_id is not None
-    ):
+def _from_sandbox_config(file: str) -> CayConfig:
+    """The same sandbox as with ``cay run --config``: cay-config(5)."""
+    config = c_config.load(file)
+    values = config.values()
+    if config.type != "native" or "policy" in values or "sandbox_id" in values:
         raise SandboxValueError(
-            "this configuration cannot be one of samples",
+            "this configuration cannot be used for samples",
             subject=file,
-            hint="write type: native, mounts instead of a policy, and no sandbox_id",
+            hint="use type: native, mounts instead of a policy, and no sandbox_id",
         )
-    given, limits = written(config), config.limits
-    with parsed(given) as handle:
-        env = environment(handle)
+    limits, keys = values.get("limits", {}), CayConfig.model_fields
     content = {
-        **{name: one for name, one in given.items() if name in CayConfig.model_fields},
+        **{name: one for name, one in values.items() if name in keys},
         **{name: limits.get(name) for name in ("memory", "disk", "pids")},
         "cpus": limits["cpu"] / 100 if "cpu" in limits else None,
-        "workdir": str(given["work_dir"]) if "work_dir" in given else None,
-        "env": env,
-        "volumes": tuple(config.mounts),
+        "workdir": values.get("work_dir", values.get("_work_dir")),
+        "env": config.environment(),
+        "volumes": tuple(values.get("mounts", ())),
     }
     return validated(CayConfig, content, file)

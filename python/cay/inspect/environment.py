@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The provider: Inspect's SandboxEnvironment over a native sandbox.
+"""The provider: Inspect's SandboxEnvironment on a native sandbox.
 
-Limits are read when a call is made, since Inspect changes them on the way.  Nothing here
-is retried: there is no transport that could lose a command.
+Each call reads the limits, since Inspect changes them during an eval.  Nothing is retried:
+there is no transport that could lose a command.
 """
 
 from __future__ import annotations
@@ -33,8 +33,19 @@ from inspect_ai.util import (
 from inspect_ai.util._sandbox.compose import ComposeService
 from rich.markup import escape
 
-from cay.errors import CayError
-from cay.inspect import compose, kept
+from cay.errors import (
+    CayError,
+    SandboxBusyError,
+    SandboxNotFoundError,
+    SandboxProtocolError,
+    SandboxUnsupportedError,
+    SandboxValueError,
+    TemplateNotFoundError,
+    UserNotFoundError,
+)
+from cay.errors import SandboxUnavailableError as CayUnavailableError
+from cay.inspect import cleanup, compose
+from cay.inspect.cleanup import remove_all, untrack_all
 from cay.inspect.config import (
     CONFIG_FILE,
     CayConfig,
@@ -44,20 +55,9 @@ from cay.inspect.config import (
     validated,
 )
 from cay.inspect.variables import interpolate, metadata_variables
-from cay.sandbox import (
-    AsyncSandbox,
-    Sandbox,
-    SandboxBusyError,
-    SandboxNotFoundError,
-    SandboxUnsupportedError,
-    SandboxValueError,
-    TemplateNotFoundError,
-    UserNotFoundError,
-    errors,
-    templates,
-)
-from cay.sandbox import ExecResult as Ended
-from cay.sandbox.waiting import in_thread
+from cay.sandbox import AsyncSandbox, Sandbox, templates
+from cay.sandbox import ExecResult as CayResult
+from cay.sandbox.event_loop import in_thread
 
 __all__ = ["CaySandboxEnvironment"]
 
@@ -70,23 +70,23 @@ _COMPOSE_FILES = [
     "docker-compose.yml",
     "Dockerfile",
 ]
-# What a sandbox says that does not run, or not as it should.
-_GONE = (
+# The sandbox does not run, or does not answer.
+_UNAVAILABLE = (
     SandboxNotFoundError,
     SandboxBusyError,
-    errors.SandboxProtocolError,
-    errors.SandboxUnavailableError,
+    SandboxProtocolError,
+    CayUnavailableError,
 )
-# What a model can bring about is a failed result: it is not to fail the sample.
-_OF_COMMAND = ("exec.cwd", "exec.clone")
-_NO_COMMAND = (errno.E2BIG, errno.EILSEQ)
-# As a shell says that it could not execute something.
+# Errors that a model can cause are results: they must not fail the sample.
+_COMMAND_OPS = ("exec.cwd", "exec.clone")
+_COMMAND_ERRNOS = (errno.E2BIG, errno.EILSEQ)
+# The exit status of a shell that cannot execute a file.
 _NOT_EXECUTED = 126
 
 
 class CaySandboxEnvironment(SandboxEnvironment):
-    """A sandbox of Cay's for a sample; ``sandbox().as_type(CaySandboxEnvironment)`` has
-    the sandbox itself in ``sandbox``, for what Inspect has no call for."""
+    """A sandbox for a sample; ``sandbox().as_type(CaySandboxEnvironment).sandbox`` is the
+    AsyncSandbox, for calls that Inspect does not have."""
 
     def __init__(self, sandbox: AsyncSandbox) -> None:
         super().__init__()
@@ -106,14 +106,13 @@ class CaySandboxEnvironment(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        """Runs a command; neither retries nor Inspect's limit on subprocesses is needed.
+        """Runs a command, without retries and without Inspect's limit of subprocesses.
 
-        Over the output limit it raises OutputLimitExceededError with the end of the
-        output.
+        OutputLimitExceededError has the end of an output over the limit.
         """
         limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         try:
-            ended = await self.sandbox.exec(
+            result = await self.sandbox.exec(
                 cmd,
                 input=input,
                 cwd=await self._directory(cwd, user),
@@ -124,57 +123,57 @@ class CaySandboxEnvironment(SandboxEnvironment):
             )
         except CayError as error:
             if isinstance(error, UserNotFoundError) or (
-                error.op in _OF_COMMAND or error.errno in _NO_COMMAND
+                error.op in _COMMAND_OPS or error.errno in _COMMAND_ERRNOS
             ):
                 return ExecResult(False, _NOT_EXECUTED, "", f"{error}\n")
             self._raise(error, user)
-        return self._result(ended, cmd, timeout, limit)
+        return self._result(result, cmd, timeout, limit)
 
     async def _directory(self, cwd: str | None, user: str | None) -> str | None:
-        """For every user relative to the sample's working directory, where its files are;
-        a sandbox would start others than the default one in their own homes."""
+        """Starts the commands of every user in the sample's working directory, where its
+        files are; the sandbox would start other users in their homes."""
         if not user or (cwd and cwd.startswith("/")):
             return cwd
         if self._workdir is None:
-            # Not by PATH, where somebody inside may have put a shell of their own.
-            ended = await self.sandbox.shell("pwd", timeout=30)
-            if ended.exit_code != 0:
+            # Not from PATH, where a program may have put another shell.
+            result = await self.sandbox.shell("pwd", timeout=30)
+            if result.exit_code != 0:
                 return cwd
-            self._workdir = ended.stdout.removesuffix("\n")
+            self._workdir = result.stdout.removesuffix("\n")
         return f"{self._workdir}/{cwd or ''}"
 
     def _result(
-        self, ended: Ended, cmd: list[str], timeout: int | None, limit: int
+        self, result: CayResult, cmd: list[str], timeout: int | None, limit: int
     ) -> ExecResult[str]:
-        if ended.cause == "gone":
+        if result.cause == "gone":
             raise SandboxUnavailableError(
                 f"The sandbox {self.sandbox.id} ended while the command ran."
             )
-        if ended.cause == "not-started":
-            return _not_started(ended, cmd)
+        if result.cause == "not-started":
+            return _not_started(result, cmd)
         stdout, stderr = (
-            _Text(ended.stdout_bytes, limit),
-            _Text(ended.stderr_bytes, limit),
+            _Text(result.stdout_bytes, limit),
+            _Text(result.stderr_bytes, limit),
         )
-        if ended.cause == "timeout":
+        if result.cause == "timeout":
             late = TimeoutError(f"Command timed out after {timeout} seconds")
             late.truncated_output = stdout.text + stderr.text  # type: ignore[attr-defined]
             raise late
-        dropped = ended.stdout_dropped + ended.stderr_dropped
+        dropped = result.stdout_dropped + result.stderr_dropped
         if dropped or stdout.is_cut or stderr.is_cut:
             raise OutputLimitExceededError(
                 limit_str=SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR,
                 truncated_output=stdout.text + stderr.text,
             )
-        told = stderr.text
-        if ended.cause == "memory":
-            told += "killed: the sandbox's memory limit was reached\n"
-        return ExecResult(ended.exit_code == 0, ended.exit_code, stdout.text, told)
+        errors = stderr.text
+        if result.cause == "memory":
+            errors += "killed: the sandbox's memory limit was reached\n"
+        return ExecResult(result.exit_code == 0, result.exit_code, stdout.text, errors)
 
     # --- Files -------------------------------------------------------------------------
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
-        """Writes a file in place, and the directories above it, as the default user."""
+        """Writes a file in place as the default user, and creates missing directories."""
         try:
             await self.sandbox.files.write(file, contents, in_place=True)
         except CayError as error:
@@ -201,24 +200,24 @@ class CaySandboxEnvironment(SandboxEnvironment):
         return data.decode() if text else data
 
     def _raise(self, error: CayError, user: str | None = None) -> NoReturn:
-        """As Inspect names it."""
-        # A value that is wrong about the sandbox itself is a handle that was closed.
+        """Raises the exception that Inspect has for it."""
+        # An invalid value whose subject is the sandbox: its handle is closed.
         is_closed = isinstance(error, SandboxValueError) and error.subject == self.sandbox.id
-        if is_closed or isinstance(error, _GONE):
+        if is_closed or isinstance(error, _UNAVAILABLE):
             raise SandboxUnavailableError(str(error)) from error
         if user and isinstance(error, SandboxUnsupportedError):
             raise SandboxUserUnsupportedError(str(error)) from error
-        with _in_full():
+        with _full_message():
             raise error
 
-    # --- From outside ------------------------------------------------------------------
+    # --- Connection --------------------------------------------------------------------
 
     async def connection(self, *, user: str | None = None) -> SandboxConnection:
-        """The command that opens a shell in it; ConnectionError if it does not run."""
+        """The command for a shell in the sandbox; ConnectionError if it does not run."""
         try:
             state = (await self.sandbox.inspect()).state
         except CayError as error:
-            raise ConnectionError(f"The sandbox does not run: {error}") from error
+            raise ConnectionError(f"The sandbox is not running: {error}") from error
         if state != "running":
             raise ConnectionError(f"The sandbox {self.sandbox.id} is {state}.")
         words = ["cay", "shell", *(["-u", user] if user else []), self.sandbox.id]
@@ -247,19 +246,19 @@ class CaySandboxEnvironment(SandboxEnvironment):
     def config_deserialize(cls, config: dict[str, Any]) -> CayConfig:
         return CayConfig.model_validate(config)
 
-    # --- Life --------------------------------------------------------------------------
+    # --- Lifecycle ----------------------------------------------------------------------
 
     @classmethod
     async def task_init(cls, task_name: str, config: Any) -> None:
-        """Looks at the configuration and at what it needs, before any sample does."""
-        with _in_full(), _without_traceback():
+        """Checks the configuration and its templates, before any sample starts."""
+        with _full_message(), _without_traceback():
             await in_thread(_prepare, config)
 
     @classmethod
     async def task_init_environment(
         cls, config: Any, metadata: dict[str, str]
     ) -> dict[str, str]:
-        """The metadata a compose file speaks of, so that task_init() knows it too."""
+        """The metadata that a compose file refers to, for task_init()."""
         if isinstance(config, ComposeConfig):
             content = config.model_dump_json(by_alias=True, exclude_none=True)
         elif _is_compose_file(config := _file(config)):
@@ -268,25 +267,25 @@ class CaySandboxEnvironment(SandboxEnvironment):
             return {}
         named = metadata_variables(metadata)
         if "env_file" in content:
-            return named  # which may be what such a file speaks of
+            return named  # such a file may refer to any
         return {name: value for name, value in named.items() if name in content}
 
     @classmethod
     async def sample_init(
         cls, task_name: str, config: Any, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
-        made: dict[str, SandboxEnvironment] = {}
+        environments: dict[str, SandboxEnvironment] = {}
         try:
-            with _in_full():
+            with _full_message():
                 for service in await in_thread(_services, config, metadata):
                     sandbox = await _create(service)
-                    made[service.name] = cls(sandbox)
-                    kept.add(sandbox.sync, service.config.ephemeral)
+                    environments[service.name] = cls(sandbox)
+                    cleanup.track(sandbox.sync, service.config.ephemeral)
                     await _start(sandbox, service)
         except BaseException:
-            await in_thread(_remove_all, made)
+            await in_thread(_remove_all, environments)
             raise
-        return made
+        return environments
 
     @classmethod
     async def sample_cleanup(
@@ -296,32 +295,32 @@ class CaySandboxEnvironment(SandboxEnvironment):
         environments: dict[str, SandboxEnvironment],
         interrupted: bool,
     ) -> None:
-        with _in_full():
+        with _full_message():
             await in_thread(_remove_all, environments)
 
     @classmethod
     async def task_cleanup(cls, task_name: str, config: Any, cleanup: bool) -> None:
-        """Removes what samples left, or says how to and leaves it for good."""
+        """Removes the remaining sandboxes; without ``cleanup``, prints how to."""
         if cleanup:
-            with _in_full():
-                await in_thread(kept.remove_own)
+            with _full_message():
+                await in_thread(remove_all)
             return
-        for line in kept.leave_own():
+        for line in untrack_all():
             print(line, file=sys.stderr)
 
     @classmethod
     async def cli_cleanup(cls, id: str | None) -> None:
-        """Removes the sandbox of an id, or all that evals have kept; Inspect's command
-        says nothing of an error by itself but where it was raised."""
+        """Removes the sandbox with this id, or all of earlier evals; an error ends the
+        command, since Inspect would print only a traceback."""
         try:
-            await in_thread(kept.remove, id)
+            await in_thread(cleanup.remove, id)
         except CayError as error:
             raise SystemExit(f"cay: {error}") from None
 
 
 class _Text:
-    """The end of a stream as text that is no longer than the limit when it is encoded
-    again: each byte that is no UTF-8 becomes three."""
+    """The end of a stream as text that fits into the limit when it is encoded again: each
+    byte that is not UTF-8 becomes three bytes."""
 
     def __init__(self, data: bytes, limit: int) -> None:
         self.text = data.decode("utf-8", "replace")
@@ -333,20 +332,20 @@ class _Text:
                 self.text = encoded[len(encoded) - limit :].decode("utf-8", "ignore")
 
 
-def _not_started(ended: Ended, cmd: list[str]) -> ExecResult[str]:
-    if ended.exec_errno in (errno.EACCES, errno.EPERM):
-        what, _, why = ended.reason.rpartition(": ")
-        raise PermissionError(ended.exec_errno, why, what or cmd[0])
-    return ExecResult(False, ended.exit_code, "", f"{ended.reason}\n")
+def _not_started(result: CayResult, cmd: list[str]) -> ExecResult[str]:
+    if result.exec_errno in (errno.EACCES, errno.EPERM):
+        what, _, why = result.reason.rpartition(": ")
+        raise PermissionError(result.exec_errno, why, what or cmd[0])
+    return ExecResult(False, result.exit_code, "", f"{result.reason}\n")
 
 
 @contextmanager
-def _in_full() -> Iterator[None]:
-    """Inspect logs an exception's `message` alone, so that has to say everything."""
+def _full_message() -> Iterator[None]:
+    """Inspect logs only the `message` of an exception: puts the whole text into it."""
     try:
         yield
     except CayError as error:
-        error.message, error.subject, error.hint = str(error), "", ""
+        error.restate(str(error))
         raise
 
 
@@ -360,7 +359,7 @@ class _TemplateMissing(TemplateNotFoundError, PrerequisiteError):
 
 @contextmanager
 def _without_traceback() -> Iterator[None]:
-    """For what the user can mend; Inspect prints the message with rich's markup."""
+    """For errors in the configuration; Inspect prints the message with rich's markup."""
     try:
         yield
     except (SandboxValueError, TemplateNotFoundError) as error:
@@ -369,18 +368,18 @@ def _without_traceback() -> Iterator[None]:
         raise cls(escape(str(error)), code=error.code, op=error.op) from None
 
 
-# --- From configuration to sandboxes -----------------------------------------------------
+# --- Sandboxes from a configuration ----------------------------------------------------
 
 
 def _file(config: Any) -> Any:
-    """A path such as "task.py/../x.yaml", which only its text leads to a file."""
+    """The path; normalised if it does not exist, as in "task.py/../x.yaml"."""
     if isinstance(config, str) and not os.path.exists(config):
         return os.path.normpath(config)
     return config
 
 
 def _is_compose_file(config: Any) -> bool:
-    """By its name, or by its services."""
+    """Whether its name is that of a compose file, or it has services."""
     import yaml
 
     if not isinstance(config, str) or is_dockerfile(config):
@@ -407,7 +406,7 @@ def _services(config: Any, metadata: Mapping[str, Any]) -> list[compose.Service]
     if isinstance(config, str):
         return [compose.Service("default", load_config(config))]
     raise TypeError(
-        f"sandbox 'cay' takes a CayConfig, a compose file or a file of settings, "
+        f"sandbox 'cay' takes a CayConfig, a compose file or a configuration file, "
         f"not {type(config).__name__}"
     )
 
@@ -451,16 +450,16 @@ def _no_template(service: compose.Service) -> TemplateNotFoundError:
     name, image = service.config.template or "", service.image
     if not image:
         return TemplateNotFoundError(
-            f"there is no such template for service {service.name!r}",
+            f"the template of service {service.name!r} does not exist",
             subject=name,
-            hint="`cay template ls` tells which there are; or name a directory",
+            hint="use one that `cay template ls` prints, or a directory",
         )
     return TemplateNotFoundError(
-        f"there is no template for the image {image!r} of service {service.name!r}",
+        f"the image {image!r} of service {service.name!r} has no template",
         subject=name,
-        hint=f"make it: docker save {image} -o image.tar && "
+        hint=f"create it: docker save {image} -o image.tar && "
         f"cay template create {name} --from-oci image.tar; "
-        "or name another one with x-cay-template",
+        "or set another one with x-cay-template",
     )
 
 
@@ -479,4 +478,4 @@ async def _start(sandbox: AsyncSandbox, service: compose.Service) -> None:
 
 def _remove_all(environments: Mapping[str, SandboxEnvironment]) -> None:
     for environment in environments.values():
-        kept.remove_one(environment.as_type(CaySandboxEnvironment).sandbox.sync)
+        cleanup.remove_one(environment.as_type(CaySandboxEnvironment).sandbox.sync)

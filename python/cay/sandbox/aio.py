@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sandboxes for asyncio and trio.
 
-Calls that are over soon run in threads.  A command that runs holds none: its descriptor
-is waited for in the event loop.  A task that is cancelled leaves no thread and no process
-behind: its command and all that started are dead before the cancellation goes on.
+Short calls run in threads.  A running command needs no thread: the event loop waits for
+its descriptor.  If a task is cancelled, its command and all descendants are killed before
+the cancellation continues.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from cay import _sandbox_lib
-from cay.sandbox.errors import SandboxExecError
+from cay import _c
+from cay.errors import SandboxExecError
+from cay.sandbox.event_loop import create_in_thread, in_thread, readable, sleep
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.options import Command, Size
 from cay.sandbox.process import Process
 from cay.sandbox.results import ExecResult, Output, SandboxInfo
 from cay.sandbox.sandbox import ExecOptions, OnOutput, Sandbox
-from cay.sandbox.waiting import in_thread, make_in_thread, readable, sleep
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -31,17 +31,17 @@ __all__ = ["AsyncFiles", "AsyncProcess", "AsyncSandbox"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# How long a thread that starts a command, or takes what it wrote, stays with it.
+# How long a thread that starts a command, or reads its output, waits for its end.
 _FIRST_MS = 5
 _STAY_MS = 20
-# When a full pipe is tried again.
+# Seconds until a full pipe is tried again.
 _WRITE_AGAIN = 0.002
 
 
-def _twin(
+def _in_thread(
     method: Callable[Concatenate[Any, P], R],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """The method of the blocking object, in a thread."""
+    """A method of the blocking object that runs in a thread."""
 
     @functools.wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -57,62 +57,62 @@ class AsyncFiles:
         self._sync = files
 
     def as_user(self, user: str | int) -> AsyncFiles:
-        """The same files, with the rights of another user inside."""
+        """The same files, with the rights of another user of the sandbox."""
         return AsyncFiles(self._sync.as_user(user))
 
-    read_bytes = _twin(SandboxFiles.read_bytes)
-    read_text = _twin(SandboxFiles.read_text)
-    read = _twin(SandboxFiles.read)
-    read_lines = _twin(SandboxFiles.read_lines)
-    read_many = _twin(SandboxFiles.read_many)
-    write = _twin(SandboxFiles.write)
-    append = _twin(SandboxFiles.append)
-    write_many = _twin(SandboxFiles.write_many)
-    edit = _twin(SandboxFiles.edit)
-    multi_edit = _twin(SandboxFiles.multi_edit)
-    delete = _twin(SandboxFiles.delete)
-    move = _twin(SandboxFiles.move)
-    copy = _twin(SandboxFiles.copy)
-    mkdir = _twin(SandboxFiles.mkdir)
-    exists = _twin(SandboxFiles.exists)
-    stat = _twin(SandboxFiles.stat)
-    list = _twin(SandboxFiles.list)
-    glob = _twin(SandboxFiles.glob)
-    grep = _twin(SandboxFiles.grep)
-    export_tar = _twin(SandboxFiles.export_tar)
-    import_tar = _twin(SandboxFiles.import_tar)
+    read_bytes = _in_thread(SandboxFiles.read_bytes)
+    read_text = _in_thread(SandboxFiles.read_text)
+    read = _in_thread(SandboxFiles.read)
+    read_lines = _in_thread(SandboxFiles.read_lines)
+    read_many = _in_thread(SandboxFiles.read_many)
+    write = _in_thread(SandboxFiles.write)
+    append = _in_thread(SandboxFiles.append)
+    write_many = _in_thread(SandboxFiles.write_many)
+    edit = _in_thread(SandboxFiles.edit)
+    multi_edit = _in_thread(SandboxFiles.multi_edit)
+    delete = _in_thread(SandboxFiles.delete)
+    move = _in_thread(SandboxFiles.move)
+    copy = _in_thread(SandboxFiles.copy)
+    mkdir = _in_thread(SandboxFiles.mkdir)
+    exists = _in_thread(SandboxFiles.exists)
+    stat = _in_thread(SandboxFiles.stat)
+    list = _in_thread(SandboxFiles.list)
+    glob = _in_thread(SandboxFiles.glob)
+    grep = _in_thread(SandboxFiles.grep)
+    export_tar = _in_thread(SandboxFiles.export_tar)
+    import_tar = _in_thread(SandboxFiles.import_tar)
 
 
 class AsyncProcess:
-    """As Process; what waits takes no time limit, the event loop has its own."""
+    """As Process; methods that wait have no timeout, since the event loop has its own."""
 
     def __init__(self, process: Process) -> None:
         self._sync = process
 
     @property
     def pid(self) -> int:
-        """inside"""
+        """in the sandbox"""
         return self._sync.pid
 
     def __repr__(self) -> str:
         return f"Async{self._sync!r}"
 
     async def read(self) -> Output | None:
-        """What it wrote next; None when it has ended and all is read."""
+        """The next output; None when it has ended and all is read."""
         while True:
             output = self._sync.read_now()
             if output is None or output.data:
                 return output
-            news = self._sync._readable()
-            await readable(news.fileno())
+            watch = self._sync._readable()
+            await readable(watch.fileno())
 
     async def __aiter__(self) -> AsyncIterator[Output]:
-        """All it writes until it ends."""
+        """All output until it ends."""
         while (output := await self.read()) is not None:
             yield output
 
     async def write(self, data: bytes | str) -> None:
-        """All of it to stdin, which start() must have been asked to keep open."""
+        """Writes all data to stdin; needs start(keep_input=True)."""
         left = memoryview(data.encode() if isinstance(data, str) else bytes(data))
         while left:
             left = left[self._sync.write_now(left) :]
@@ -120,7 +120,7 @@ class AsyncProcess:
                 await sleep(_WRITE_AGAIN)
 
     async def wait(self) -> ExecResult:
-        """How it ended, with the output that nobody has read."""
+        """Waits until it ends; the result has the output that was not read."""
         edge = self._sync._edge()
         try:
             while (result := await in_thread(self._sync.poll, _STAY_MS)) is None:
@@ -130,11 +130,11 @@ class AsyncProcess:
             self._sync._leave(edge)
         return result
 
-    close_input = _twin(Process.close_input)
-    resize = _twin(Process.resize)
-    signal = _twin(Process.signal)
-    kill = _twin(Process.kill)
-    close = _twin(Process.close)
+    close_input = _in_thread(Process.close_input)
+    resize = _in_thread(Process.resize)
+    signal = _in_thread(Process.signal)
+    kill = _in_thread(Process.kill)
+    close = _in_thread(Process.close)
 
     async def __aenter__(self) -> AsyncProcess:
         return self
@@ -147,11 +147,11 @@ def _creating(
     create: Callable[P, Sandbox],
 ) -> Callable[P, Coroutine[Any, Any, AsyncSandbox]]:
     @functools.wraps(create)
-    async def call(*args: P.args, **kwargs: P.kwargs) -> AsyncSandbox:
-        make = functools.partial(create, *args, **kwargs)
-        return AsyncSandbox(await make_in_thread(make, Sandbox.__exit__))
+    async def created(*args: P.args, **kwargs: P.kwargs) -> AsyncSandbox:
+        call = functools.partial(create, *args, **kwargs)
+        return AsyncSandbox(await create_in_thread(call, Sandbox.__exit__))
 
-    return call
+    return created
 
 
 def _starting(
@@ -162,13 +162,13 @@ def _starting(
         self: AsyncSandbox, /, *args: P.args, **kwargs: P.kwargs
     ) -> AsyncProcess:
         begin = functools.partial(start, self._sync, *args, **kwargs)
-        return AsyncProcess(await make_in_thread(begin, Process._end))
+        return AsyncProcess(await create_in_thread(begin, Process._end))
 
     return call
 
 
 class AsyncSandbox:
-    """As Sandbox; as an asynchronous context manager it is killed at the end."""
+    """As Sandbox; as an asynchronous context manager it is removed at the end."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sync = sandbox
@@ -177,12 +177,12 @@ class AsyncSandbox:
 
     @staticmethod
     async def open(id: str) -> AsyncSandbox:
-        """One that exists; SandboxNotFoundError if there is none of that id."""
+        """Opens a sandbox by id or name; SandboxNotFoundError if it does not exist."""
         return AsyncSandbox(await in_thread(Sandbox.open, id))
 
     @property
     def sync(self) -> Sandbox:
-        """The same sandbox, for calls that wait."""
+        """The same sandbox, with blocking calls."""
         return self._sync
 
     @property
@@ -191,7 +191,7 @@ class AsyncSandbox:
 
     @property
     def layers(self) -> frozenset[str]:
-        """What keeps it in."""
+        """The active isolation layers."""
         return self._sync.layers
 
     @cached_property
@@ -209,7 +209,7 @@ class AsyncSandbox:
         await in_thread(self._sync.__exit__)
 
     def close(self) -> None:
-        """Lets go of it; it lives on unless it is ephemeral."""
+        """Closes the handle; the sandbox continues to run unless it is ephemeral."""
         self._sync.close()
 
     async def exec(
@@ -234,7 +234,7 @@ class AsyncSandbox:
             user=user,
             timeout=timeout,
             output_limit=output_limit,
-            flags=_sandbox_lib.EXEC_FAIL_ON_LIMIT if fail_on_limit else 0,
+            flags=_c.EXEC_FAIL_ON_LIMIT if fail_on_limit else 0,
         )
         process = Process(self._sync._handles)
         result: ExecResult | None = None
@@ -259,30 +259,30 @@ class AsyncSandbox:
                 process.close()
 
     async def shell(self, script: str, **options: Unpack[ExecOptions]) -> ExecResult:
-        """exec() of a script for the sandbox's /bin/sh."""
+        """Runs a script with the sandbox's /bin/sh; options as for exec()."""
         return await self.exec(["/bin/sh", "-c", script], **options)
 
     start = _starting(Sandbox.start)
-    processes = _twin(Sandbox.processes)
-    inspect = _twin(Sandbox.inspect)
-    pause = _twin(Sandbox.pause)
-    resume = _twin(Sandbox.resume)
-    set_ttl = _twin(Sandbox.set_ttl)
-    kill = _twin(Sandbox.kill)
-    restart = _twin(Sandbox.restart)
-    remove = _twin(Sandbox.remove)
+    processes = _in_thread(Sandbox.processes)
+    inspect = _in_thread(Sandbox.inspect)
+    pause = _in_thread(Sandbox.pause)
+    resume = _in_thread(Sandbox.resume)
+    set_ttl = _in_thread(Sandbox.set_ttl)
+    kill = _in_thread(Sandbox.kill)
+    restart = _in_thread(Sandbox.restart)
+    remove = _in_thread(Sandbox.remove)
 
     @staticmethod
     async def collect() -> int:
-        """Cleans up after sandboxes and makers that ended by themselves; how many."""
+        """Removes the remains of sandboxes that have ended; returns how many."""
         return await in_thread(Sandbox.collect)
 
     async def attach(self, which: int | str) -> AsyncProcess:
-        """A background process by its pid or tag, running or not long ended."""
+        """A background process by its pid or tag, running or ended recently."""
         attach = functools.partial(self._sync.attach, which)
-        return AsyncProcess(await make_in_thread(attach, Process.close))
+        return AsyncProcess(await create_in_thread(attach, Process.close))
 
-    # Last, for it hides the type of the same name.
+    # Last in the class: it hides the type of the same name.
     @staticmethod
     async def list() -> list[SandboxInfo]:
         """Every sandbox of this user, oldest first."""

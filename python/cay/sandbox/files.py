@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a sandbox, read and written from outside without starting anything.
+"""The files of a sandbox, read and written from the host without starting a process.
 
 The operations are those of cay.filesystem.Files on the sandbox's whole file system, with
-the rights of a user inside.
+the rights of one of its users.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from ctypes import byref, c_void_p
 from errno import ECONNRESET, ETIME
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
-from cay import _lib, _sandbox_lib
-from cay._owner import Owner
-from cay.filesystem.errors import SandboxError as FilesystemError
-from cay.filesystem.files import EditPair, Files
-from cay.filesystem.reader import DEFAULT_MAX_READ_CHARS
+from cay import _c
+from cay.errors import SandboxError, SandboxUnavailableError
+from cay.filesystem.files import DEFAULT_MAX_READ_CHARS, EditPair, Files
 from cay.filesystem.results import (
     Entry,
     FileStat,
@@ -28,12 +26,6 @@ from cay.filesystem.results import (
     TarResult,
 )
 from cay.filesystem.sandbox import Handle
-from cay.sandbox.errors import (
-    SandboxError,
-    SandboxUnavailableError,
-    SandboxValueError,
-    error_of,
-)
 from cay.sandbox.handles import Handles
 from cay.sandbox.options import text
 
@@ -42,39 +34,20 @@ __all__ = ["SandboxFiles"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_KEPT = 2
-
-
-class _Refused(FilesystemError):
-    """One of ours, as Files expects it."""
-
-    def __init__(self, ours: SandboxError) -> None:
-        super().__init__(ours.message)
-        self.ours = ours
-
-
-def _ours(error: FilesystemError) -> SandboxError:
-    """For what Files refuses by itself, which are errors of cay.filesystem."""
-    if isinstance(error, _Refused):
-        return error.ours
-    message = error.message.removesuffix(f".\n{error.hint}")
-    return SandboxValueError(message, hint=error.hint)
+_IDLE_MAX = 2
 
 
 class _Root:
-    """What Files wants of the sandbox it works on."""
+    """The members of cay.filesystem.Sandbox that Files uses, without a policy."""
 
     readable_roots = ["/"]
-    _style = _lib.STYLE_MOUNTS
+    _style = _c.STYLE_MOUNTS
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
 
     def _name(self, path: str) -> bytes:
-        try:
-            return text(path, "path")
-        except SandboxValueError as error:
-            raise _Refused(error) from None
+        return text(path, "path")
 
     def _shown(self, path: str) -> str:
         return path
@@ -84,18 +57,18 @@ class _Root:
     ) -> SandboxError:
         subject = err.subject
         for path in paths:
-            name = _lib.encode(path) or b""
+            name = _c.encode(path) or b""
             if name == subject or (len(subject) == 255 and name.startswith(subject)):
-                return error_of(err, path)
-        return error_of(err)
+                return _c.error_of(err, path)
+        return _c.error_of(err)
 
 
 def _read_bytes(files: Files, path: str, max_bytes: int | None, offset: int) -> bytes:
     pieces: list[bytes] = []
     got = 0
-    while True:  # once at least: what is wrong with the request is told then
-        room = _lib.READ_MAX if max_bytes is None else max_bytes - got
-        most = min(room, _lib.READ_MAX)
+    while True:  # at least once: the call checks the arguments
+        left = _c.READ_MAX if max_bytes is None else max_bytes - got
+        most = min(left, _c.READ_MAX)
         pieces.append(files.read_bytes(path, most, offset + got))
         got += len(pieces[-1])
         if len(pieces[-1]) < most or got == max_bytes:
@@ -103,14 +76,14 @@ def _read_bytes(files: Files, path: str, max_bytes: int | None, offset: int) -> 
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class SandboxFiles(Owner):
-    """File operations inside, for several threads at once.
+class SandboxFiles(_c.Owner):
+    """File operations in the sandbox, for several threads at once.
 
-    Relative paths start at the working directory, and links mean what they mean inside.
-    What goes wrong is a SandboxError, and the OSError that Python has for it.
+    Relative paths start at the working directory, and links are resolved in the sandbox.
+    A failure raises a SandboxError that is also the matching OSError of Python.
     """
 
-    _instead = "pickle the sandbox's id: Sandbox.open(id).files are the same"
+    _instead = "pickle the sandbox's id and use Sandbox.open(id).files"
 
     def __init__(self, handles: Handles, user: str | int | None = None) -> None:
         self._handles = handles
@@ -120,18 +93,17 @@ class SandboxFiles(Owner):
         self._connected = self._connection()
 
     def as_user(self, user: str | int) -> SandboxFiles:
-        """The same files, with the rights of another user inside."""
+        """The same files, with the rights of another user of the sandbox."""
         return SandboxFiles(self._handles, user)
 
     def close(self) -> None:
-        """Lets go of what was opened to reach the files; they can still be used."""
+        """Closes idle connections; the next operation opens another one."""
         with self._lock:
             self._idle = []
 
     def _connection(self) -> tuple[int, int]:
-        """What must be the same for a connection to be of use: no forked child uses its
-        parent's, and a sandbox that is started again knows none of before."""
-        return os.getpid(), self._handles.life
+        """Identifies valid connections: fork() and a restart of the sandbox end them."""
+        return os.getpid(), self._handles.generation
 
     def _call(
         self,
@@ -139,10 +111,10 @@ class SandboxFiles(Owner):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """An operation, on a connection that nobody else uses meanwhile.
+        """Runs an operation on a connection that no other thread uses meanwhile.
 
-        If that leads to where nobody is any more, somebody else may have started the
-        sandbox again: once more, on a new one.
+        An idle connection may be broken because another process has restarted the
+        sandbox: then the operation is repeated on a new one.
         """
         files = self._idle_one()
         if files is not None:
@@ -151,7 +123,7 @@ class SandboxFiles(Owner):
             except SandboxUnavailableError as error:
                 if error.errno != ECONNRESET:
                     raise
-            self.close()  # for the others are as old
+            self.close()  # the other idle ones are as old
         return self._on(self._open(), operation, *args, **kwargs)
 
     def _on(
@@ -164,29 +136,27 @@ class SandboxFiles(Owner):
         is_good = True
         try:
             return operation(files, *args, **kwargs)
-        except FilesystemError as error:
-            raise _ours(error) from None
         except SandboxError as error:
             is_good = error.errno not in (ECONNRESET, ETIME)
             raise
         finally:
             if is_good:
                 with self._lock:
-                    if len(self._idle) < _KEPT:
+                    if len(self._idle) < _IDLE_MAX:
                         self._idle.append(files)
 
     def _call_many(
         self, operation: Callable[[Files, Any], list[Any]], argument: Any
     ) -> list[Any]:
-        """The same for one that tells of each item by itself what went wrong."""
+        """The same for an operation that returns an error per item."""
         results = self._call(operation, argument)
         if any(isinstance(one, SandboxUnavailableError) for one in results):
             self.close()
             results = self._call(operation, argument)
-        return [_ours(one) if isinstance(one, FilesystemError) else one for one in results]
+        return results
 
     def _connect(self) -> None:
-        """Before an operation that cannot be done twice: a stream is read only once."""
+        """Before an operation on a stream, which cannot be repeated."""
         self._call(Files.exists, "/")
 
     def _idle_one(self) -> Files | None:
@@ -196,12 +166,9 @@ class SandboxFiles(Owner):
             return self._idle.pop() if self._idle else None
 
     def _open(self) -> Files:
-        pointer, err = c_void_p(), _lib.Error()
+        pointer = c_void_p()
         with self._handles.borrow() as sandbox:
-            if _sandbox_lib.sandbox_files(
-                sandbox, self._user, byref(pointer), byref(err)
-            ):
-                raise error_of(err)
+            _c.call(_c.sandbox_files, sandbox, self._user, byref(pointer))
         return Files(cast(Any, _Root(Handle(pointer.value, None))))
 
     # --- Reading -----------------------------------------------------------------------
@@ -213,7 +180,7 @@ class SandboxFiles(Owner):
         return self._call(_read_bytes, path, max_bytes, offset)
 
     def read_text(self, path: str) -> str:
-        """The whole of a UTF-8 file, line ends as they are; else UnicodeDecodeError."""
+        """A UTF-8 file with unchanged line ends; UnicodeDecodeError for other bytes."""
         return self.read_bytes(path).decode()
 
     def read(
@@ -230,7 +197,7 @@ class SandboxFiles(Owner):
         return self._call(Files.read_lines, path, max_lines, offset)
 
     def read_many(self, paths: Sequence[str]) -> list[bytes | SandboxError]:
-        """The bytes of many files in one call, or what went wrong with each."""
+        """The bytes of many files in one call; for each that failed, the error."""
         return cast(list[bytes | SandboxError], self._call_many(Files.read_many, paths))
 
     # --- Writing -----------------------------------------------------------------------
@@ -244,31 +211,31 @@ class SandboxFiles(Owner):
         new: bool = False,
         durable: bool = False,
     ) -> None:
-        """Writes a file, with the directories above it, all at once or not at all.
+        """Writes a file atomically, and creates missing directories.
 
-        ``in_place`` overwrites what is there instead, which keeps its owner, mode and
-        links; ``new`` fails if there is something; ``durable`` waits for the disk.
+        ``in_place`` overwrites the file instead, which keeps its owner, mode and links;
+        ``new`` fails if the file exists; ``durable`` waits until it is on the disk.
         """
         write: Any = Files.write if isinstance(content, str) else Files.write_bytes
         self._call(write, path, content, in_place=in_place, new=new, durable=durable)
 
     def append(self, path: str, content: str) -> None:
-        """Adds text at the end of a file, which is created if need be."""
+        """Adds text at the end of a file, which is created if it does not exist."""
         self._call(Files.append, path, content)
 
     def write_many(
         self, files: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
     ) -> list[SandboxError | None]:
-        """Writes many files in one call, each by itself; None for each that worked."""
+        """Writes many files in one call; for each, None or the error."""
         pairs = list(files.items() if isinstance(files, Mapping) else files)
         return cast(list[SandboxError | None], self._call_many(Files.write_many, pairs))
 
     def edit(
         self, path: str, old_text: str, new_text: str, *, replace_all: bool = False
     ) -> int:
-        """Replaces text that must occur exactly once, unless ``replace_all``; how often
-        it was replaced."""
-        flags = _lib.EDIT_ALL if replace_all else 0
+        """Replaces text that must occur exactly once, unless ``replace_all``; returns the
+        number of replacements."""
+        flags = _c.EDIT_ALL if replace_all else 0
         return self._call(Files._edit, path, [(old_text, new_text, flags)], None)
 
     def multi_edit(self, path: str, edits: Sequence[EditPair]) -> None:
@@ -278,23 +245,23 @@ class SandboxFiles(Owner):
     # --- Names -------------------------------------------------------------------------
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
-        """Deletes a file or a link; with ``recursive`` also a directory and all in it."""
+        """Deletes a file or a link; with ``recursive`` also a directory tree."""
         self._call(Files.delete, path, recursive=recursive)
 
     def move(self, source: str, destination: str) -> None:
-        """Moves or renames a file or directory to a name that is not taken."""
+        """Moves or renames a file or directory to a path that does not exist."""
         self._call(Files.move, source, destination, directory=True)
 
     def copy(self, source: str, destination: str) -> None:
-        """Copies a file to a name that is not taken."""
+        """Copies a file to a path that does not exist."""
         self._call(Files.copy, source, destination)
 
     def mkdir(self, path: str, *, exist_ok: bool = False) -> None:
-        """Creates a directory, with those above it."""
+        """Creates a directory and its parents."""
         self._call(Files.create_directory, path, exist_ok=exist_ok)
 
     def exists(self, path: str) -> bool:
-        """Whether something is there."""
+        """Whether the path exists."""
         return self._call(Files.exists, path)
 
     def stat(self, path: str, *, follow: bool = True) -> FileStat:
@@ -353,9 +320,9 @@ class SandboxFiles(Owner):
         self._connect()
         return self._call(Files.import_tar, path, source)
 
-    # Last, for it hides the type of the same name.
+    # Last in the class: it hides the type of the same name.
     def list(
         self, path: str = ".", pattern: str = "*", *, exclude: Sequence[str] = ()
     ) -> list[Entry]:
-        """What is in a directory, of every type, with sizes and times."""
+        """The entries of a directory, of every type, with sizes and times."""
         return self._call(Files.list_dir, path, pattern, exclude=exclude)

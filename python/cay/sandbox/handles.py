@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The handles of one sandbox: C's are for one thread at a time, Python's for any number.
+"""The C handles of one sandbox: each is for one thread at a time, so there are several.
 
-A call borrows a handle that is idle, or opens one more, which is cheap.  The handle that
-made an ephemeral sandbox holds the line the sandbox hangs on, so it is kept to the end,
-and a forked child lets go of it.
+A call borrows an idle handle or opens another one, which is cheap.  An ephemeral sandbox
+ends when the connection of the handle that created it is closed, so that handle is kept open
+until close(), and a forked child closes its copy at once.
 """
 
 from __future__ import annotations
@@ -13,18 +13,41 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import byref, c_void_p
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
-from cay import _lib, _sandbox_lib
-from cay._owner import Owner
-from cay.sandbox import forks
-from cay.sandbox.errors import SandboxValueError, error_of
+from cay import _c
+from cay.errors import SandboxValueError
 
-_KEPT = 4
+_IDLE_MAX = 4
 
 
-class Handles(Owner):
-    """Borrowed and given back, from any thread."""
+# --- Forks --------------------------------------------------------------------------------
+
+
+class Inherited(Protocol):
+    def _after_fork(self) -> None:
+        """Called in the child, which has only the thread that called fork()."""
+
+
+inherited: WeakSet[Inherited] = WeakSet()
+"""Objects with descriptors that a forked child must close: the peer of a connection sees its
+end only when every copy is closed."""
+
+
+def _after_fork() -> None:
+    for one in list(inherited):
+        one._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# --- Handles ------------------------------------------------------------------------------
+
+
+class Handles(_c.Owner):
+    """Handles that any thread can borrow."""
 
     def __init__(
         self,
@@ -33,21 +56,20 @@ class Handles(Owner):
         open: Callable[[], int] | None = None,
         ephemeral: bool = False,
     ) -> None:
-        """``open`` gives one more, if it is not a native sandbox."""
+        """``open`` opens another handle; None: of a native sandbox."""
         self.id = id
         self._open = open
-        self.life = 0
-        """how often it was started again: what was connected before is no more"""
+        self.generation = 0
+        """how often the sandbox was restarted, which breaks all connections"""
         self._first: int | None = first
         self._idle = [first]
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self.is_closed = False
-        self._is_line = ephemeral
-        """whether a sandbox hangs on the first"""
+        self._is_ephemeral = ephemeral
         self._borrower = 0
-        """the thread that has the first, or had it last"""
-        forks.held.add(self)
+        """the thread that has the first handle, or had it last"""
+        inherited.add(self)
 
     @contextmanager
     def borrow(self) -> Iterator[int]:
@@ -58,13 +80,13 @@ class Handles(Owner):
             self.give_back(handle)
 
     def take(self) -> int:
-        """A handle of one's own until give_back()."""
+        """A handle for the caller alone, until give_back()."""
         with self._lock:
             if self.is_closed:
                 raise SandboxValueError(
                     "the sandbox's handle is closed",
                     subject=self.id,
-                    hint="Sandbox.open() gives another",
+                    hint="open it again with Sandbox.open()",
                 )
             if self._pid != os.getpid():
                 self._forget()
@@ -77,31 +99,31 @@ class Handles(Owner):
 
     def give_back(self, handle: int) -> None:
         with self._lock:
-            mine = handle == self._first
-            if not self.is_closed and (mine or len(self._idle) < _KEPT):
+            is_first = handle == self._first
+            if not self.is_closed and (is_first or len(self._idle) < _IDLE_MAX):
                 self._idle.append(handle)
                 return
-            if mine:
+            if is_first:
                 self._first = None
-        _sandbox_lib.sandbox_free(handle)
+        _c.sandbox_free(handle)
 
     def _forget(self) -> None:
-        """In a forked child the parent's connections are not ours to speak on."""
+        """In a forked child: the connections belong to the parent."""
         for handle in self._idle:
-            _sandbox_lib.sandbox_free(handle)
+            _c.sandbox_free(handle)
         self._idle, self._first, self._pid = [], None, os.getpid()
 
-    def _forked(self) -> None:
-        self._lock = threading.Lock()  # nobody here would release the other
-        if not self._is_line:
-            return  # there is time until somebody needs it
-        line, here = self._first, threading.get_ident()
-        if line is not None and line not in self._idle and self._borrower != here:
-            self._idle.append(line)  # nobody here gives it back
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()  # a thread of the parent may have it locked
+        if not self._is_ephemeral:
+            return  # take() does it
+        first, this_thread = self._first, threading.get_ident()
+        if first is not None and first not in self._idle and self._borrower != this_thread:
+            self._idle.append(first)  # its borrower does not exist in the child
         self._forget()
 
-    def close(self, _free: Any = _sandbox_lib.sandbox_free) -> None:
-        """Frees them; those that are lent follow when they come back."""
+    def close(self, _free: Any = _c.sandbox_free) -> None:
+        """Frees the handles; borrowed ones are freed when they are given back."""
         with self._lock:
             self.is_closed = True
             idle, self._idle = self._idle, []
@@ -115,11 +137,10 @@ class Handles(Owner):
 
 
 def open_handle(id: str) -> int:
-    handle, err = c_void_p(), _lib.Error()
-    name = _lib.encode(id)
+    handle = c_void_p()
+    name = _c.encode(id)
     if name is None:
-        raise SandboxValueError(f"an id has no NUL byte: {id!r}", subject="id")
-    if _sandbox_lib.sandbox_open(name, byref(handle), byref(err)):
-        raise error_of(err)
+        raise SandboxValueError(f"invalid id {id!r}: it contains a NUL byte", subject="id")
+    _c.call(_c.sandbox_open, name, byref(handle))
     assert handle.value is not None
     return handle.value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what Python callers write to the option structs of sandbox.h."""
+"""From Python arguments to the option structs of sandbox.h."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
-from cay import _lib, _sandbox_lib
+from cay import _c
+from cay.errors import SandboxValueError
 from cay.filesystem.config import SandboxConfig
-from cay.sandbox.errors import SandboxValueError, error_of
+from cay.filesystem.sandbox import new_policy
 
 __all__ = ["Bind", "Layer", "Network", "Rung", "Size", "Storage", "Volumes"]
 
@@ -43,7 +44,7 @@ Layer = Literal[
 
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 CPUS_MAX = 10_000_000
-"""What C has room for, in hundredths."""
+"""The most that C can represent, in hundredths."""
 PIDS_MAX = 2**32 - 1
 _SIDE_MAX = 2**16 - 1
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -51,7 +52,7 @@ _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 @dataclass(frozen=True)
 class Bind:
-    """A host directory or file shown inside."""
+    """A host directory or file that is visible inside."""
 
     source: str | os.PathLike[str]
     target: str
@@ -63,7 +64,7 @@ Volumes = Iterable[Bind | str] | Mapping[str, str]
 mapping from SOURCE to "TARGET[:ro|rw]"."""
 
 
-def parse_size(value: Size, what: str, most: int = _lib.U64_MAX) -> int:
+def parse_size(value: Size, what: str, most: int = _c.U64_MAX) -> int:
     """Bytes of a size; units are powers of 1024."""
     if isinstance(value, int):
         size = value
@@ -71,12 +72,12 @@ def parse_size(value: Size, what: str, most: int = _lib.U64_MAX) -> int:
         found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
         if found is None:
             raise SandboxValueError(
-                f"{value!r} is no size",
+                f"invalid size {value!r}",
                 subject=what,
-                hint='write bytes, or a number with a unit: "512M", "1.5g"',
+                hint='pass bytes, or a number with a unit: "512M", "1.5g"',
             )
         unit = 1 << _UNITS[(found[2] or "").lower()]
-        # A float has not the room for every whole number.
+        # A float cannot represent every large integer.
         size = int(float(found[1]) * unit) if "." in found[1] else int(found[1]) * unit
     return _positive(size, what, most)
 
@@ -84,69 +85,69 @@ def parse_size(value: Size, what: str, most: int = _lib.U64_MAX) -> int:
 def _positive(value: int, what: str, most: int) -> int:
     if value <= 0:
         raise SandboxValueError(
-            f"{value} is not more than 0", subject=what, hint="leave it out for the usual"
+            f"{value} is not positive", subject=what, hint="omit it for the default"
         )
     return within(value, what, most)
 
 
 def within(value: int, what: str, most: int) -> int:
-    """What C has room for; ctypes would cut off what is over that."""
+    """The value, if C can represent it; ctypes would truncate it silently."""
     if not 0 <= value <= most:
         raise SandboxValueError(
-            f"{value} is out of range", subject=what, hint=f"give {most} at most"
+            f"{value} is out of range", subject=what, hint=f"pass at most {most}"
         )
     return value
 
 
 def terminal(rows: int, columns: int) -> tuple[int, int]:
-    """The size of one; 0 is the usual."""
+    """The size of a terminal; 0 is the default."""
     return within(rows, "rows", _SIDE_MAX), within(columns, "columns", _SIDE_MAX)
 
 
 def cpu_percent(cpus: float | None) -> int:
-    """0, which is none in C, for None."""
+    """None is 0, which means no limit in C."""
     if cpus is None:
         return 0
-    if not isinstance(cpus, Real) or not 0.01 <= cpus <= CPUS_MAX:  # nor is that a NaN
+    if not isinstance(cpus, Real) or not 0.01 <= cpus <= CPUS_MAX:  # false for NaN
         raise SandboxValueError(
-            f"{cpus!r} is no number of CPUs",
+            f"invalid number of CPUs {cpus!r}",
             subject="cpus",
-            hint=f"give 0.01 to {CPUS_MAX}, or None for no limit",
+            hint=f"pass 0.01 to {CPUS_MAX}, or None for no limit",
         )
     return round(cpus * 100)
 
 
 def milliseconds(seconds: float | None, what: str) -> int:
-    """0, which is none in C, for None."""
+    """None is 0, which means no limit in C."""
     if seconds is None:
         return 0
     if not isinstance(seconds, Real) or not 0 < seconds < 1e12:
         raise SandboxValueError(
-            f"{seconds!r} is no time in seconds",
+            f"invalid time in seconds {seconds!r}",
             subject=what,
-            hint="give a number that is more than 0, or None for no limit",
+            hint="pass a positive number, or None for no limit",
         )
     return max(int(seconds * 1000), 1)
 
 
 def text(value: str | os.PathLike[str], what: str) -> bytes:
-    """As C takes it."""
+    """A string for C."""
     try:
-        spelled = os.fspath(value)
+        value_text = os.fspath(value)
     except TypeError:
         kind = type(value).__name__
         raise TypeError(f"{what}: expected str or os.PathLike, not {kind}") from None
-    name = _lib.encode(spelled)
+    name = _c.encode(value_text)
     if name is None:
-        if "\0" in spelled:
+        if "\0" in value_text:
             wrong, number = "embedded null byte", 0
         else:
-            wrong, number = "half a surrogate pair", errno.EILSEQ
+            wrong, number = "lone surrogate", errno.EILSEQ
         raise SandboxValueError(
-            f"{wrong} in {spelled[:100]!r}",
+            f"{wrong} in {value_text[:100]!r}",
             errno=number,
             subject=what,
-            hint="leave it out",
+            hint="remove it",
         )
     return name
 
@@ -160,9 +161,9 @@ def choice(value: str, names: dict[int, str], what: str) -> int:
         if name == value:
             return number
     raise SandboxValueError(
-        f"there is no {what} {value!r}",
+        f"unknown {what} {value!r}",
         subject=what,
-        hint=f"there are {', '.join(names.values())}",
+        hint=f"use one of: {', '.join(names.values())}",
     )
 
 
@@ -172,28 +173,30 @@ def environment(env: Mapping[str, str] | None, what: str = "env") -> Any:
         return None
     if not isinstance(env, Mapping):
         raise SandboxValueError(
-            f"{type(env).__name__} is no mapping", subject=what, hint='write {"NAME": "value"}'
+            f"expected a mapping, not {type(env).__name__}",
+            subject=what,
+            hint='pass {"NAME": "value"}',
         )
     pairs = []
     for name, value in env.items():
         if not name or "=" in name:
             raise SandboxValueError(
-                f"{name!r} is no name of a variable",
+                f"invalid variable name {name!r}",
                 subject=what,
-                hint="a name is not empty and has no '='",
+                hint="a name must not be empty or contain '='",
             )
         if value is None:
             raise SandboxValueError(
-                f"the variable {name!r} has no value", subject=what, hint="leave it out"
+                f"the variable {name!r} has no value", subject=what, hint="remove it"
             )
         pairs.append(text(f"{name}={value}", what))
-    return _sandbox_lib.null_terminated(pairs)
+    return _c.null_terminated(pairs)
 
 
 def layers(names: Iterable[str]) -> int:
     bits = 0
     for name in names:
-        bits |= choice(name, _sandbox_lib.LAYERS, "layer")
+        bits |= choice(name, _c.LAYERS, "layer")
     return bits
 
 
@@ -201,26 +204,26 @@ def binds(volumes: Volumes | None) -> list[Bind]:
     if volumes is None:
         return []
     if isinstance(volumes, Mapping):
-        return [_bind(f"{source}:{rest}") for source, rest in volumes.items()]
-    return [one if isinstance(one, Bind) else _bind(one) for one in volumes]
+        return [_parse_volume(f"{source}:{rest}") for source, rest in volumes.items()]
+    return [one if isinstance(one, Bind) else _parse_volume(one) for one in volumes]
 
 
-def _bind(spelled: str) -> Bind:
-    source, *rest = spelled.split(":")
+def _parse_volume(volume: str) -> Bind:
+    source, *rest = volume.split(":")
     if not source or not rest or len(rest) > 2 or rest[1:] not in ([], ["ro"], ["rw"]):
         raise SandboxValueError(
-            f"{spelled!r} is no volume",
+            f"invalid volume {volume!r}",
             subject="volumes",
-            hint="write SOURCE:TARGET, SOURCE:TARGET:ro or SOURCE:TARGET:rw",
+            hint="use SOURCE:TARGET, SOURCE:TARGET:ro or SOURCE:TARGET:rw",
         )
     return Bind(source, rest[0], writable=rest[1:] != ["ro"])
 
 
 def bind_array(volumes: Volumes | None) -> tuple[Any, int]:
     listed = binds(volumes)
-    array = (_sandbox_lib.Bind * max(len(listed), 1))()
+    array = (_c.Bind * max(len(listed), 1))()
     for item, bind in zip(array, listed):
-        # Relative to where we are, which is not where PID 1 of a sandbox is.
+        # Relative to this process, not to PID 1 of the sandbox.
         item.source = text(os.path.abspath(bind.source), "volumes")
         item.target = text(bind.target, "volumes")
         item.writable = bind.writable
@@ -228,32 +231,28 @@ def bind_array(volumes: Volumes | None) -> tuple[Any, int]:
 
 
 class Policy:
-    """A cay_policy while a sandbox is made from it."""
+    """A cay_policy, for the time a sandbox is created with it."""
 
     def __init__(self, policy: SandboxConfig | str | os.PathLike[str] | None) -> None:
         self.pointer: int | None = None
         if policy is None:
             return
         if isinstance(policy, SandboxConfig):
-            from cay.filesystem.sandbox import new_policy
-
             self.pointer = new_policy(policy, Path.cwd())
             return
-        pointer, err = c_void_p(), _lib.Error()
-        path = text(policy, "policy")
-        if _sandbox_lib.policy_load(path, None, byref(pointer), byref(err)):
-            raise error_of(err)
+        pointer = c_void_p()
+        _c.call(_c.policy_load, text(policy, "policy"), None, byref(pointer))
         self.pointer = pointer.value
 
     def __enter__(self) -> int | None:
         return self.pointer
 
     def __exit__(self, *_: object) -> None:
-        _lib.policy_free(self.pointer)
+        _c.policy_free(self.pointer)
 
 
 class Command:
-    """A cay_exec_options, and what it points to."""
+    """A cay_exec_options and the memory it points to."""
 
     def __init__(
         self,
@@ -271,21 +270,21 @@ class Command:
     ) -> None:
         if isinstance(argv, (str, bytes)):
             raise TypeError(
-                "a command is a list of words, not a string; "
-                'shell() runs a script, and so does ["sh", "-c", script]'
+                "argv: expected a list of arguments, not a string; "
+                'to run a script, use shell() or ["sh", "-c", script]'
             )
         words = [text(word, "argv") for word in argv]
         if not words:
             raise SandboxValueError(
-                "there is no command",
+                "the command is empty",
                 subject="argv",
-                hint="give at least the name of a program",
+                hint="pass at least the name of a program",
             )
         rows, columns = terminal(*(size or (0, 0)))
-        self.options = _sandbox_lib.ExecOptions(
-            size=sizeof(_sandbox_lib.ExecOptions),
+        self.options = _c.ExecOptions(
+            size=sizeof(_c.ExecOptions),
             flags=flags,
-            argv=_sandbox_lib.null_terminated(words),
+            argv=_c.null_terminated(words),
             env=environment(env),
             cwd=optional(cwd, "cwd"),
             user=None if user is None else text(str(user), "user"),
@@ -301,18 +300,18 @@ class Command:
         if isinstance(input, str):
             self.options.input, self.options.input_len = _utf8(input)
         elif input is not None:
-            self._input = bytes(memoryview(input))  # of a number it would be so many zeros
-            self.options.input = _lib.address(self._input)
+            self._input = bytes(memoryview(input))  # bytes(5) would be five zeros
+            self.options.input = _c.address(self._input)
             self.options.input_len = len(self._input)
 
 
 def _utf8(content: str) -> tuple[int, int]:
     try:
-        return _lib.utf8(content)
+        return _c.utf8(content)
     except UnicodeEncodeError:
         raise SandboxValueError(
-            "the input holds half a surrogate pair, which is no text",
+            "the input contains a lone surrogate",
             errno=errno.EILSEQ,
             subject="input",
-            hint="give bytes, or leave out characters from U+D800 to U+DFFF",
+            hint="pass bytes, or remove characters from U+D800 to U+DFFF",
         ) from None

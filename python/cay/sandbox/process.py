@@ -1,53 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command that runs: read from it, write to it, wait for it, kill it.
+"""A running command: read its output, write its input, wait for it, kill it.
 
-C's handle is for one thread at a time.  Here each call into C is short and under a lock,
-and all waiting is for the handle's descriptor, so that one thread may write while another
-reads, and a signal handler of Python's (Ctrl-C) runs at once.
+The C handle is for one thread at a time.  Here each call into C is short and under a lock,
+and every wait is for the handle's descriptor: one thread can write while another reads,
+and Ctrl-C takes effect at once.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import select
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from typing import Any
 
-from cay import _lib, _sandbox_lib, errors
-from cay._owner import Owner
-from cay.sandbox import forks
-from cay.sandbox.errors import (
-    SandboxError,
-    SandboxTimeoutError,
-    SandboxValueError,
-    error_of,
-)
-from cay.sandbox.handles import Handles
+from cay import _c
+from cay.errors import SandboxError, SandboxTimeoutError, SandboxValueError
+from cay.sandbox.handles import Handles, inherited
 from cay.sandbox.options import Command, terminal, within
 from cay.sandbox.results import ExecResult, Output, Stream
-from cay.sandbox.watch import Watch
 
 __all__ = ["Process"]
 
 _PIECE = 64 << 10
 _SIGNAL_MAX = 64
-# When a full pipe is tried again; nothing tells that there is room.
+# Seconds until a full pipe is tried again: there is no event for space in it.
 _WRITE_AGAIN = 0.002
 
 
-class Process(Owner):
-    """What Sandbox.start() and Sandbox.attach() give; for several threads at once.
+class _Watch:
+    """Becomes readable with a descriptor, and for good after wake().
 
-    Closing the handle of a foreground process kills it and all it started; a background
-    one goes on without it.  In a forked child it is closed, and the process goes on.
+    The kernel drops a closed descriptor from an epoll set without an event, so a thread
+    that waits for it would wait for ever.
+    """
+
+    def __init__(self, fd: int, events: int = select.EPOLLIN) -> None:
+        self._event: int | None = None
+        self._epoll = select.epoll()
+        self._epoll.register(fd, events)
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def poll(self, timeout: float | None) -> None:
+        """Waits until it is readable, and consumes an edge."""
+        self._epoll.poll(timeout)
+
+    def wake(self) -> None:
+        self._event = os.eventfd(1)
+        self._epoll.register(self._event, select.EPOLLIN)
+
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        # Only now: while another thread waits, the event must stay.
+        if self._event is not None:
+            _close(self._event)
+
+
+class Process(_c.Owner):
+    """The result of Sandbox.start() and Sandbox.attach(); for several threads at once.
+
+    Closing the handle of a foreground process kills it and all its descendants; a
+    background process continues.  fork() closes the handle in the child, and the process
+    continues.
     """
 
     _instead = (
-        "pickle its pid and the sandbox's id: Sandbox.open(id).attach(pid) finds one in "
-        "the background again"
+        "pickle the pid and the sandbox's id: Sandbox.open(id).attach(pid) returns a "
+        "background process"
     )
 
     def __init__(self, handles: Handles) -> None:
@@ -56,38 +79,37 @@ class Process(Owner):
         self._pointer: int | None = None
         self._result: ExecResult | None = None
         self._buffer: Any = None
-        self._news: Watch | None = None
-        self._watches: list[Watch] = []
+        self._output_watch: _Watch | None = None
+        self._watches: list[_Watch] = []
         self.pid = 0
-        """inside"""
+        """in the sandbox"""
 
     def _start(self, command: Command) -> Process:
-        return self._take(_sandbox_lib.process_start, byref(command.options))
+        return self._take(_c.process_start, byref(command.options))
 
     def _run(self, command: Command, wait_ms: int) -> ExecResult | None:
-        """Starts it, and gives its result if it has one soon."""
+        """Starts it, and returns the result if it ends within ``wait_ms``."""
         return self._start(command).poll(wait_ms)
 
     def _end(self) -> None:
-        """Dead with all it started, if it was started."""
+        """Kills it and its descendants, if it was started, and closes the handle."""
         try:
             if self._pointer is not None:
                 self.kill()
         except SandboxError:
-            pass  # the sandbox is gone, and it with it
+            pass  # the sandbox has ended, and the process with it
         self.close()
 
     def _attach(self, which: bytes) -> Process:
-        return self._take(_sandbox_lib.process_attach, which)
+        return self._take(_c.process_attach, which)
 
     def _take(self, function: Any, argument: Any) -> Process:
-        pointer, err = c_void_p(), _lib.Error()
+        pointer = c_void_p()
         with self._handles.borrow() as sandbox:
-            if function(sandbox, argument, byref(pointer), byref(err)):
-                raise error_of(err)
+            _c.call(function, sandbox, argument, byref(pointer))
         self._pointer = pointer.value
-        forks.held.add(self)
-        self.pid = _sandbox_lib.process_pid(self._pointer)
+        inherited.add(self)
+        self.pid = _c.process_pid(self._pointer)
         return self
 
     def __repr__(self) -> str:
@@ -96,22 +118,22 @@ class Process(Owner):
     # --- Output ------------------------------------------------------------------------
 
     def read(self, timeout: float | None = None) -> Output | None:
-        """What it wrote next, waiting for it; None when it has ended and all is read."""
+        """The next output, waiting for it; None when it has ended and all is read."""
         deadline = _deadline(timeout)
         while True:
             output = self.read_now()
             if output is None or output.data:
                 return output
-            self._wait_for_news(deadline)
+            self._wait_for_output(deadline)
 
     def read_now(self) -> Output | None:
-        """As read(), without waiting: no data if there is none."""
+        """As read(), without waiting: the data may be empty."""
         stream, length, dropped = c_int(), c_size_t(), c_uint64()
         with self._lock:
             if self._buffer is None:
                 self._buffer = ctypes.create_string_buffer(_PIECE)
             self._call(
-                _sandbox_lib.process_read,
+                _c.process_read,
                 byref(stream),
                 self._buffer,
                 _PIECE,
@@ -124,14 +146,14 @@ class Process(Owner):
         return Output(Stream(stream.value or 1), data, dropped.value)
 
     def __iter__(self) -> Iterator[Output]:
-        """All it writes until it ends."""
+        """All output until it ends."""
         while (output := self.read()) is not None:
             yield output
 
     # --- Input -------------------------------------------------------------------------
 
     def write(self, data: bytes | str, timeout: float | None = None) -> None:
-        """All of it to stdin, which start() must have been asked to keep open."""
+        """Writes all data to stdin; needs start(keep_input=True)."""
         left = memoryview(data.encode() if isinstance(data, str) else bytes(data))
         deadline = _deadline(timeout)
         while left:
@@ -141,30 +163,30 @@ class Process(Owner):
                 time.sleep(_WRITE_AGAIN)
 
     def write_now(self, data: bytes | memoryview) -> int:
-        """As much as fits now; how much that was."""
+        """Writes as much as the pipe takes now; returns the number of bytes."""
         whole = bytes(data[: 1 << 20])
         written = c_size_t()
         with self._lock:
-            self._call(_sandbox_lib.process_write, whole, len(whole), byref(written))
+            self._call(_c.process_write, whole, len(whole), byref(written))
         return written.value
 
     def close_input(self) -> None:
-        """It reads an end of file when it has read what was written."""
+        """Closes stdin: after the data written, the process reads an end of file."""
         with self._lock:
-            self._call(_sandbox_lib.process_close_input)
+            self._call(_c.process_close_input)
 
     def resize(self, rows: int, columns: int) -> None:
-        """Of its terminal."""
+        """Sets the size of its terminal."""
         rows, columns = terminal(rows, columns)
         with self._lock:
-            self._call(_sandbox_lib.process_resize, rows, columns)
+            self._call(_c.process_resize, rows, columns)
 
-    # --- Its end -----------------------------------------------------------------------
+    # --- End ---------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> ExecResult:
-        """How it ended, with the output that nobody has read.
+        """Waits until it ends; the result has the output that was not read.
 
-        SandboxTimeoutError if it still runs when the time is over; it goes on then.
+        SandboxTimeoutError if it still runs after ``timeout``; it continues to run.
         """
         result = self.poll()
         if result is not None:
@@ -184,40 +206,40 @@ class Process(Owner):
         """As wait(), but None if it still runs."""
         with self._lock:
             if self._result is None:
-                result, err = _sandbox_lib.ExecResult(), _lib.Error()
-                code = _sandbox_lib.process_wait(
-                    self._held(), wait_ms, byref(result), byref(err)
+                result, err = _c.ExecResult(), _c.Error()
+                code = _c.process_wait(
+                    self._open_pointer(), wait_ms, byref(result), byref(err)
                 )
-                if code == errors.Timeout.code:
+                if code == SandboxTimeoutError.code:
                     return None
                 if code:
-                    raise error_of(err)
+                    raise _c.error_of(err)
                 self._result = ExecResult._of(result)
             return self._result
 
     def signal(self, number: int) -> None:
-        """To its first process."""
+        """Sends a signal to its first process."""
         number = within(int(number), "signal", _SIGNAL_MAX)
         with self._lock:
-            self._call(_sandbox_lib.process_signal, number)
+            self._call(_c.process_signal, number)
 
     def kill(self) -> None:
-        """It and all it started: they are dead when this returns."""
+        """Kills it and its descendants; they are dead when this returns."""
         with self._lock:
-            self._call(_sandbox_lib.process_kill)
+            self._call(_c.process_kill)
 
-    def close(self, _free: Any = _sandbox_lib.process_free) -> None:
-        """Lets go of it; kills one that is not in the background.  Again is fine.
+    def close(self, _free: Any = _c.process_free) -> None:
+        """Closes the handle; kills the process unless it is in the background.
 
-        Whoever waits for it is told that it is closed.
+        A thread that waits for it gets a SandboxValueError.  May be called again.
         """
         with self._lock:
             pointer, self._pointer = self._pointer, None
             watches, self._watches = self._watches, []
-            self._news = None
+            self._output_watch = None
         try:
             for watch in watches:
-                watch.ring()
+                watch.wake()
         finally:
             _free(pointer)
 
@@ -228,66 +250,63 @@ class Process(Owner):
         self.close()
 
     def __del__(self) -> None:
-        self._watches = []  # nobody waits
+        self._watches = []  # no thread waits
         self.close()
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         is_busy, self._lock = self._lock.locked(), threading.Lock()
         pointer, self._pointer = self._pointer, None
-        self._news, self._watches = None, []
-        if not is_busy:  # else half a change may be in it
-            _sandbox_lib.process_free(pointer)
+        self._output_watch, self._watches = None, []
+        if not is_busy:  # else a thread of the parent was changing it
+            _c.process_free(pointer)
 
-    # --- Inside ------------------------------------------------------------------------
+    # --- Internals ---------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """For poll(2): readable when there is something to read, or the end."""
+        """For poll(2): readable when there is output, or at the end."""
         with self._lock:
-            return int(_sandbox_lib.process_fd(self._held()))
+            return int(_c.process_fd(self._open_pointer()))
 
-    def _held(self) -> int:
+    def _open_pointer(self) -> int:
         if self._pointer is None:
             raise SandboxValueError(
                 "the process's handle is closed",
                 subject=str(self.pid),
-                hint="Sandbox.attach() gives another of a background process",
+                hint="attach to a background process again with Sandbox.attach()",
             )
         return self._pointer
 
     def _call(self, function: Any, *arguments: Any) -> None:
-        err = _lib.Error()
-        if function(self._held(), *arguments, byref(err)):
-            raise error_of(err)
+        _c.call(function, self._open_pointer(), *arguments)
 
-    def _wait_for_news(self, deadline: float | None) -> None:
+    def _wait_for_output(self, deadline: float | None) -> None:
         left = _left(deadline)
-        news = self._readable()
+        watch = self._readable()
         poll = select.poll()
-        poll.register(news, select.POLLIN)
+        poll.register(watch, select.POLLIN)
         poll.poll(None if left is None else left * 1000)
         self._check(deadline)
 
-    def _readable(self) -> Watch:
-        """Wakes whoever waits for output, or the end."""
+    def _readable(self) -> _Watch:
+        """Readable when there is output, or at the end."""
         with self._lock:
-            if self._news is None:
-                self._news = Watch(_sandbox_lib.process_fd(self._held()))
-                self._watches.append(self._news)
-            return self._news
+            if self._output_watch is None:
+                self._output_watch = _Watch(_c.process_fd(self._open_pointer()))
+                self._watches.append(self._output_watch)
+            return self._output_watch
 
-    def _edge(self) -> Watch:
-        """Wakes whoever waits for the end when something happens, until _leave().
+    def _edge(self) -> _Watch:
+        """Readable when something happens, for a wait for the end, until _leave().
 
-        Output that C has taken in meanwhile is news for readers, and so keeps the
-        descriptor itself readable.
+        Edge-triggered, since unread output keeps the descriptor itself readable.
         """
         with self._lock:
-            fd = _sandbox_lib.process_fd(self._held())
-            edge = Watch(fd, select.EPOLLIN | select.EPOLLET)
+            fd = _c.process_fd(self._open_pointer())
+            edge = _Watch(fd, select.EPOLLIN | select.EPOLLET)
             self._watches.append(edge)
         return edge
 
-    def _leave(self, edge: Watch) -> None:
+    def _leave(self, edge: _Watch) -> None:
         with self._lock:
             if edge in self._watches:
                 self._watches.remove(edge)
@@ -295,7 +314,7 @@ class Process(Owner):
     def _check(self, deadline: float | None) -> None:
         if deadline is not None and time.monotonic() >= deadline:
             raise SandboxTimeoutError(
-                "it still runs",
+                "the process still runs",
                 subject=f"process {self.pid}",
                 hint="wait longer, or kill it",
             )

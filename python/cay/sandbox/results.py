@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sandboxes tell: results of commands, and what there is."""
+"""Results of commands, and descriptions of sandboxes, processes and templates."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
+from ctypes import byref
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, Literal
 
-from cay import _lib, _sandbox_lib
-from cay.sandbox.errors import SandboxExecError
+from cay import _c
+from cay.errors import SandboxExecError
 
 __all__ = [
     "Cause",
@@ -29,29 +29,25 @@ Cause = Literal[
 ]
 
 
-def _bytes(address: int | None, length: int) -> bytes:
-    return ctypes.string_at(address, length) if address and length else b""
-
-
 @dataclass(frozen=True)
 class ExecResult:
-    """How a command ended, and what it wrote."""
+    """The exit status and the output of a command."""
 
     exit_code: int
     """its own; 128 + N for signal N, 124 on timeout, 126 or 127 if it was not started"""
     cause: Cause
-    """of its end; "gone" is that of the sandbox"""
+    """why it ended; "gone": the sandbox ended"""
     stdout_bytes: bytes = field(repr=False)
     stderr_bytes: bytes = field(repr=False)
     stdout_dropped: int = 0
-    """bytes before what is kept"""
+    """bytes lost before those in stdout_bytes"""
     stderr_dropped: int = 0
     signal: int = 0
-    """that ended it, or 0"""
+    """the signal that ended it, or 0"""
     exec_errno: int = 0
-    """why it could not be started, or 0"""
+    """the errno of execve(2) if it could not be started, or 0"""
     reason: str = ""
-    """the same in words, with the name of what is not there"""
+    """the same in words, with the name of the missing file"""
     user_time: float = 0.0
     """seconds, as all times"""
     system_time: float = 0.0
@@ -59,13 +55,13 @@ class ExecResult:
     peak_memory: int = 0
     """bytes, of the largest process"""
     memory_kills: int = 0
-    """while it ran, processes inside that were killed for the memory limit"""
+    """processes in the sandbox that the memory limit killed while the command ran"""
     refused_forks: int = 0
-    """and those that were not started for the limit of processes"""
+    """forks that failed because of the limit of processes"""
 
     @classmethod
     def not_started(cls, error: SandboxExecError) -> ExecResult:
-        """The result of a command that there was none of."""
+        """The result of a command that could not be started."""
         number = error.errno or 0
         return cls(
             exit_code=127 if number == errno.ENOENT else 126,
@@ -78,12 +74,12 @@ class ExecResult:
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself, with 0."""
+        """Whether it exited with 0."""
         return self.cause == "exited" and self.exit_code == 0
 
     @cached_property
     def stdout(self) -> str:
-        """As text, with U+FFFD for what is no UTF-8."""
+        """As text, with U+FFFD for bytes that are not UTF-8."""
         return self.stdout_bytes.decode("utf-8", "replace")
 
     @cached_property
@@ -100,13 +96,13 @@ class ExecResult:
 
     @classmethod
     def _of(cls, result: Any) -> ExecResult:
-        """Takes the C result, which is freed."""
+        """From a cay_exec_result, which is freed."""
         try:
             return cls(
                 exit_code=result.exit_code,
-                cause=_sandbox_lib.CAUSES[result.cause],  # type: ignore[arg-type]
-                stdout_bytes=_bytes(result.out, result.out_len),
-                stderr_bytes=_bytes(result.error, result.error_len),
+                cause=_c.CAUSES[result.cause],  # type: ignore[arg-type]
+                stdout_bytes=_c.data(result.out, result.out_len),
+                stderr_bytes=_c.data(result.error, result.error_len),
                 stdout_dropped=result.out_dropped,
                 stderr_dropped=result.error_dropped,
                 signal=result.signal,
@@ -119,11 +115,11 @@ class ExecResult:
                 refused_forks=result.refused_forks,
             )
         finally:
-            _sandbox_lib.exec_done(ctypes.byref(result))
+            _c.exec_done(byref(result))
 
 
 class Stream(IntEnum):
-    """Which stream a process wrote to: equal to its descriptor, shown by its name."""
+    """The stream that a process wrote to: equal to its descriptor, printed as its name."""
 
     STDOUT = 1
     """also a terminal"""
@@ -138,17 +134,17 @@ class Stream(IntEnum):
 
 @dataclass(frozen=True)
 class Output:
-    """A piece of what a process wrote."""
+    """A piece of the output of a process."""
 
     stream: Stream
     data: bytes
     dropped: int = 0
-    """bytes lost before these, because nobody read them in time"""
+    """bytes lost before these because they were not read in time"""
 
 
 @dataclass(frozen=True)
 class SandboxInfo:
-    """A sandbox from outside: its options, and what it uses."""
+    """The options, state and resource usage of a sandbox."""
 
     id: str
     state: Literal["running", "paused", "stopped", "damaged"]
@@ -162,42 +158,41 @@ class SandboxInfo:
     created: float
     """seconds since 1970"""
     ttl_left: float | None
-    """seconds; None without a time to live"""
+    """seconds; None: no time to live"""
     memory: int
     disk: int
     pids: int
     cpus: float | None
-    """None without a limit"""
+    """None: no limit"""
     memory_used: int
     disk_used: int
     pids_used: int
     cpu_time: float
     init_pid: int
-    """of its first process, outside; 0 if it is stopped"""
+    """PID 1 of the sandbox, in the host's PID namespace; 0 if it is stopped"""
     id_base: int
-    """the first of its user ids outside"""
+    """the first of its user ids on the host"""
     id_count: int
     layers: frozenset[str]
-    """what is enforced"""
+    """the active isolation layers"""
     enforced: dict[str, str]
-    """and by what"""
+    """the mechanism of each"""
     type: str = "native"
-    """its backend; nothing keeps a "local" one in"""
+    """its backend; "local" does not isolate"""
     name: str | None = None
 
     @classmethod
     def _of(cls, info: Any) -> SandboxInfo:
-        lib = _sandbox_lib
         return cls(
             id=info.id.decode(),
-            state=lib.STATES[info.state],  # type: ignore[arg-type]
-            rung=lib.RUNGS[info.rung],  # type: ignore[arg-type]
-            network=lib.NETWORKS[info.network],  # type: ignore[arg-type]
-            storage=lib.STORAGES[info.storage],  # type: ignore[arg-type]
+            state=_c.STATES[info.state],  # type: ignore[arg-type]
+            rung=_c.RUNGS[info.rung],  # type: ignore[arg-type]
+            network=_c.NETWORKS[info.network],  # type: ignore[arg-type]
+            storage=_c.STORAGES[info.storage],  # type: ignore[arg-type]
             ephemeral=info.ephemeral,
-            template=_lib.decode(info.template_name),
-            user=_lib.decode(info.user),
-            workdir=_lib.decode(info.workdir),
+            template=_c.decode(info.template_name),
+            user=_c.decode(info.user),
+            workdir=_c.decode(info.workdir),
             created=info.created_ms / 1000,
             ttl_left=info.ttl_left_ms / 1000 if info.ttl_left_ms else None,
             memory=info.memory_bytes,
@@ -213,7 +208,7 @@ class SandboxInfo:
             id_count=info.id_count,
             layers=layer_names(info.layers),
             enforced={
-                lib.LAYERS[one.layer]: _lib.decode(one.by)
+                _c.LAYERS[one.layer]: _c.decode(one.by)
                 for one in info.enforced[: info.enforced_count]
             },
             type=info.type.decode(),
@@ -223,26 +218,26 @@ class SandboxInfo:
 
 def layer_names(layers: int) -> frozenset[str]:
     return frozenset(
-        name for layer, name in _sandbox_lib.LAYERS.items() if layers & layer
+        name for layer, name in _c.LAYERS.items() if layers & layer
     )
 
 
 @dataclass(frozen=True)
 class ProcessInfo:
-    """A process inside."""
+    """A process in a sandbox."""
 
     pid: int
     parent: int
-    """0 if it was started from outside"""
+    """0 if it was started from the host"""
     uid: int
     is_command: bool
     """started by exec() or start(), rather than by another process"""
     is_background: bool
     has_ended: bool
-    """a background command whose result nobody has fetched yet"""
+    """a background command that has ended and whose result was not fetched yet"""
     exit_code: int | None
     state: str
-    """as ps(1) shows it"""
+    """the letter in ps(1)"""
     tag: str
     command: str
     started: float
@@ -261,8 +256,8 @@ class ProcessInfo:
             has_ended=info.has_ended,
             exit_code=info.exit_code if info.has_ended else None,
             state=info.state.decode("ascii", "replace"),
-            tag=_lib.decode(info.tag),
-            command=_lib.decode(info.command),
+            tag=_c.decode(info.tag),
+            command=_c.decode(info.command),
             started=info.started_ms / 1000,
             cpu_time=info.cpu_us / 1e6,
             memory=info.memory_bytes,
@@ -271,47 +266,47 @@ class ProcessInfo:
 
 @dataclass(frozen=True)
 class TemplateInfo:
-    """A root that sandboxes start from."""
+    """A root file system for sandboxes."""
 
     name: str
     source: str
     """dir, tar, oci, debootstrap or builtin"""
     origin: str
-    """the directory, file or suite it was made from"""
+    """the directory, file or suite it was created from"""
     created: float
     bytes: int
     user: str | None
-    """that an image wants its commands run as"""
+    """the user that the image names for its commands"""
     workdir: str | None
 
     @classmethod
     def _of(cls, info: Any) -> TemplateInfo:
         return cls(
-            name=_lib.decode(info.name),
-            source=_lib.decode(info.source),
-            origin=_lib.decode(getattr(info, "from")),
+            name=_c.decode(info.name),
+            source=_c.decode(info.source),
+            origin=_c.decode(getattr(info, "from")),
             created=info.created_ms / 1000,
             bytes=info.bytes,
-            user=_lib.decode(info.user) or None,
-            workdir=_lib.decode(info.workdir) or None,
+            user=_c.decode(info.user) or None,
+            workdir=_c.decode(info.workdir) or None,
         )
 
 
 @dataclass(frozen=True)
 class Check:
-    """What the host offers of one facility."""
+    """Whether the host has one facility."""
 
     facility: str
     finding: Literal["ok", "weaker", "missing"]
     detail: str
     fix: str | None
-    """the command that helps"""
+    """the command that fixes it"""
 
     @classmethod
     def _of(cls, check: Any) -> Check:
         return cls(
-            facility=_lib.decode(check.facility),
-            finding=_sandbox_lib.FINDINGS[check.finding],  # type: ignore[arg-type]
-            detail=_lib.decode(check.detail),
-            fix=_lib.decode(check.fix) or None,
+            facility=_c.decode(check.facility),
+            finding=_c.FINDINGS[check.finding],  # type: ignore[arg-type]
+            detail=_c.decode(check.detail),
+            fix=_c.decode(check.fix) or None,
         )

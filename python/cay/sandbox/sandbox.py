@@ -1,25 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sandbox: made, found, used and ended."""
+"""A sandbox: create or open it, run commands, remove it."""
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ctypes import POINTER, byref, c_size_t, c_void_p, sizeof
+from ctypes import byref, c_size_t, c_void_p, sizeof
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
-from cay import _lib, _sandbox_lib
-from cay._owner import Owner
+from cay import _c
+from cay.errors import SandboxExecError, SandboxNotFoundError, TemplateNotFoundError
 from cay.filesystem.config import SandboxConfig
 from cay.sandbox import options as _options
-from cay.sandbox.arguments import helpful
-from cay.sandbox.errors import (
-    SandboxExecError,
-    SandboxNotFoundError,
-    TemplateNotFoundError,
-    error_of,
-)
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.handles import Handles, open_handle
 from cay.sandbox.options import (
@@ -45,7 +41,7 @@ _Self = TypeVar("_Self", bound="Sandbox")
 
 
 class ExecOptions(TypedDict, total=False):
-    """What exec() takes beside the command."""
+    """The options of exec()."""
 
     input: str | bytes | None
     cwd: str | os.PathLike[str] | None
@@ -57,22 +53,62 @@ class ExecOptions(TypedDict, total=False):
     on_output: OnOutput | None
 
 
-class Sandbox(Owner):
-    """A place of its own on this machine in which commands run.
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
-    Use it from any number of threads.  As a context manager it is killed at the end;
-    otherwise it lives on when this object is gone, unless it is ephemeral, and
-    Sandbox.open() finds it again from any process of the same user.
+# Names that other sandboxes have for the arguments of create().
+_OTHER_NAMES = {
+    "cpu": "cpus=",
+    "cpu_count": "cpus=",
+    "cwd": "workdir=",
+    "work_dir": "workdir=",
+    "working_dir": "workdir=",
+    "environment": "env=",
+    "envs": "env=",
+    "image": "template=, the name of a template: cay template create NAME --from-oci FILE",
+    "lifetime": "ttl=",
+    "mem_limit": "memory=",
+    "mounts": "volumes=",
+    "timeout": "ttl= for the life of the sandbox, or exec(timeout=) for a command",
+}
+
+
+def _suggest_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A TypeError about an unknown keyword argument suggests the right one."""
+    known = list(inspect.signature(function).parameters)[1:]
+
+    @functools.wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for name in kwargs:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                other = _OTHER_NAMES.get(name) or (f"{near[0]}=" if near else None)
+                hint = f"use {other}" if other else f"it takes {', '.join(known)}"
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument "
+                    f"{name!r}; {hint}"
+                )
+        return function(*args, **kwargs)
+
+    return checked
+
+
+class Sandbox(_c.Owner):
+    """An isolated environment on this machine in which commands run.
+
+    It can be used from any number of threads.  As a context manager it is removed at the
+    end.  Otherwise it outlives this object, unless it is ephemeral, and any process of
+    the same user can open it with Sandbox.open().
     """
 
-    _instead = "pickle its id, and Sandbox.open(id) finds it again"
+    _instead = "pickle its id and open it with Sandbox.open(id)"
 
     def __init__(self, handles: Handles) -> None:
         """Use create() or open()."""
         self._handles = handles
 
     @classmethod
-    @helpful
+    @_suggest_arguments
     def create(
         cls: type[_Self],
         template: str | os.PathLike[str] | None = None,
@@ -96,27 +132,27 @@ class Sandbox(Owner):
         ephemeral: bool = False,
         name: str | None = None,
     ) -> _Self:
-        """Makes one.
+        """Creates a sandbox.
 
-        ``template`` is "host" (this machine's programs, the default), a name that
-        cay.templates() lists, or a directory.  Sizes are bytes or "512M"; ``ttl`` is the
-        seconds after which it ends by itself.  ``volumes`` shows host directories inside;
-        ``policy`` shows those of a cay.filesystem configuration, or of a YAML file, with
-        their rules.  ``require`` names layers without which it must not start.  One that
-        is ``ephemeral`` dies with this process, however that ends.  With ``make_workdir`` a
-        ``workdir`` that is not there is made, and the user's.  open() also takes its ``name``;
-        SandboxExistsError if another sandbox has it.
+        ``template`` is "host" (this machine's programs, the default), a name in
+        cay.templates(), or a directory.  Sizes are bytes or "512M"; ``ttl`` is the time to
+        live in seconds.  ``volumes`` makes host directories visible; ``policy`` does so for
+        those of a cay.filesystem configuration, or of a YAML file, with their rules.
+        ``require`` names isolation layers without which it must not start.  An
+        ``ephemeral`` sandbox ends with this process.  ``make_workdir`` creates a missing
+        ``workdir``, owned by the user.  open() also takes the ``name``; SandboxExistsError
+        if another sandbox has it.
         """
         array, count = _options.bind_array(volumes)
         with Policy(policy) as c_policy:
-            made = _sandbox_lib.SandboxOptions(
-                size=sizeof(_sandbox_lib.SandboxOptions),
+            options = _c.SandboxOptions(
+                size=sizeof(_c.SandboxOptions),
                 template_name=_template(template),
                 memory_bytes=_size(memory, "memory"),
                 disk_bytes=_size(disk, "disk"),
                 pids=_size(pids, "pids", _options.PIDS_MAX),
                 cpu_percent=_options.cpu_percent(cpus),
-                network=_options.choice(network, _sandbox_lib.NETWORKS, "network"),
+                network=_options.choice(network, _c.NETWORKS, "network"),
                 binds=array,
                 bind_count=count,
                 env=_options.environment(env),
@@ -128,24 +164,23 @@ class Sandbox(Owner):
                 user=None if user is None else _options.text(str(user), "user"),
                 workdir=_options.optional(workdir, "workdir"),
                 make_workdir=make_workdir,
-                storage=_options.choice(storage, _sandbox_lib.STORAGES, "storage"),
-                rung=_options.choice(rung, _sandbox_lib.RUNGS_ASKED_FOR, "rung"),
+                storage=_options.choice(storage, _c.STORAGES, "storage"),
+                rung=_options.choice(rung, _c.REQUESTABLE_RUNGS, "rung"),
                 name=_options.optional(name, "name"),
             )
-            return cls(_create(made, template))
+            return cls(_create(options, template))
 
     @classmethod
     def open(cls: type[_Self], id: str) -> _Self:
-        """One that exists, by id or name; SandboxNotFoundError if there is none."""
+        """Opens a sandbox by id or name; SandboxNotFoundError if it does not exist."""
         handle = open_handle(id)
-        return cls(Handles(_sandbox_lib.sandbox_id(handle).decode(), handle))
+        return cls(Handles(_c.sandbox_id(handle).decode(), handle))
 
     @staticmethod
     def collect() -> int:
-        """Cleans up after sandboxes and makers that ended by themselves; how many."""
-        count, err = c_size_t(), _lib.Error()
-        if _sandbox_lib.sandbox_collect(byref(count), byref(err)):
-            raise error_of(err)
+        """Removes the remains of sandboxes that have ended; returns how many."""
+        count = c_size_t()
+        _c.call(_c.sandbox_collect, byref(count))
         return count.value
 
     @property
@@ -154,9 +189,9 @@ class Sandbox(Owner):
 
     @cached_property
     def layers(self) -> frozenset[str]:
-        """What keeps it in: "seccomp", "memory", ..."""
+        """The active isolation layers: "seccomp", "memory", ..."""
         with self._handles.borrow() as handle:
-            return layer_names(_sandbox_lib.sandbox_layers(handle))
+            return layer_names(_c.sandbox_layers(handle))
 
     @cached_property
     def files(self) -> SandboxFiles:
@@ -172,16 +207,16 @@ class Sandbox(Owner):
     def __exit__(self, *_: object) -> None:
         sandbox: Sandbox = self
         try:
-            if self._handles.is_closed:  # which ends an ephemeral one only
+            if self._handles.is_closed:  # close() ends only an ephemeral sandbox
                 sandbox = Sandbox.open(self.id)
             sandbox.remove()
         except SandboxNotFoundError:
-            pass  # killed before, or its time was over
+            pass  # killed before, or its time to live is over
         finally:
             sandbox.close()
 
     def close(self) -> None:
-        """Lets go of it; it lives on unless it is ephemeral."""
+        """Closes the handle; the sandbox continues to run unless it is ephemeral."""
         if "files" in self.__dict__:
             self.files.close()
         self._handles.close()
@@ -203,11 +238,11 @@ class Sandbox(Owner):
     ) -> ExecResult:
         """Runs a command, without a shell, and returns when its first process ends.
 
-        A command that fails, or cannot be started, is a result and not an error.  After
-        ``timeout`` seconds it and all it started are dead, and the result has what it
-        wrote until then.  Of each stream the last ``output_limit`` bytes are kept (10
-        MiB; ``fail_on_limit`` kills it instead).  With ``on_output`` nothing is kept: it
-        is called with each piece as it comes.
+        If the command fails or cannot be started, the result says so; that is no
+        exception.  After ``timeout`` seconds it is killed with its descendants, and the
+        result has the output so far.  The result has the last ``output_limit`` bytes of
+        each stream (default 10 MiB; ``fail_on_limit`` kills the command instead).
+        ``on_output`` is called with each piece of output, which is then not in the result.
         """
         command = Command(
             argv,
@@ -217,7 +252,7 @@ class Sandbox(Owner):
             user=user,
             timeout=timeout,
             output_limit=output_limit,
-            flags=_sandbox_lib.EXEC_FAIL_ON_LIMIT if fail_on_limit else 0,
+            flags=_c.EXEC_FAIL_ON_LIMIT if fail_on_limit else 0,
         )
         with Process(self._handles) as process:
             try:
@@ -230,7 +265,7 @@ class Sandbox(Owner):
             return process.wait()
 
     def shell(self, script: str, **options: Unpack[ExecOptions]) -> ExecResult:
-        """exec() of a script for the sandbox's /bin/sh."""
+        """Runs a script with the sandbox's /bin/sh; options as for exec()."""
         return self.exec(["/bin/sh", "-c", script], **options)
 
     def start(
@@ -251,15 +286,15 @@ class Sandbox(Owner):
     ) -> Process:
         """Starts a command and returns at once.
 
-        One in the ``background`` outlives this process: attach() finds it again, by its
-        pid or its ``tag``, with the last MiB of each stream.  ``keep_input`` leaves stdin
-        open for write(), after ``input`` if there is any.  With ``tty`` it has a terminal
-        of ``size`` rows and columns, and all it writes is stream 1.
+        A ``background`` command outlives this process: attach() finds it by its pid or
+        ``tag``, with the last MiB of each stream.  ``keep_input`` leaves stdin open for
+        write(), after ``input``.  With ``tty`` it has a terminal of ``size`` rows and
+        columns, and all output is stream 1.
         """
         flags = (
-            (_sandbox_lib.EXEC_INPUT if keep_input else 0)
-            | (_sandbox_lib.EXEC_BACKGROUND if background else 0)
-            | (_sandbox_lib.EXEC_TTY if tty else 0)
+            (_c.EXEC_INPUT if keep_input else 0)
+            | (_c.EXEC_BACKGROUND if background else 0)
+            | (_c.EXEC_TTY if tty else 0)
         )
         command = Command(
             argv,
@@ -276,84 +311,77 @@ class Sandbox(Owner):
         return Process(self._handles)._start(command)
 
     def attach(self, which: int | str) -> Process:
-        """A background process by its pid or tag, running or not long ended."""
+        """A background process by its pid or tag, running or ended recently."""
         return Process(self._handles)._attach(_options.text(str(which), "which"))
 
     def processes(self) -> list[ProcessInfo]:
-        """Everything that runs inside, by pid."""
-        infos, count = POINTER(_sandbox_lib.ProcessInfo)(), c_size_t()
-        self._call(_sandbox_lib.process_list, byref(infos), byref(count))
-        found = _sandbox_lib.copied(infos, _sandbox_lib.ProcessInfo, count.value)
-        return [ProcessInfo._of(info) for info in found]
+        """All processes in the sandbox, by pid."""
+        with self._handles.borrow() as handle:
+            infos = _c.listed(_c.process_list, _c.ProcessInfo, handle)
+        return [ProcessInfo._of(info) for info in infos]
 
-    # --- Its life ----------------------------------------------------------------------
+    # --- State -------------------------------------------------------------------------
 
     def inspect(self) -> SandboxInfo:
-        """Its state, its options, and what it uses now."""
-        info = _sandbox_lib.SandboxInfo()
-        self._call(_sandbox_lib.sandbox_inspect, byref(info))
+        """Its state, options and resource usage."""
+        info = _c.SandboxInfo()
+        self._call(_c.sandbox_inspect, byref(info))
         return SandboxInfo._of(info)
 
     def pause(self) -> None:
-        """Stops the clock for everything inside."""
-        self._call(_sandbox_lib.sandbox_pause)
+        """Freezes all processes."""
+        self._call(_c.sandbox_pause)
 
     def resume(self) -> None:
-        """Lets it go on."""
-        self._call(_sandbox_lib.sandbox_resume)
+        """Thaws all processes after pause()."""
+        self._call(_c.sandbox_resume)
 
     def set_ttl(self, ttl: float | None) -> None:
-        """It ends by itself so many seconds from now; None: it does not."""
-        self._call(_sandbox_lib.sandbox_set_ttl, _options.milliseconds(ttl, "ttl"))
+        """Sets the time to live, in seconds from now; None: no limit."""
+        self._call(_c.sandbox_set_ttl, _options.milliseconds(ttl, "ttl"))
 
     def kill(self) -> None:
-        """Ends every process inside.  With storage on disk, restart() brings it back;
-        otherwise nothing is left of it."""
-        self._call(_sandbox_lib.sandbox_kill)
+        """Kills all processes.  With storage on disk, restart() starts it again;
+        otherwise this removes the sandbox."""
+        self._call(_c.sandbox_kill)
 
     def restart(self) -> None:
-        """Starts it again after kill(), with the options and files it had."""
-        self._call(_sandbox_lib.sandbox_start)
-        self._handles.life += 1
+        """Starts it again after kill(), with its options and files."""
+        self._call(_c.sandbox_start)
+        self._handles.generation += 1
 
     def remove(self) -> None:
-        """Kills it, and removes what it has on disk."""
-        self._call(_sandbox_lib.sandbox_remove)
+        """Kills it, and removes its files on disk."""
+        self._call(_c.sandbox_remove)
 
-    # --- Inside ------------------------------------------------------------------------
+    # --- Internals ---------------------------------------------------------------------
 
     def _call(self, function: Any, *arguments: Any) -> None:
-        err = _lib.Error()
         with self._handles.borrow() as handle:
-            if function(handle, *arguments, byref(err)):
-                raise error_of(err)
+            _c.call(function, handle, *arguments)
 
-    # Last, for it hides the type of the same name.
+    # Last in the class: it hides the type of the same name.
     @staticmethod
     def list() -> list[SandboxInfo]:
         """Every sandbox of this user, oldest first."""
-        infos, count = POINTER(_sandbox_lib.SandboxInfo)(), c_size_t()
-        err = _lib.Error()
-        if _sandbox_lib.sandbox_list(byref(infos), byref(count), byref(err)):
-            raise error_of(err)
-        found = _sandbox_lib.copied(infos, _sandbox_lib.SandboxInfo, count.value)
-        return [SandboxInfo._of(info) for info in found]
+        infos = _c.listed(_c.sandbox_list, _c.SandboxInfo)
+        return [SandboxInfo._of(info) for info in infos]
 
 
-def _create(made: Any, template: str | os.PathLike[str] | None) -> Handles:
-    handle, err = c_void_p(), _lib.Error()
-    if _sandbox_lib.sandbox_create(byref(made), byref(handle), byref(err)):
-        no_template = err.code == TemplateNotFoundError.code and (
+def _create(options: Any, template: str | os.PathLike[str] | None) -> Handles:
+    handle, err = c_void_p(), _c.Error()
+    if _c.sandbox_create(byref(options), byref(handle), byref(err)):
+        is_template = err.code == TemplateNotFoundError.code and (
             template is not None and err.subject == _template(template)
         )
-        raise error_of(err, cls=TemplateNotFoundError if no_template else None)
+        raise _c.error_of(err, cls=TemplateNotFoundError if is_template else None)
     assert handle.value is not None
-    id = _sandbox_lib.sandbox_id(handle).decode()
-    return Handles(id, handle.value, ephemeral=made.ephemeral)
+    id = _c.sandbox_id(handle).decode()
+    return Handles(id, handle.value, ephemeral=options.ephemeral)
 
 
 def _template(template: str | os.PathLike[str] | None) -> bytes | None:
-    """A name stays one; what has a slash, or is a dot, is a directory here."""
+    """A name, or the absolute path of a directory: with a slash, or "." or ".."."""
     if template is None:
         return None
     name = os.fspath(template)
@@ -362,5 +390,5 @@ def _template(template: str | os.PathLike[str] | None) -> bytes | None:
     return _options.text(name, "template")
 
 
-def _size(value: Size | None, what: str, most: int = _lib.U64_MAX) -> int:
+def _size(value: Size | None, what: str, most: int = _c.U64_MAX) -> int:
     return 0 if value is None else _options.parse_size(value, what, most)

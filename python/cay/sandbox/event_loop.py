@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting in an event loop, asyncio's or trio's, for threads and for descriptors.
+"""Waiting for threads and descriptors in an event loop of asyncio or trio.
 
-Neither trio nor anyio is needed; if one of them runs the task, it is loaded already.
+Neither trio nor anyio is imported; if one of them runs the task, it is loaded already.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["in_thread", "interruptibly", "make_in_thread", "readable", "sleep"]
+__all__ = ["in_thread", "interruptibly", "create_in_thread", "readable", "sleep"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# More than this many calls at a time wait for each other; commands that run do not count.
+# The most calls at a time; running commands do not count.
 _THREADS = 64
 
-# Seconds after which Ctrl-C is heard at the latest.
-_HEARD = 0.2
+# Seconds until Ctrl-C takes effect, at most.
+_INTERRUPT_SECONDS = 0.2
 
 _executor: ThreadPoolExecutor | None = None
 
 
 def _forget_executor() -> None:
     global _executor
-    _executor = None  # its threads are not in a forked child
+    _executor = None  # a forked child does not have its threads
 
 
 os.register_at_fork(after_in_child=_forget_executor)
 
 
 def _trio() -> Any:
-    """The trio that runs this task, if one does."""
+    """The trio module if it runs this task."""
     trio = sys.modules.get("trio")
     return trio if trio is not None and trio.lowlevel.in_trio_task() else None
 
 
 async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Runs a call that is over soon in a thread, whole even in a task that is cancelled.
+    """Runs a short call in a thread, to its end even if the task is cancelled.
 
-    The cancellation comes when the call is done, and its result is lost then: what it
-    makes must also be in reach of the caller.
+    The cancellation is raised when the call is done, and its result is lost: the caller
+    must have another reference to what the call creates.
     """
     call = functools.partial(function, *args, **kwargs)
     trio = _trio()
@@ -59,9 +59,9 @@ async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
         return done
     future = _threads().submit(call)
     try:
-        await _ended(future)
+        await _wait_for(future)
     except asyncio.CancelledError:
-        await _insist(future)
+        await _wait_shielded(future)
         raise
     return future.result()
 
@@ -73,40 +73,40 @@ def _threads() -> ThreadPoolExecutor:
     return _executor
 
 
-async def _ended(future: Future[R]) -> None:
-    """Until the call is done; to cancel this leaves the call alone."""
+async def _wait_for(future: Future[R]) -> None:
+    """Waits until the call is done; a cancellation does not affect the call."""
     loop = asyncio.get_running_loop()
-    told: asyncio.Future[None] = loop.create_future()
+    done: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:
-        if not told.done():
-            told.set_result(None)
+        if not done.done():
+            done.set_result(None)
 
-    def tell(_: Future[R]) -> None:
+    def notify(_: Future[R]) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(wake)
 
-    future.add_done_callback(tell)
-    await told
+    future.add_done_callback(notify)
+    await done
 
 
-async def _insist(future: Future[R]) -> None:
-    """The same in a task that is cancelled, perhaps not for the last time."""
+async def _wait_shielded(future: Future[R]) -> None:
+    """The same in a task that is cancelled, and may be cancelled again."""
     anyio = sys.modules.get("anyio")
-    # Where it drives the task, it would cancel again and again.
+    # anyio cancels its tasks again and again.
     with nullcontext() if anyio is None else anyio.CancelScope(shield=True):
         while not future.done():
             try:
-                await _ended(future)
+                await _wait_for(future)
             except asyncio.CancelledError:
                 continue
 
 
 def interruptibly(call: Callable[[], R]) -> R:
-    """Runs a call that may take long so that Ctrl-C is not kept waiting for it.
+    """Runs a call that may take long, so that Ctrl-C interrupts the wait for it.
 
-    Signals are heard by the main thread only, and not while it is in libcay.  A call that
-    is left so goes on in its thread, which ends with the process at the latest.
+    Python handles signals in the main thread only, and not while that is in libcay.  An
+    interrupted call continues in its thread, at most until the process ends.
     """
     if threading.current_thread() is not threading.main_thread():
         return call()
@@ -119,27 +119,27 @@ def interruptibly(call: Callable[[], R]) -> R:
             future.set_exception(error)
 
     threading.Thread(target=run, name="cay-call", daemon=True).start()
-    # A signal that comes just before the wait is heard after it.
-    while not wait([future], _HEARD).done:
+    # A signal just before the wait is handled after it.
+    while not wait([future], _INTERRUPT_SECONDS).done:
         pass
     return future.result()
 
 
-async def make_in_thread(make: Callable[[], R], undo: Callable[[R], object]) -> R:
-    """Makes something in a thread; if the task is cancelled meanwhile, undoes it."""
-    made: list[R] = []
+async def create_in_thread(create: Callable[[], R], undo: Callable[[R], object]) -> R:
+    """Creates an object in a thread; undoes it if the task is cancelled meanwhile."""
+    created: list[R] = []
     try:
-        await in_thread(lambda: made.append(make()))
+        await in_thread(lambda: created.append(create()))
     except BaseException:
-        if made:
-            await in_thread(undo, made[0])
+        if created:
+            await in_thread(undo, created[0])
         raise
-    return made[0]
+    return created[0]
 
 
 async def readable(fd: int) -> None:
-    """Until poll(2) would say that the descriptor is readable."""
-    own = os.dup(fd)  # so that several tasks may wait for the same
+    """Waits until the descriptor is readable."""
+    own = os.dup(fd)  # several tasks may wait for the same one
     try:
         await _readable(own)
     finally:

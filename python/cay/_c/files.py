@@ -1,62 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libcay through ctypes: include/cay/*.h in Python, and nothing more.
+"""include/cay/policy.h and files.h in Python.
 
-Struct members have the names and the order they have in C (tests/python/test_abi.py
-compares them with the headers).  Text crosses without a copy in between: utf8() lends C
-the bytes a str holds, text() makes a str straight from C memory.
+Members of structs have the names and the order of the headers, and so in the other modules
+of this package; tests/python/test_abi.py compares them.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from ctypes import (
-    CFUNCTYPE,
-    POINTER,
-    PYFUNCTYPE,
-    Structure,
-    byref,
-    c_bool,
-    c_char,
-    c_char_p,
-    c_int,
-    c_int32,
-    c_int64,
-    c_size_t,
-    c_ssize_t,
-    c_uint,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-    py_object,
-    string_at,
+    CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, byref, c_bool, c_char_p, c_int, c_int64,
+    c_size_t, c_ssize_t, c_uint, c_uint32, c_uint64, c_void_p, py_object, string_at,
 )
-from pathlib import Path
-from typing import Any
 
-U64_MAX = 2**64 - 1
-
-
-def _load() -> ctypes.CDLL:
-    packaged = Path(__file__).with_name("libcay.so")
-    path = str(packaged) if packaged.exists() else os.environ.get("CAY_LIBRARY", "")
-    if not path:
-        raise ImportError(
-            "libcay.so is not in the cay package; install it with `pip install ./python` "
-            "from a checkout, or set CAY_LIBRARY to a built libcay.so"
-        )
-    try:
-        return ctypes.CDLL(path)
-    except OSError as error:
-        raise ImportError(
-            f"libcay.so cannot be loaded ({error}); what it needs: apt install "
-            "libarchive13 libfyaml0 libjansson4 libnettle8 libpcre2-8-0 libseccomp2"
-        ) from error
-
-
-_dll = _load()
-
+from cay._c.library import HANDLE, PATH, Error, bind, bind_call, text, utf8
 
 # --- Constants --------------------------------------------------------------------------
 
@@ -95,17 +53,6 @@ GREP_IGNORE_CASE, GREP_FIXED = 1, 2
 
 
 # --- Structs ----------------------------------------------------------------------------
-
-
-class Error(Structure):
-    _fields_ = [
-        ("code", c_int32),
-        ("sys_errno", c_int32),
-        ("op", c_char * 32),
-        ("subject", c_char * 256),
-        ("message", c_char * 512),
-        ("hint", c_char * 512),
-    ]
 
 
 class Mount(Structure):
@@ -358,134 +305,72 @@ class TarResult(Structure):
 # --- Functions --------------------------------------------------------------------------
 
 
-def _bind(name: str, result: Any, *arguments: Any) -> Any:
-    try:
-        function = getattr(_dll, name)
-    except AttributeError:
-        raise ImportError(
-            f"{_dll._name} has no {name}(): it is older than this package"
-        ) from None
-    function.restype = result
-    function.argtypes = arguments
-    return function
+policy_new = bind_call("cay_policy_new", POINTER(PolicyConfig), POINTER(HANDLE))
+policy_free = bind("cay_policy_free", None, HANDLE)
 
+files_open = bind_call("cay_files_open", HANDLE, POINTER(FilesOptions), POINTER(HANDLE))
+files_free = bind("cay_files_free", None, HANDLE)
+files_derive = bind_call("cay_files_derive", HANDLE, POINTER(Derive), POINTER(HANDLE))
+files_clone = bind_call("cay_files_clone", HANDLE, POINTER(FilesOptions), POINTER(HANDLE))
+files_locate = bind_call("cay_files_locate", HANDLE, PATH, c_uint, POINTER(Location))
+location_done = bind("cay_location_done", None, POINTER(Location))
+files_can = bind("cay_files_can", c_bool, HANDLE, PATH, c_uint)
+files_needs_approval = bind("cay_files_needs_approval", c_bool, HANDLE, PATH, c_uint)
+files_explain = bind_call("cay_files_explain", HANDLE, PATH, POINTER(c_void_p))
+files_roots = bind_call("cay_files_roots", HANDLE, c_uint, POINTER(Strings))
+strings_done = bind("cay_strings_done", None, POINTER(Strings))
+files_pin = bind_call("cay_files_pin", HANDLE, PATH, POINTER(Pin))
 
-_HANDLE, _PATH, _ERR = c_void_p, c_char_p, POINTER(Error)
+_READ = (HANDLE, PATH, POINTER(ReadOptions), POINTER(Page))
+files_read = bind_call("cay_files_read", *_READ)
+files_read_lines = bind_call("cay_files_read_lines", *_READ)
+files_read_bytes = bind_call("cay_files_read_bytes", *_READ)
+page_done = bind("cay_page_done", None, POINTER(Page))
+page_widen = bind_call("cay_page_widen", POINTER(Page), c_uint, c_void_p)
+reader_open = bind_call("cay_reader_open", HANDLE, PATH, POINTER(HANDLE))
+reader_page = bind_call("cay_reader_page", HANDLE, POINTER(ReadOptions), POINTER(Page))
+reader_free = bind("cay_reader_free", None, HANDLE)
+files_read_many = bind_call("cay_files_read_many", HANDLE, POINTER(ReadItem), c_size_t)
 
-_version = _bind("cay_version", c_char_p)
-free = _bind("cay_free", None, c_void_p)
-
-policy_new = _bind("cay_policy_new", c_int, POINTER(PolicyConfig), POINTER(_HANDLE), _ERR)
-policy_free = _bind("cay_policy_free", None, _HANDLE)
-
-files_open = _bind(
-    "cay_files_open", c_int, _HANDLE, POINTER(FilesOptions), POINTER(_HANDLE), _ERR
+files_write = bind_call(
+    "cay_files_write", HANDLE, PATH, c_void_p, c_size_t, POINTER(WriteOptions)
 )
-files_free = _bind("cay_files_free", None, _HANDLE)
-files_derive = _bind(
-    "cay_files_derive", c_int, _HANDLE, POINTER(Derive), POINTER(_HANDLE), _ERR
+files_write_many = bind_call(
+    "cay_files_write_many", HANDLE, POINTER(WriteItem), c_size_t, POINTER(WriteOptions)
 )
-files_clone = _bind(
-    "cay_files_clone", c_int, _HANDLE, POINTER(FilesOptions), POINTER(_HANDLE), _ERR
-)
-files_locate = _bind(
-    "cay_files_locate", c_int, _HANDLE, _PATH, c_uint, POINTER(Location), _ERR
-)
-location_done = _bind("cay_location_done", None, POINTER(Location))
-files_can = _bind("cay_files_can", c_bool, _HANDLE, _PATH, c_uint)
-files_needs_approval = _bind("cay_files_needs_approval", c_bool, _HANDLE, _PATH, c_uint)
-files_explain = _bind("cay_files_explain", c_int, _HANDLE, _PATH, POINTER(c_void_p), _ERR)
-files_roots = _bind("cay_files_roots", c_int, _HANDLE, c_uint, POINTER(Strings), _ERR)
-strings_done = _bind("cay_strings_done", None, POINTER(Strings))
-files_pin = _bind("cay_files_pin", c_int, _HANDLE, _PATH, POINTER(Pin), _ERR)
-
-_READ = (c_int, _HANDLE, _PATH, POINTER(ReadOptions), POINTER(Page), _ERR)
-files_read = _bind("cay_files_read", *_READ)
-files_read_lines = _bind("cay_files_read_lines", *_READ)
-files_read_bytes = _bind("cay_files_read_bytes", *_READ)
-page_done = _bind("cay_page_done", None, POINTER(Page))
-page_widen = _bind("cay_page_widen", c_int, POINTER(Page), c_uint, c_void_p, _ERR)
-reader_open = _bind("cay_reader_open", c_int, _HANDLE, _PATH, POINTER(_HANDLE), _ERR)
-reader_page = _bind(
-    "cay_reader_page", c_int, _HANDLE, POINTER(ReadOptions), POINTER(Page), _ERR
-)
-reader_free = _bind("cay_reader_free", None, _HANDLE)
-files_read_many = _bind(
-    "cay_files_read_many", c_int, _HANDLE, POINTER(ReadItem), c_size_t, _ERR
-)
-
-files_write = _bind(
-    "cay_files_write",
-    c_int,
-    _HANDLE,
-    _PATH,
-    c_void_p,
-    c_size_t,
-    POINTER(WriteOptions),
-    _ERR,
-)
-files_write_many = _bind(
-    "cay_files_write_many",
-    c_int,
-    _HANDLE,
-    POINTER(WriteItem),
-    c_size_t,
-    POINTER(WriteOptions),
-    _ERR,
-)
-files_edit = _bind(
+files_edit = bind_call(
     "cay_files_edit",
-    c_int,
-    _HANDLE,
-    _PATH,
+    HANDLE,
+    PATH,
     POINTER(Edit),
     c_size_t,
     POINTER(WriteOptions),
     POINTER(EditResult),
-    _ERR,
 )
 
-files_delete = _bind(
-    "cay_files_delete", c_int, _HANDLE, _PATH, POINTER(NameOptions), _ERR
-)
-_PAIR = (c_int, _HANDLE, _PATH, _PATH, POINTER(NameOptions), _ERR)
-files_move = _bind("cay_files_move", *_PAIR)
-files_copy = _bind("cay_files_copy", *_PAIR)
-files_mkdir = _bind("cay_files_mkdir", c_int, _HANDLE, _PATH, POINTER(NameOptions), _ERR)
-files_stat = _bind("cay_files_stat", c_int, _HANDLE, _PATH, c_bool, POINTER(Stat), _ERR)
-files_exists = _bind("cay_files_exists", c_int, _HANDLE, _PATH, _ERR)
+files_delete = bind_call("cay_files_delete", HANDLE, PATH, POINTER(NameOptions))
+_PAIR = (HANDLE, PATH, PATH, POINTER(NameOptions))
+files_move = bind_call("cay_files_move", *_PAIR)
+files_copy = bind_call("cay_files_copy", *_PAIR)
+files_mkdir = bind_call("cay_files_mkdir", HANDLE, PATH, POINTER(NameOptions))
+files_stat = bind_call("cay_files_stat", HANDLE, PATH, c_bool, POINTER(Stat))
+files_exists = bind_call("cay_files_exists", HANDLE, PATH)
 
-files_list = _bind(
-    "cay_files_list", c_int, _HANDLE, _PATH, POINTER(ListOptions), POINTER(Listing), _ERR
+files_list = bind_call(
+    "cay_files_list", HANDLE, PATH, POINTER(ListOptions), POINTER(Listing)
 )
-listing_done = _bind("cay_listing_done", None, POINTER(Listing))
-files_grep = _bind(
-    "cay_files_grep",
-    c_int,
-    _HANDLE,
-    _PATH,
-    c_char_p,
-    POINTER(GrepOptions),
-    POINTER(Matches),
-    _ERR,
+listing_done = bind("cay_listing_done", None, POINTER(Listing))
+files_grep = bind_call(
+    "cay_files_grep", HANDLE, PATH, c_char_p, POINTER(GrepOptions), POINTER(Matches)
 )
-matches_done = _bind("cay_matches_done", None, POINTER(Matches))
+matches_done = bind("cay_matches_done", None, POINTER(Matches))
 
-_TAR = (c_int, _HANDLE, _PATH, c_int, POINTER(TarOptions), POINTER(TarResult), _ERR)
-files_export = _bind("cay_files_export", *_TAR)
-files_import = _bind("cay_files_import", *_TAR)
+_TAR = (HANDLE, PATH, c_int, POINTER(TarOptions), POINTER(TarResult))
+files_export = bind_call("cay_files_export", *_TAR)
+files_import = bind_call("cay_files_import", *_TAR)
 
 
 # --- Text -------------------------------------------------------------------------------
-
-# Prototypes of our own: ctypes.pythonapi's function objects are shared with everybody.
-_decode = PYFUNCTYPE(py_object, c_void_p, c_ssize_t, c_char_p)(
-    ("PyUnicode_DecodeUTF8", ctypes.pythonapi)
-)
-_as_utf8 = PYFUNCTYPE(c_void_p, py_object, POINTER(c_ssize_t))(
-    ("PyUnicode_AsUTF8AndSize", ctypes.pythonapi)
-)
-
 
 # A str of that length for characters up to that one, its content not set yet.
 _new_str = PYFUNCTYPE(py_object, c_ssize_t, ctypes.c_uint32)(
@@ -564,53 +449,3 @@ class Placement:
         if made is not None and page.len == page.count == len(made):
             return made
         return page_text(page)
-
-
-def version() -> str:
-    return str(_version().decode())
-
-
-def utf8(content: str) -> tuple[int, int]:
-    """The address and length of the str's UTF-8, good while the str lives.
-
-    UnicodeEncodeError if it holds half a surrogate pair.
-    """
-    length = c_ssize_t()
-    address = _as_utf8(content, byref(length))
-    return address, length.value
-
-
-def address(data: bytes) -> int | None:
-    """Where the bytes are, good while the object lives."""
-    return ctypes.cast(c_char_p(data), c_void_p).value
-
-
-def text(address: int | None, length: int) -> str:
-    """A str of UTF-8 that C holds."""
-    return _decode(address, length, None) if length else ""
-
-
-def encode(path: str) -> bytes | None:
-    """A path as C takes it, or None if it has no spelling: NUL, half a surrogate pair."""
-    try:
-        name = path.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return None
-    return None if b"\0" in name else name
-
-
-def decode(name: bytes) -> str:
-    """A path from C; bytes that are no UTF-8 survive the way back through encode()."""
-    return name.decode("utf-8", "surrogateescape")
-
-
-def display(text: str) -> str:
-    """The text with U+FFFD for what is no Unicode, fit to be sent anywhere."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def string_array(items: list[bytes] | None) -> Any:
-    """A `const char *const *`; an empty list is not NULL."""
-    if items is None:
-        return None
-    return (c_char_p * max(len(items), 1))(*items)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What agents do with the sandboxes of libcay's backends: include/cay/agent.h, with the
-results and the words of the interface."""
+"""BaseSandbox for libcay's backends: include/cay/agent.h with NexAU's results and
+messages."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ctypes import POINTER, byref, c_int, c_size_t, sizeof, string_at
+from ctypes import byref, c_int, sizeof
 from dataclasses import dataclass, field
 from datetime import datetime
 from glob import escape
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from cay import _agent_lib, _lib, _sandbox_lib
-from cay.sandbox.configs import E2B_DEFAULT_WORK_DIR, local_work_dir
-from cay.sandbox.errors import (
-    SandboxDeniedError,
-    SandboxEditError,
+from cay import _c
+from cay.errors import (
+    NoMatchError,
     SandboxError,
     SandboxExecutionError,
     SandboxExistsError,
@@ -32,14 +30,15 @@ from cay.sandbox.errors import (
     SandboxFileNotFoundError,
     SandboxNotFoundError,
     SandboxNotTextError,
+    SandboxPermissionError,
     SandboxTimeoutError,
     SandboxUnavailableError,
     SandboxValueError,
     UserNotFoundError,
-    error_of,
 )
-from cay.sandbox.options import environment, optional, text
-from cay.sandbox.outcomes import (
+from cay.nexau.config import E2B_DEFAULT_WORK_DIR, local_work_dir
+from cay.nexau.connection import ConnectedSandbox
+from cay.nexau.results import (
     CodeExecutionResult,
     CodeLanguage,
     CommandResult,
@@ -47,49 +46,46 @@ from cay.sandbox.outcomes import (
     FileOperationResult,
     SandboxStatus,
 )
-from cay.sandbox.reach import Reached
-from cay.sandbox.waiting import interruptibly
+from cay.sandbox.config import Config
+from cay.sandbox.event_loop import interruptibly
+from cay.sandbox.options import environment, optional, text
 
 __all__ = ["BackendSandbox", "E2BSandbox", "LocalSandbox", "NativeSandbox"]
 
 logger = logging.getLogger(__name__)
 
-_STATUS = {number: SandboxStatus(name) for number, name in _agent_lib.STATUSES.items()}
+_STATUS = {number: SandboxStatus(name) for number, name in _c.STATUSES.items()}
 _SUCCESS, _ERROR = SandboxStatus.SUCCESS, SandboxStatus.ERROR
-_NOT_STARTED = next(n for n, name in _sandbox_lib.CAUSES.items() if name == "not-started")
+_NOT_STARTED = next(n for n, name in _c.CAUSES.items() if name == "not-started")
 
 R = TypeVar("R", CommandResult, CodeExecutionResult, FileOperationResult)
 
 
 def _timeout(milliseconds: int | None) -> int:
-    """As C has it: there 0 is the usual."""
+    """For C, where 0 is the default."""
     if milliseconds is None:
         return 0
     if milliseconds < 0:
         raise SandboxValueError(
-            f"{milliseconds} ms is no time to wait",
+            f"invalid timeout {milliseconds}",
             op="agent.timeout",
             subject="timeout",
-            hint="give milliseconds, 0 or more, or None for two minutes",
+            hint="pass milliseconds, 0 or more, or None for two minutes",
         )
-    return min(int(milliseconds), _MOST_MS) or _agent_lib.TIMEOUT_AT_ONCE
+    return min(int(milliseconds), _MOST_MS) or _c.TIMEOUT_AT_ONCE
 
 
-_MOST_MS = 2**62  # what is more, C would take for less
+_MOST_MS = 2**62  # larger values overflow in C
 _MOST_CHARS = 2**32 - 1
 
 
-def _bytes(address: int | None, length: int) -> bytes:
-    return string_at(address, length) if address and length else b""
-
-
 def _path(name: bytes | None) -> str | None:
-    return None if name is None else _lib.decode(name)
+    return None if name is None else _c.decode(name)
 
 
 def _command_of(result: Any) -> CommandResult:
-    out = _bytes(result.out, result.out_len)
-    error = _bytes(result.error, result.error_len)
+    out = _c.data(result.out, result.out_len)
+    error = _c.data(result.error, result.error_len)
     command = CommandResult(
         status=_STATUS[result.status],
         stdout=out.decode("utf-8", "replace"),
@@ -115,13 +111,13 @@ def _time_of(seconds: int) -> str | None:
     try:
         return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
     except (OSError, OverflowError, ValueError):
-        return None  # programs inside may set any
+        return None  # a program in the sandbox can set any time
 
 
 def _info_of(info: Any, path: str) -> FileInfo:
     if not info.exists:
         return FileInfo(path, readable=False, writable=False)
-    kind = _lib.TYPES.get(info.stat.type)
+    kind = _c.TYPES.get(info.stat.type)
     mode = info.stat.mode | _MODES.get(kind or "", 0)
     return FileInfo(
         path,
@@ -143,14 +139,14 @@ _MODES = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "link": stat.S_IFLNK}
 
 
 @dataclass(kw_only=True)
-class BackendSandbox(Reached):
-    """A sandbox of any backend that libcay knows, also one that a shared object brought
-    (the key ``library``)."""
+class BackendSandbox(ConnectedSandbox):
+    """A sandbox of any backend in libcay, including those in a shared object (the key
+    ``library``)."""
 
     # --- Results and exceptions -----------------------------------------------------------
 
-    def _told(self, result: R, error: SandboxError | None = None) -> R:
-        """The result, or with raise_errors the exception of one that is a failure."""
+    def _checked(self, result: R, error: SandboxError | None = None) -> R:
+        """The result; with raise_errors, a failure raises its exception."""
         if not self.raise_errors or result.status in (
             SandboxStatus.SUCCESS,
             SandboxStatus.RUNNING,
@@ -166,13 +162,13 @@ class BackendSandbox(Reached):
         try:
             result = call()
         except UserNotFoundError:
-            raise  # the caller's mistake, as a ValueError
+            raise  # a ValueError: an error of the caller
         except SandboxError as error:
             failed = CommandResult(
                 _ERROR, exit_code=-1, error=f"Execution failed: {error}"
             )
-            return self._told(failed, error)
-        return self._told(result)
+            return self._checked(failed, error)
+        return self._checked(result)
 
     def _try_file(
         self,
@@ -181,16 +177,16 @@ class BackendSandbox(Reached):
         call: Callable[[], FileOperationResult],
         names: dict[str, str] | None = None,
     ) -> FileOperationResult:
-        """``what``: read a file, or whatever it is."""
-        self._reach()
+        """``what`` is the operation for the message: "read file"."""
+        self._connected()
         try:
             return call()
         except UserNotFoundError:
             raise
         except SandboxError as error:
-            _file_words(error, what, path, names)
+            _restate(error, what, path, names)
             failed = FileOperationResult(_ERROR, path, error=error.message)
-            return self._told(failed, error)
+            return self._checked(failed, error)
 
     # --- Commands and code ------------------------------------------------------------------
 
@@ -203,13 +199,13 @@ class BackendSandbox(Reached):
         background: bool = False,
         keep: bool = False,
     ) -> Any:
-        flags = _agent_lib.COMMAND_BACKGROUND if background else 0
-        flags |= _agent_lib.COMMAND_KEEP if keep else 0
+        flags = _c.COMMAND_BACKGROUND if background else 0
+        flags |= _c.COMMAND_KEEP if keep else 0
         if self.clean_output:
-            flags |= _agent_lib.COMMAND_CLEAN
+            flags |= _c.COMMAND_CLEAN
         merged = self._merge_envs(envs)
-        return _agent_lib.CommandOptions(
-            size=sizeof(_agent_lib.CommandOptions),
+        return _c.CommandOptions(
+            size=sizeof(_c.CommandOptions),
             flags=flags,
             timeout_ms=_timeout(timeout),
             cwd=optional(self._inside(cwd or ""), "cwd"),
@@ -223,14 +219,14 @@ class BackendSandbox(Reached):
     def _run(
         self, function: Any, *arguments: Any, user: str | None = None
     ) -> CommandResult:
-        result = _agent_lib.CommandResult()
+        result = _c.CommandResult()
         self._call(function, *arguments, byref(result))
         try:
             if user is not None and result.cause == _NOT_STARTED:
                 self._need_user(user)
             return _command_of(result)
         finally:
-            _agent_lib.command_done(byref(result))
+            _c.command_done(byref(result))
 
     def execute_bash(
         self,
@@ -259,11 +255,11 @@ class BackendSandbox(Reached):
         envs: dict[str, str] | None = None,
         background: bool = False,
     ) -> CommandResult:
-        """Runs a command for bash; its text and all its output are kept in files in
-        output_dir, inside.  One in the background outlives this process; its pid is known
-        to get_background_task_status() of any object of this sandbox.  An unknown user is
-        a UserNotFoundError, which is a ValueError."""
-        self._reach()
+        """Runs a command with bash; its text and output are stored in files in output_dir,
+        in the sandbox.  A background task outlives this process; any object of this
+        sandbox can pass its pid to get_background_task_status().  An unknown user raises
+        UserNotFoundError, which is a ValueError."""
+        self._connected()
 
         def call() -> CommandResult:
             options = self._options(timeout, cwd, user, envs, background, keep=True)
@@ -271,11 +267,11 @@ class BackendSandbox(Reached):
             try:
                 return interruptibly(
                     lambda: self._run(
-                        _agent_lib.execute_bash, what, byref(options), user=user
+                        _c.execute_bash, what, byref(options), user=user
                     )
                 )
-            except SandboxDeniedError:
-                if user is not None:  # whose files another server refuses
+            except SandboxPermissionError:
+                if user is not None:  # some servers report an unknown user so
                     self._need_user(user)
                 raise
 
@@ -294,10 +290,10 @@ class BackendSandbox(Reached):
         return result
 
     def get_background_task_status(self, pid: int) -> CommandResult:
-        return self._task(pid, _agent_lib.background_status, byref(self._options()))
+        return self._task(pid, _c.background_status, byref(self._options()))
 
     def kill_background_task(self, pid: int) -> CommandResult:
-        result = self._task(pid, _agent_lib.background_kill)
+        result = self._task(pid, _c.background_kill)
         if result.status != _ERROR:
             self._background_tasks.pop(pid, None)
             result.status, result.exit_code, result.error = _SUCCESS, 0, None
@@ -305,26 +301,26 @@ class BackendSandbox(Reached):
         return result
 
     def _task(self, pid: int, function: Any, *arguments: Any) -> CommandResult:
-        self._reach()
+        self._connected()
 
         def call() -> CommandResult:
             try:
                 return self._run(function, pid, *arguments)
             except (SandboxNotFoundError, SandboxFileNotFoundError):
-                self.state()  # that it is the task which is not there
+                self.state()  # raises if it is the sandbox that does not exist
                 return self._no_task(pid)
 
         return self._try_command(call)
 
     def list_background_tasks(self) -> dict[int, Any]:
-        infos, count = POINTER(_sandbox_lib.ProcessInfo)(), c_size_t()
-        self._call(_sandbox_lib.process_list, byref(infos), byref(count))
+        with self._borrow() as handle:
+            infos = _c.listed(_c.process_list, _c.ProcessInfo, handle)
         tasks = self._background_tasks
         for task in tasks.values():
-            task["finished"] = True  # unless it is listed
-        for info in _sandbox_lib.copied(infos, _sandbox_lib.ProcessInfo, count.value):
+            task["finished"] = True  # unless it is in the list
+        for info in infos:
             if info.is_background:
-                task = tasks.setdefault(info.pid, {"command": _lib.decode(info.command)})
+                task = tasks.setdefault(info.pid, {"command": _c.decode(info.command)})
                 task.update(
                     start_time=info.started_ms / 1000,
                     finished=info.has_ended,
@@ -340,7 +336,7 @@ class BackendSandbox(Reached):
         user: str | None = None,
         envs: dict[str, str] | None = None,
     ) -> CodeExecutionResult:
-        self._reach()
+        self._connected()
         name = language.value if isinstance(language, CodeLanguage) else language
         try:
             options = self._options(timeout, None, user, envs)
@@ -352,15 +348,15 @@ class BackendSandbox(Reached):
                 error_type="ExecutionError",
                 error_value=str(error),
             )
-            return self._told(failed, error)
-        return self._told(result)
+            return self._checked(failed, error)
+        return self._checked(result)
 
     def _code(self, code: str, name: str, options: Any) -> CodeExecutionResult:
-        result = _agent_lib.CodeResult()
+        result = _c.CodeResult()
         content = code.encode("utf-8", "surrogateescape")
         self._call(
-            _agent_lib.execute_code,
-            _lib.address(content),
+            _c.execute_code,
+            _c.address(content),
             len(content),
             text(name, "language"),
             byref(options),
@@ -369,10 +365,10 @@ class BackendSandbox(Reached):
         try:
             command = _command_of(result.command)
             outputs = [("stdout", command.stdout), ("stderr", command.stderr)]
-            told = CodeExecutionResult(
+            execution = CodeExecutionResult(
                 _STATUS[result.status],
                 _language(result.language.decode("utf-8", "replace")),
-                outputs=[{"type": one, "text": said} for one, said in outputs if said],
+                outputs=[{"type": one, "text": output} for one, output in outputs if output],
                 error_type=result.error_type.decode() or None,
                 error_value=result.error_value.decode("utf-8", "replace") or None,
                 traceback=[command.stderr] if command.stderr else None,
@@ -382,15 +378,15 @@ class BackendSandbox(Reached):
                 stdout_file=command.stdout_file,
                 stderr_file=command.stderr_file,
             )
-            told._raw = command._raw
-            return told
+            execution._raw = command._raw
+            return execution
         finally:
-            _agent_lib.code_done(byref(result))
+            _c.code_done(byref(result))
 
     # --- Files ------------------------------------------------------------------------------
 
     def _inside(self, path: str) -> str | None:
-        """A path from the root, if it is known where relative ones start."""
+        """The absolute path, if the start of relative paths is known."""
         if self.work_dir is None:
             return path or None
         return posixpath.join(str(self.work_dir), path) if path else str(self.work_dir)
@@ -409,12 +405,12 @@ class BackendSandbox(Reached):
         return self._try_file("read file", file_path, call)
 
     def _read(self, path: str) -> bytes:
-        content = _agent_lib.Content()
-        self._call(_agent_lib.read_file, None, self._name(path), byref(content))
+        content = _c.Content()
+        self._call(_c.read_file, None, self._name(path), byref(content))
         try:
-            return _bytes(content.data, content.len)
+            return _c.data(content.data, content.len)
         finally:
-            _lib.free(content.data)
+            _c.free(content.data)
 
     def write_file(
         self,
@@ -429,18 +425,18 @@ class BackendSandbox(Reached):
             data = _content(content, encoding)
             self._need_parent(file_path, create_directories, user)
             name, who = self._name(file_path), optional(user, "user")
-            self._call(_agent_lib.write_file, who, name, _lib.address(data), len(data), 0)
+            self._call(_c.write_file, who, name, _c.address(data), len(data), 0)
             return FileOperationResult(_SUCCESS, file_path, size=len(data))
 
         return self._try_file("write file", file_path, call)
 
     def _need_parent(self, path: str, make: bool, user: str | None = None) -> None:
         parent = posixpath.dirname(path) or "."
-        _need("Directory", make or self._look(parent, user) != 0, parent)
+        _need("Directory", make or self._exists(parent, user) != 0, parent)
 
     def delete_file(self, file_path: str) -> FileOperationResult:
         def call() -> FileOperationResult:
-            self._call(_agent_lib.delete_file, None, self._name(file_path))
+            self._call(_c.delete_file, None, self._name(file_path))
             return FileOperationResult(_SUCCESS, file_path)
 
         return self._try_file("delete file", file_path, call)
@@ -448,10 +444,10 @@ class BackendSandbox(Reached):
     def list_files(
         self, directory_path: str, recursive: bool = False, pattern: str | None = None
     ) -> list[FileInfo]:
-        infos = _agent_lib.FileInfos()
-        with _words("list files", directory_path):
+        infos = _c.FileInfos()
+        with _restated("list files", directory_path):
             self._call(
-                _agent_lib.list_files,
+                _c.list_files,
                 None,
                 self._name(directory_path),
                 recursive,
@@ -460,50 +456,50 @@ class BackendSandbox(Reached):
             )
         try:
             listed = (infos.items[at] for at in range(infos.count))
-            return [_info_of(info, _lib.decode(info.path)) for info in listed]
+            return [_info_of(info, _c.decode(info.path)) for info in listed]
         finally:
-            _agent_lib.file_infos_done(byref(infos))
+            _c.file_infos_done(byref(infos))
 
     def file_exists(self, file_path: str) -> bool:
-        return self._look(file_path) > 0
+        return self._exists(file_path) > 0
 
-    def _look(self, path: str, user: str | None = None) -> int:
-        """1 or 0; less if the path keeps the user from knowing."""
-        err, who = _lib.Error(), optional(user, "user")
+    def _exists(self, path: str, user: str | None = None) -> int:
+        """1 if it exists, 0 if not, negative if the user may not see the path."""
+        err, who = _c.Error(), optional(user, "user")
         with self._borrow() as handle:
-            found = _agent_lib.file_exists(handle, who, self._name(path), byref(err))
+            found = _c.file_exists(handle, who, self._name(path), byref(err))
         if found < 0:
-            error = error_of(err)
-            if not isinstance(error, (SandboxDeniedError, SandboxValueError)):
-                raise error  # of the sandbox, and no answer
+            error = _c.error_of(err)
+            if not isinstance(error, (SandboxPermissionError, SandboxValueError)):
+                raise error  # a failure of the sandbox
         return int(found)
 
     def _need_user(self, user: str) -> None:
-        """Every user may look at the root, unless there is no such user."""
-        if self._look("/", user) < 0:
+        """Raises UserNotFoundError: every existing user can see the root directory."""
+        if self._exists("/", user) < 0:
             raise UserNotFoundError(
-                "the sandbox does not know this user",
+                "the sandbox has no such user",
                 op="exec.user",
                 subject=user,
-                hint="name one of its /etc/passwd: root, user",
+                hint="use one of its /etc/passwd: root, user",
             )
 
     def get_file_info(self, file_path: str) -> FileInfo:
-        info = _agent_lib.FileInfo()
-        with _words("get file info", file_path):
-            self._call(_agent_lib.get_file_info, None, self._name(file_path), byref(info))
+        info = _c.FileInfo()
+        with _restated("get file info", file_path):
+            self._call(_c.get_file_info, None, self._name(file_path), byref(info))
         try:
             return _info_of(info, file_path)
         finally:
-            _agent_lib.file_info_done(byref(info))
+            _c.file_info_done(byref(info))
 
     def create_directory(
         self, directory_path: str, parents: bool = True, user: str | None = None
     ) -> bool:
-        with _words("create directory", directory_path):
+        with _restated("create directory", directory_path):
             self._need_parent(str(directory_path).rstrip("/"), parents, user)
             who, name = optional(user, "user"), self._name(directory_path)
-            self._call(_agent_lib.create_directory, who, name, parents)
+            self._call(_c.create_directory, who, name, parents)
         return True
 
     def edit_file(
@@ -520,12 +516,12 @@ class BackendSandbox(Reached):
         kind, name = c_int(), self._name(path)
         old, new = _encoded(old_string, "utf-8"), _encoded(new_string, "utf-8")
         self._call(
-            _agent_lib.edit_file,
+            _c.edit_file,
             None,
             name,
-            _lib.address(old),
+            _c.address(old),
             len(old),
-            _lib.address(new),
+            _c.address(new),
             len(new),
             byref(kind),
         )
@@ -533,20 +529,20 @@ class BackendSandbox(Reached):
     def glob(
         self, pattern: str, recursive: bool = True, user: str | None = None
     ) -> list[str]:
-        found = _lib.Strings()
+        found = _c.Strings()
         start = "" if self.work_dir is None else escape(str(self.work_dir))
-        with _words("glob", pattern):
+        with _restated("glob", pattern):
             whole = text(posixpath.join(start, pattern), "pattern")
             who = optional(user, "user")
-            self._call(_agent_lib.glob, who, whole, recursive, byref(found))
+            self._call(_c.glob, who, whole, recursive, byref(found))
         try:
-            paths = [_lib.decode(found.items[at]) for at in range(found.count)]
+            paths = [_c.decode(found.items[at]) for at in range(found.count)]
         finally:
-            _lib.strings_done(byref(found))
+            _c.strings_done(byref(found))
         return sorted(self._from_work_dir(paths, who))
 
     def _from_work_dir(self, paths: list[str], user: bytes | None) -> list[str]:
-        """What libcay has shortened is relative to where it starts itself."""
+        """Makes paths relative to work_dir; libcay's are relative to its own start."""
         if self.work_dir is None:
             return paths
         top = str(self.work_dir).rstrip("/") + "/"
@@ -556,23 +552,23 @@ class BackendSandbox(Reached):
             paths = [posixpath.normpath(posixpath.join(start, path)) for path in paths]
         return [path.removeprefix(top) if path + "/" != top else "." for path in paths]
 
-    # --- Between this machine and the sandbox -------------------------------------------------
+    # --- Transfers ----------------------------------------------------------------------------
 
     def _transfer(self, function: Any, source: bytes, target: bytes) -> int:
-        moved = _agent_lib.Transfer()
+        moved = _c.Transfer()
         self._call(function, None, source, target, byref(moved))
         if moved.skipped:
             logger.warning(
-                "%d names below %s are left out: special files, links that lead out, and "
-                "what cannot be read",
+                "skipped %d files below %s: special files, links that lead out, and "
+                "files that cannot be read",
                 moved.skipped,
-                _lib.decode(source),
+                _c.decode(source),
             )
         return int(moved.bytes)
 
     def _names(self, local: str, inside: str) -> dict[str, str]:
-        """Both paths of a transfer as libcay says them, which calls a directory of this
-        machine "d", and as they were spelled."""
+        """From the paths in libcay's messages to the caller's spelling; libcay calls the
+        local directory "d"."""
         local, inside = os.fspath(local), os.fspath(inside)
         return {"d": local, local: local, self._inside(inside) or inside: inside}
 
@@ -583,7 +579,7 @@ class BackendSandbox(Reached):
             _need("Source file", os.path.exists(local_path), local_path)
             self._need_parent(sandbox_path, create_directories)
             source, target = text(local_path, "local_path"), self._name(sandbox_path)
-            size = self._transfer(_agent_lib.upload_file, source, target)
+            size = self._transfer(_c.upload_file, source, target)
             return FileOperationResult(_SUCCESS, sandbox_path, size=size)
 
         names = self._names(local_path, sandbox_path)
@@ -593,37 +589,37 @@ class BackendSandbox(Reached):
         self, sandbox_path: str, local_path: str, create_directories: bool = True
     ) -> FileOperationResult:
         def call() -> FileOperationResult:
-            _need("Source file", self._look(sandbox_path) != 0, sandbox_path)
+            _need("Source file", self._exists(sandbox_path) != 0, sandbox_path)
             parent = os.path.dirname(local_path) or "."
             _need("Directory", create_directories or os.path.exists(parent), parent)
             source, target = self._name(sandbox_path), text(local_path, "local_path")
-            size = self._transfer(_agent_lib.download_file, source, target)
+            size = self._transfer(_c.download_file, source, target)
             return FileOperationResult(_SUCCESS, local_path, size=size)
 
         names = self._names(local_path, sandbox_path)
         return self._try_file("download file", local_path, call, names)
 
     def upload_directory(self, local_path: str, sandbox_path: str) -> bool:
-        """What is in it comes to be in the other, beside what is there."""
+        """Copies the content into a directory and keeps the other files there."""
         names = self._names(local_path, sandbox_path)
-        with _words("upload directory", local_path, names):
+        with _restated("upload directory", local_path, names):
             source, target = text(local_path, "local_path"), self._name(sandbox_path)
-            self._transfer(_agent_lib.upload_directory, source, target)
+            self._transfer(_c.upload_directory, source, target)
         return True
 
     def download_directory(self, sandbox_path: str, local_path: str) -> bool:
         names = self._names(local_path, sandbox_path)
-        with _words("download directory", sandbox_path, names):
+        with _restated("download directory", sandbox_path, names):
             source, target = self._name(sandbox_path), text(local_path, "local_path")
-            self._transfer(_agent_lib.download_directory, source, target)
+            self._transfer(_c.download_directory, source, target)
         return True
 
 
-# --- Words --------------------------------------------------------------------------------
+# --- Messages -----------------------------------------------------------------------------
 
 
 def _exception_of(result: Any) -> SandboxError:
-    """For a failure that is none of ours."""
+    """For a failed command or code."""
     if isinstance(result, CodeExecutionResult):
         message, kind = result.error_value, result.error_type
     else:
@@ -636,52 +632,49 @@ def _exception_of(result: Any) -> SandboxError:
     return cls(message or "")
 
 
-def _spelled(subject: str, names: dict[str, str], path: str) -> str:
-    """The path that a failure is about, if it is one of these or below."""
+def _caller_path(subject: str, names: dict[str, str], path: str) -> str:
+    """The path of a failure in the caller's spelling, if it is below one of these."""
     for known, spelled in names.items():
         if subject == known or subject.startswith(f"{known}/"):
             return spelled + subject[len(known) :]
     return path
 
 
-def _file_words(
+def _restate(
     error: SandboxError, what: str, path: str, names: dict[str, str] | None = None
 ) -> None:
-    """Says it in the interface's words, of the path as it was spelled."""
+    """Gives the error NexAU's message, with the path in the caller's spelling."""
     hint = f" ({error.hint})" if error.hint else ""
-    path = _spelled(error.subject or "", names or {}, path)
+    path = _caller_path(error.subject or "", names or {}, path)
     if error.op == "files.need":
-        pass
+        message = error.message
     elif isinstance(error, SandboxFileNotFoundError):
-        error.message = f"File does not exist: {path}"
+        message = f"File does not exist: {path}"
         if what == "edit file":
-            error.message += ". Use CREATE to make it."
+            message += ". Use CREATE to make it."
     elif what == "edit file" and isinstance(error, SandboxExistsError):
-        error.message = f"File already exists: {path}. Use UPDATE to change it."
-    elif isinstance(error, SandboxEditError):
-        error.message = f"{error.message}: {path}{hint}"
+        message = f"File already exists: {path}. Use UPDATE to change it."
+    elif isinstance(error, NoMatchError):
+        message = f"{error.message}: {path}{hint}"
     else:
-        error.message = f"Failed to {what}: {path}: {error.message}{hint}"
-    error.args = (error.message,)
-    error.subject = error.hint = ""
+        message = f"Failed to {what}: {path}: {error.message}{hint}"
+    error.restate(message)
 
 
 @contextmanager
-def _words(what: str, path: str, names: dict[str, str] | None = None) -> Iterator[None]:
-    """For what has no result to say it with."""
+def _restated(what: str, path: str, names: dict[str, str] | None = None) -> Iterator[None]:
+    """For methods that return no result object."""
     try:
         yield
     except UserNotFoundError:
         raise
     except SandboxFileNotFoundError as error:
-        missing = _spelled(error.subject or "", names or {}, path)
-        error.message = f"Failed to {what}: Directory does not exist: {missing}"
-        if error.op == "files.need":
-            error.message = f"Failed to {what}: {error.args[0]}"
-        error.args, error.subject, error.hint = (error.message,), "", ""
+        missing = _caller_path(error.subject or "", names or {}, path)
+        message = f"Directory does not exist: {missing}"
+        error.restate(f"Failed to {what}: {error if error.op == 'files.need' else message}")
         raise
     except SandboxFileError as error:
-        _file_words(error, what, path, names)
+        _restate(error, what, path, names)
         raise
     except SandboxError as error:
         raise SandboxFileError(f"Failed to {what}: {error}") from error
@@ -712,9 +705,9 @@ def _content(content: Any, encoding: str) -> bytes:
     if isinstance(content, (bytes, bytearray, memoryview)):
         return bytes(content)
     raise SandboxValueError(
-        f"{type(content).__name__} is no content",
+        f"content must be str or bytes, not {type(content).__name__}",
         op="files.write",
-        hint="give text or bytes",
+        hint="pass str or bytes",
     )
 
 
@@ -725,34 +718,34 @@ def _language(name: str) -> CodeLanguage:
         return CodeLanguage.PYTHON
 
 
-# --- Those that are built in ------------------------------------------------------------------
+# --- The built-in backends --------------------------------------------------------------------
 
 
 @dataclass(kw_only=True)
 class NativeSandbox(BackendSandbox):
-    """A sandbox of this machine, isolated by the kernel.  One that nobody has started is
-    made when it is first used, and gone with this object."""
+    """A sandbox on this machine, isolated by the kernel.  Without a manager it is created
+    on first use, and ends with this object."""
 
     backend: ClassVar[str] = "native"
 
     def _known_id(self) -> str | None:
         return _id_or_label(self)
 
-    def _alone(self) -> dict[str, Any]:
-        return _alone_values(self)
+    def _values_for_new(self) -> dict[str, Any]:
+        return _ephemeral_values(self)
 
 
 @dataclass(kw_only=True)
 class LocalSandbox(BackendSandbox):
-    """Commands and files of this machine, without isolation: for development only.  One
-    that nobody has started is made when it is first used, and gone with this object."""
+    """Commands and files on this machine, without isolation: for development only.
+    Without a manager it is created on first use, and ends with this object."""
 
     backend: ClassVar[str] = "local"
     work_dir: str | Path | None = field(default_factory=local_work_dir)
 
     _warned: ClassVar[bool] = False
 
-    def _open(self, config: int, id: str | None) -> None:
+    def _open(self, config: Config, id: str | None) -> None:
         if not LocalSandbox._warned:
             LocalSandbox._warned = True
             warnings.warn(
@@ -765,21 +758,21 @@ class LocalSandbox(BackendSandbox):
     def _known_id(self) -> str | None:
         return _id_or_label(self)
 
-    def _alone(self) -> dict[str, Any]:
-        return _alone_values(self)
+    def _values_for_new(self) -> dict[str, Any]:
+        return _ephemeral_values(self)
 
 
 _ID = re.compile(r"sb-[a-z0-9]{16}")
 
 
 def _id_or_label(sandbox: BackendSandbox) -> str | None:
-    """A sandbox_id that cannot be one of this machine's is only a label of the object:
-    programs for NexAU's LocalSandbox choose any."""
+    """The sandbox_id, if it can be one of this machine; programs for NexAU's LocalSandbox
+    choose any as a label of the object."""
     id = sandbox._own_id or sandbox.sandbox_id
     return id if id is not None and _ID.fullmatch(id) else None
 
 
-def _alone_values(sandbox: BackendSandbox) -> dict[str, Any]:
+def _ephemeral_values(sandbox: BackendSandbox) -> dict[str, Any]:
     values: dict[str, Any] = {"ephemeral": True}
     if sandbox.work_dir is not None:
         values["work_dir"] = str(sandbox.work_dir)
@@ -790,15 +783,15 @@ def _alone_values(sandbox: BackendSandbox) -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class E2BSandbox(BackendSandbox):
-    """A sandbox of E2B, or of a server that speaks its protocol."""
+    """A sandbox of E2B, or of a server with its protocol."""
 
     backend: ClassVar[str] = "e2b"
     work_dir: str | Path | None = Path(E2B_DEFAULT_WORK_DIR)
 
     @property
     def sandbox(self) -> Any:
-        """The same sandbox as an object of E2B's own package, which has to be installed;
-        None before it was started.  Nothing else here needs that package."""
+        """The sandbox as an object of the package e2b, which only this property needs;
+        None before the start."""
         if self._raw is None and self.sandbox_id is not None:
             self._raw = self._connect_raw()
         return self._raw
@@ -814,9 +807,9 @@ class E2BSandbox(BackendSandbox):
             raise SandboxUnavailableError(
                 "the package e2b is not installed",
                 op="sandbox.open",
-                hint="pip install e2b; the methods of this object do not need it",
+                hint="pip install e2b; only the attribute sandbox needs it",
             ) from error
-        self._reach()
+        self._connected()
         known = {**self.config, **self._secrets}
         names = ("api_key", "api_url", "domain", "sandbox_url")
         given = {name: known[name] for name in names if known.get(name)}

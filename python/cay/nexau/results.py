@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What BaseSandbox's methods return.
+"""The results of BaseSandbox's methods.
 
-A failure that was to be expected (a command that fails, a file that is not there) is a
-result with a status, not an exception.
+An ordinary failure (a command that fails, a missing file) is a result with a status, not
+an exception.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class SandboxStatus(Enum):
-    """How an operation ended, or that it has not."""
+    """The state of an operation."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -32,7 +32,7 @@ class SandboxStatus(Enum):
 
 
 class CodeLanguage(Enum):
-    """What execute_code() knows; whether it is installed is up to the sandbox."""
+    """The languages of execute_code(); the sandbox may lack an interpreter."""
 
     PYTHON = "python"
     JAVASCRIPT = "javascript"
@@ -46,19 +46,18 @@ class CodeLanguage(Enum):
 
 
 class _Raw:
-    """The bytes behind text that does not tell them; no field, for it is said already."""
+    """The bytes of output that is not UTF-8; no field, since the text is one."""
 
     _raw: tuple[bytes, bytes] | None = None
 
 
 @dataclass
 class CommandResult(_Raw):
-    """How a command ended, and what it wrote.
+    """The status and output of a command.
 
-    ``exit_code`` is -N for signal N, and -1 while it runs or if nothing ran.  With
-    ``clean_output`` the text is made fit to read; ``truncated`` says that some of it is
-    missing, the original lengths how much there was, and ``stdout_file`` and
-    ``stderr_file``, which are inside the sandbox, have all of it.
+    ``exit_code`` is -N for signal N, and -1 while the command runs or if it did not start.
+    With ``clean_output`` the text is cleaned; if it is ``truncated``, the original lengths
+    are set, and ``stdout_file`` and ``stderr_file`` in the sandbox have the whole output.
     """
 
     status: SandboxStatus
@@ -77,7 +76,7 @@ class CommandResult(_Raw):
 
     @property
     def stdout_bytes(self) -> bytes:
-        """The same with what is no UTF-8, for which ``stdout`` has U+FFFD."""
+        """With the bytes that are not UTF-8, for which ``stdout`` has U+FFFD."""
         return self.stdout.encode() if self._raw is None else self._raw[0]
 
     @property
@@ -87,9 +86,9 @@ class CommandResult(_Raw):
 
 @dataclass
 class CodeExecutionResult(_Raw):
-    """How a piece of code ended; ``outputs`` are {"type": "stdout", "text": ...} and the
-    same of stderr, each if there was any.  What is ``truncated`` is whole in the files, as
-    that of a command."""
+    """The status and output of code; ``outputs`` has {"type": "stdout", "text": ...} and
+    the same for stderr, unless empty.  If it is ``truncated``, the files have the whole
+    output, as for a command."""
 
     status: SandboxStatus
     language: CodeLanguage
@@ -113,7 +112,7 @@ class CodeExecutionResult(_Raw):
 
     @property
     def stdout_bytes(self) -> bytes:
-        """What it wrote, with what is no UTF-8, for which ``outputs`` has U+FFFD."""
+        """With the bytes that are not UTF-8, for which ``outputs`` has U+FFFD."""
         return self._text("stdout").encode() if self._raw is None else self._raw[0]
 
     @property
@@ -123,8 +122,7 @@ class CodeExecutionResult(_Raw):
 
 @dataclass
 class FileInfo:
-    """What is known about a name inside; one that does not exist is neither readable nor
-    writable."""
+    """A path in the sandbox; one that does not exist is neither readable nor writable."""
 
     path: str
     exists: bool = False
@@ -132,7 +130,7 @@ class FileInfo:
     is_directory: bool = False
     size: int = 0
     mode: int | None = None
-    """as stat(2) has it, with the type"""
+    """st_mode of stat(2), with the type"""
     permissions: str | None = None
     """rwxr-xr-x"""
     modified_time: str | None = None
@@ -146,7 +144,7 @@ class FileInfo:
 
 @dataclass
 class FileOperationResult:
-    """How an operation on a file ended; ``size`` is in bytes."""
+    """The status of an operation on a file; ``size`` is in bytes."""
 
     status: SandboxStatus
     file_path: str

@@ -1,31 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libcay's sandboxes through ctypes: include/cay/sandbox.h in Python, and nothing more.
-
-As in _lib, members have the names and the order they have in C.
-"""
+"""include/cay/sandbox.h in Python."""
 
 from __future__ import annotations
 
-import ctypes
 from ctypes import (
-    CFUNCTYPE,
-    POINTER,
-    Structure,
-    c_bool,
-    c_char,
-    c_char_p,
-    c_int,
-    c_int64,
-    c_size_t,
-    c_uint,
-    c_uint16,
-    c_uint32,
-    c_uint64,
-    c_void_p,
+    CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_int, c_int64, c_size_t,
+    c_uint, c_uint16, c_uint32, c_uint64, c_void_p,
 )
-from typing import Any, TypeVar
 
-from cay._lib import _ERR, _HANDLE, _bind, free
+from cay._c.library import HANDLE, bind, bind_call
 
 # --- Constants --------------------------------------------------------------------------
 
@@ -47,7 +30,7 @@ LAYERS = {
 NETWORKS = {0: "none", 1: "host"}
 STORAGES = {0: "memory", 1: "disk"}
 RUNGS = {0: "best", 1: "root", 2: "range", 3: "single", 4: "landlock", 5: "none"}
-RUNGS_ASKED_FOR = {number: name for number, name in RUNGS.items() if name != "none"}
+REQUESTABLE_RUNGS = {number: name for number, name in RUNGS.items() if name != "none"}
 STATES = {1: "running", 2: "paused", 3: "stopped", 4: "damaged"}
 CAUSES = {
     1: "exited",
@@ -241,88 +224,55 @@ class Check(Structure):
 
 _COUNT = POINTER(c_size_t)
 
-policy_load = _bind("cay_policy_load", c_int, c_char_p, c_char_p, POINTER(_HANDLE), _ERR)
+policy_load = bind_call("cay_policy_load", c_char_p, c_char_p, POINTER(HANDLE))
 
-sandbox_create = _bind(
-    "cay_sandbox_create", c_int, POINTER(SandboxOptions), POINTER(_HANDLE), _ERR
-)
-sandbox_open = _bind("cay_sandbox_open", c_int, c_char_p, POINTER(_HANDLE), _ERR)
-sandbox_free = _bind("cay_sandbox_free", None, _HANDLE)
-sandbox_id = _bind("cay_sandbox_id", c_char_p, _HANDLE)
-sandbox_layers = _bind("cay_sandbox_layers", c_uint, _HANDLE)
-sandbox_inspect = _bind("cay_sandbox_inspect", c_int, _HANDLE, POINTER(SandboxInfo), _ERR)
-sandbox_list = _bind(
-    "cay_sandbox_list", c_int, POINTER(POINTER(SandboxInfo)), _COUNT, _ERR
-)
-_ACT = (c_int, _HANDLE, _ERR)
-sandbox_pause = _bind("cay_sandbox_pause", *_ACT)
-sandbox_resume = _bind("cay_sandbox_resume", *_ACT)
-sandbox_set_ttl = _bind("cay_sandbox_set_ttl", c_int, _HANDLE, c_uint64, _ERR)
-sandbox_kill = _bind("cay_sandbox_kill", *_ACT)
-sandbox_start = _bind("cay_sandbox_start", *_ACT)
-sandbox_remove = _bind("cay_sandbox_remove", *_ACT)
-sandbox_collect = _bind("cay_sandbox_collect", c_int, _COUNT, _ERR)
-sandbox_files = _bind(
-    "cay_sandbox_files", c_int, _HANDLE, c_char_p, POINTER(_HANDLE), _ERR
-)
-exec_done = _bind("cay_exec_done", None, POINTER(ExecResult))
+sandbox_create = bind_call("cay_sandbox_create", POINTER(SandboxOptions), POINTER(HANDLE))
+sandbox_open = bind_call("cay_sandbox_open", c_char_p, POINTER(HANDLE))
+sandbox_free = bind("cay_sandbox_free", None, HANDLE)
+sandbox_id = bind("cay_sandbox_id", c_char_p, HANDLE)
+sandbox_layers = bind("cay_sandbox_layers", c_uint, HANDLE)
+sandbox_inspect = bind_call("cay_sandbox_inspect", HANDLE, POINTER(SandboxInfo))
+sandbox_list = bind_call("cay_sandbox_list", POINTER(POINTER(SandboxInfo)), _COUNT)
+sandbox_pause = bind_call("cay_sandbox_pause", HANDLE)
+sandbox_resume = bind_call("cay_sandbox_resume", HANDLE)
+sandbox_set_ttl = bind_call("cay_sandbox_set_ttl", HANDLE, c_uint64)
+sandbox_kill = bind_call("cay_sandbox_kill", HANDLE)
+sandbox_start = bind_call("cay_sandbox_start", HANDLE)
+sandbox_remove = bind_call("cay_sandbox_remove", HANDLE)
+sandbox_collect = bind_call("cay_sandbox_collect", _COUNT)
+sandbox_files = bind_call("cay_sandbox_files", HANDLE, c_char_p, POINTER(HANDLE))
+exec_done = bind("cay_exec_done", None, POINTER(ExecResult))
 
-process_start = _bind(
-    "cay_process_start", c_int, _HANDLE, POINTER(ExecOptions), POINTER(_HANDLE), _ERR
+process_start = bind_call(
+    "cay_process_start", HANDLE, POINTER(ExecOptions), POINTER(HANDLE)
 )
-process_attach = _bind(
-    "cay_process_attach", c_int, _HANDLE, c_char_p, POINTER(_HANDLE), _ERR
-)
-process_free = _bind("cay_process_free", None, _HANDLE)
-process_pid = _bind("cay_process_pid", c_int, _HANDLE)
-process_fd = _bind("cay_process_fd", c_int, _HANDLE)
-process_read = _bind(
+process_attach = bind_call("cay_process_attach", HANDLE, c_char_p, POINTER(HANDLE))
+process_free = bind("cay_process_free", None, HANDLE)
+process_pid = bind("cay_process_pid", c_int, HANDLE)
+process_fd = bind("cay_process_fd", c_int, HANDLE)
+process_read = bind_call(
     "cay_process_read",
-    c_int,
-    _HANDLE,
+    HANDLE,
     POINTER(c_int),
     c_void_p,
     c_size_t,
     POINTER(c_size_t),
     POINTER(c_uint64),
-    _ERR,
 )
-process_write = _bind(
-    "cay_process_write", c_int, _HANDLE, c_void_p, c_size_t, POINTER(c_size_t), _ERR
+process_write = bind_call(
+    "cay_process_write", HANDLE, c_void_p, c_size_t, POINTER(c_size_t)
 )
-process_close_input = _bind("cay_process_close_input", *_ACT)
-process_resize = _bind("cay_process_resize", c_int, _HANDLE, c_uint16, c_uint16, _ERR)
-process_signal = _bind("cay_process_signal", c_int, _HANDLE, c_int, _ERR)
-process_kill = _bind("cay_process_kill", *_ACT)
-process_wait = _bind(
-    "cay_process_wait", c_int, _HANDLE, c_uint64, POINTER(ExecResult), _ERR
-)
-process_list = _bind(
-    "cay_process_list", c_int, _HANDLE, POINTER(POINTER(ProcessInfo)), _COUNT, _ERR
+process_close_input = bind_call("cay_process_close_input", HANDLE)
+process_resize = bind_call("cay_process_resize", HANDLE, c_uint16, c_uint16)
+process_signal = bind_call("cay_process_signal", HANDLE, c_int)
+process_kill = bind_call("cay_process_kill", HANDLE)
+process_wait = bind_call("cay_process_wait", HANDLE, c_uint64, POINTER(ExecResult))
+process_list = bind_call(
+    "cay_process_list", HANDLE, POINTER(POINTER(ProcessInfo)), _COUNT
 )
 
-template_create = _bind("cay_template_create", c_int, POINTER(TemplateOptions), _ERR)
-template_list = _bind(
-    "cay_template_list", c_int, POINTER(POINTER(TemplateInfo)), _COUNT, _ERR
-)
-template_remove = _bind("cay_template_remove", c_int, c_char_p, _ERR)
+template_create = bind_call("cay_template_create", POINTER(TemplateOptions))
+template_list = bind_call("cay_template_list", POINTER(POINTER(TemplateInfo)), _COUNT)
+template_remove = bind_call("cay_template_remove", c_char_p)
 
-doctor = _bind("cay_doctor", c_int, POINTER(POINTER(Check)), _COUNT, _ERR)
-
-
-def null_terminated(items: list[bytes]) -> Any:
-    """A `const char *const *` with a NULL after the last."""
-    return (c_char_p * (len(items) + 1))(*items, None)
-
-
-_Item = TypeVar("_Item", bound=Structure)
-
-
-def copied(items: Any, kind: type[_Item], count: int) -> list[_Item]:
-    """Copies of the structs in an array that C allocated, which is freed."""
-    try:
-        size = ctypes.sizeof(kind)
-        whole = ctypes.string_at(items, count * size) if count else b""
-        return [kind.from_buffer_copy(whole, at * size) for at in range(count)]
-    finally:
-        free(items)
+doctor = bind_call("cay_doctor", POINTER(POINTER(Check)), _COUNT)

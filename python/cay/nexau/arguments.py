@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Old and new spellings of the same arguments, and what constructors are not given.
+"""Constructor arguments: old names, and which of them were set.
 
-NexAU's early documents say ``_work_dir`` and ``persist_sandbox`` where later ones say
-``work_dir`` and ``status_after_run``; a configuration and a saved state also have a
-``type`` and a ``sandbox_type``, which name the class and are not for it.
+NexAU's early documents have ``_work_dir`` and ``persist_sandbox`` where later ones have
+``work_dir`` and ``status_after_run``.  A configuration and a saved state also have a
+``type`` and a ``sandbox_type``, which select the class and are no arguments of it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from cay.sandbox import config as c_config
+
 __all__ = [
     "AfterRun",
-    "Given",
-    "Spelled",
+    "AcceptsOldNames",
+    "TracksArguments",
     "after_run_of",
+    "current_names",
+    "explicit_values",
     "extract_dataclass_init_kwargs",
-    "overlaid",
-    "respelled",
-    "written",
+    "merged",
 ]
 
 AfterRun = Literal["pause", "stop", "none"]
 
 _T = TypeVar("_T")
+_AFTER_RUN = ("persist_sandbox", "status_after_run")
 
 
 def _init_names(cls: type) -> set[str]:
@@ -37,47 +40,39 @@ def _init_names(cls: type) -> set[str]:
 def extract_dataclass_init_kwargs(
     cls: type[_T], m: Mapping[str, Any], *, ignore_extra: bool = True
 ) -> dict[str, Any]:
-    """Of a mapping, what the constructor of a dataclass takes.
+    """The items of a mapping that the constructor of a dataclass takes.
 
-    What it does not take is left out, or a TypeError without ``ignore_extra``.
+    Other items are dropped, or a TypeError without ``ignore_extra``.
     """
     if not is_dataclass(cls):
-        raise TypeError(f"{cls!r} is no dataclass")
+        raise TypeError(f"{cls!r} is not a dataclass")
     names = _init_names(cls)
     extra = sorted(str(name) for name in m if name not in names)
     if extra and not ignore_extra:
-        raise TypeError(f"{cls.__name__} takes no {', '.join(extra)}")
+        raise TypeError(f"{cls.__name__} has no field {', '.join(extra)}")
     return {name: value for name, value in m.items() if name in names}
 
 
-_AFTER_RUN = ("persist_sandbox", "status_after_run")
-
-
 def after_run_of(config: Any) -> str | None:
-    """What a configuration says is to happen after a run, as libcay reads it."""
-    if isinstance(config, Given):
-        config = written(config)
+    """What a configuration sets for the end of a run, under either name."""
+    if isinstance(config, TracksArguments):
+        config = explicit_values(config)
     if not isinstance(config, Mapping):
         config = {name: getattr(config, name, None) for name in _AFTER_RUN}
-    said = {name: config[name] for name in _AFTER_RUN if config.get(name) is not None}
-    if not said:
-        return None
-    from cay.sandbox.configs import after_run  # made of what is here
-
-    return after_run({"type": "native", **said})
+    given = {name: config[name] for name in _AFTER_RUN if config.get(name) is not None}
+    return c_config.after_run({"type": "native", **given}) if given else None
 
 
-def overlaid(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a configuration with others over them; two of them are spellings of
-    one."""
+def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Two configurations; ``over`` wins, also under the other name of a key."""
     below = dict(values)
     if any(name in over for name in _AFTER_RUN):
         below = {name: one for name, one in values.items() if name not in _AFTER_RUN}
     return {**below, **over}
 
 
-def respelled(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as the constructor of a dataclass wants them."""
+def current_names(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments under the names that the constructor of a dataclass has for them."""
     known = _init_names(cls)
     result = dict(given)
     if "_work_dir" in result and "_work_dir" not in known:
@@ -96,20 +91,19 @@ def respelled(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-class Spelled(ABCMeta):
-    """The class of dataclasses whose constructors take every spelling."""
+class AcceptsOldNames(ABCMeta):
+    """The metaclass of dataclasses whose constructors accept old names, too."""
 
-    if not TYPE_CHECKING:  # which would see the arguments of this one only
+    if not TYPE_CHECKING:  # a type checker would see only these arguments
 
         def __call__(cls, *args, **kwargs):
-            return super().__call__(*args, **respelled(cls, kwargs))
+            return super().__call__(*args, **current_names(cls, kwargs))
 
 
-class Given:
-    """What a constructor was given is remembered, for it may be what would be there
-    anyway; no field, for it is no data."""
+class TracksArguments:
+    """Remembers which arguments its constructor got, which may equal the defaults."""
 
-    _given: frozenset[str]
+    _given: frozenset[str]  # not a field: it is not data
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
         self = super().__new__(cls)
@@ -117,17 +111,17 @@ class Given:
         return self
 
 
-def written(values: Any) -> dict[str, Any]:
-    """Of such a dataclass, the fields that somebody has set; None is as if nobody had."""
+def explicit_values(values: Any) -> dict[str, Any]:
+    """The fields of such a dataclass that were set; None counts as not set."""
     found = {}
     for one in fields(values):
         if not one.init:
             continue
-        usual = one.default
+        default = one.default
         if one.default_factory is not MISSING:
-            usual = one.default_factory()
+            default = one.default_factory()
         value = getattr(values, one.name)
-        is_set = one.name in values._given or value != usual or one.name == "type"
+        is_set = one.name in values._given or value != default or one.name == "type"
         if is_set and value is not None:
             found[one.name] = value
     return found

@@ -10,24 +10,24 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from cay.sandbox.alias import backend_of
-from cay.sandbox.backends import (
-    BackendSandbox,
-    E2BSandbox,
-    LocalSandbox,
-    NativeSandbox,
-)
-from cay.sandbox.configs import _TYPED, after_run, parse_sandbox_config
-from cay.sandbox.errors import (
+from cay.errors import (
     SandboxError,
     SandboxNotFoundError,
     SandboxUnsupportedError,
     SandboxValueError,
 )
-from cay.sandbox.kept import Kept
-from cay.sandbox.manager import BaseSandboxManager
-from cay.sandbox.session import DatabaseEngine, Session, SessionManager
-from cay.sandbox.spelling import overlaid, written
+from cay.nexau.arguments import explicit_values, merged
+from cay.nexau.backends import (
+    BackendSandbox,
+    E2BSandbox,
+    LocalSandbox,
+    NativeSandbox,
+)
+from cay.nexau.base import BaseSandboxManager
+from cay.nexau.config import TYPED_CONFIGS, parse_sandbox_config
+from cay.nexau.registry import backend_of
+from cay.nexau.session import DatabaseEngine, ManagerHandle, Session, SessionManager
+from cay.sandbox.config import after_run
 
 __all__ = [
     "BackendSandboxManager",
@@ -41,22 +41,19 @@ logger = logging.getLogger(__name__)
 TBackend = TypeVar("TBackend", bound=BackendSandbox)
 
 
-class _Keeping:
-    """No fields, for they are no data."""
-
-    sandbox_class: type[BackendSandbox] = BackendSandbox
-    _kept: Kept | None = None
-
-
 @dataclass(kw_only=True)
-class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
-    """Starts sandboxes of any backend that libcay knows.
+class BackendSandboxManager(BaseSandboxManager[TBackend]):
+    """Starts sandboxes of any backend in libcay.
 
-    Which: that of the configuration's sandbox_id (an error if it is gone), else the one
-    saved with the session (if it is gone, a new one), else a new one.  With a session
-    manager of ours, libcay does all that.
+    It uses the sandbox of the configuration's sandbox_id (an error if it has ended), else
+    the one saved with the session (if it has ended, a new one), else a new one.  With a
+    SessionManager of this package, libcay does all that.
     """
 
+    sandbox_class = BackendSandbox  # no annotation: not a field
+    _handle: ManagerHandle | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
     envs: dict[str, str] = field(default_factory=lambda: {})
 
     def start(
@@ -70,72 +67,72 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
         state = self.load_sandbox_state(session_manager, user_id, session_id) or {}
         session = Session(user_id=user_id, session_id=session_id, sandbox_state=state)
         if isinstance(session_manager, SessionManager):
-            sandbox: Any = self._keep(session_manager.engine, session, values)
+            sandbox: Any = self._start_in_store(session_manager.engine, session, values)
         else:
-            self._kept = None
-            sandbox = self._find(session_manager, session, values)
+            self._handle = None
+            sandbox = self._start_without_store(session_manager, session, values)
         return sandbox  # type: ignore[no-any-return]
 
     def _values(self, config: Any) -> dict[str, Any]:
-        """The keys of a configuration: those given over those of this manager."""
+        """The keys of a configuration, and those of this manager for the others."""
         backend = self.sandbox_class.backend
         if isinstance(config, Mapping) or config is None:
-            usual = {"type": backend} if backend else {}
-            config = {**usual, **(config or {})}
+            default = {"type": backend} if backend else {}
+            config = {**default, **(config or {})}
         config = parse_sandbox_config(config)
-        given = dict(config) if isinstance(config, Mapping) else written(config)
+        given = dict(config) if isinstance(config, Mapping) else explicit_values(config)
         kind = backend_of(given["type"])
         if backend and kind != backend:
             raise SandboxValueError(
-                f"{type(self).__name__} takes a {_TYPED[backend].__name__}, not a "
+                f"{type(self).__name__} takes a {TYPED_CONFIGS[backend].__name__}, not a "
                 f"configuration of type {given['type']!r}",
                 op="manager.start",
                 subject="type",
-                hint=f"give it a {_TYPED[backend].__name__}, or type: {backend}",
+                hint=f"pass a {TYPED_CONFIGS[backend].__name__}, or type: {backend}",
             )
-        return overlaid(self._own(), {**given, "type": kind})
+        return merged(self._own(), {**given, "type": kind})
 
     def _own(self) -> dict[str, Any]:
-        return written(self)
+        return explicit_values(self)
 
     def _after_run(self) -> str | None:
-        """Also what was saved of it."""
+        """Includes the saved configuration."""
         sandbox = self._instance
         return super()._after_run() if sandbox is None else after_run(sandbox.config)
 
     @staticmethod
-    def _for_new(values: dict[str, Any], is_kept: bool) -> dict[str, Any]:
-        """By which a new one is made; one of this machine that no session keeps ends with
-        this process, for nobody would find it."""
-        here = values["type"] in (NativeSandbox.backend, LocalSandbox.backend)
-        return {"ephemeral": not is_kept, **values} if here else values
+    def _for_new(values: dict[str, Any], has_session: bool) -> dict[str, Any]:
+        """The configuration of a new sandbox: without a session one on this machine is
+        ephemeral, since no other process can find it."""
+        is_local = values["type"] in (NativeSandbox.backend, LocalSandbox.backend)
+        return {"ephemeral": not has_session, **values} if is_local else values
 
     # --- With libcay's store --------------------------------------------------------------
 
-    def _alone(
+    def _exclusive(
         self, session_manager: Any, user_id: str, session_id: str
     ) -> AbstractContextManager[None]:
         if isinstance(session_manager, SessionManager):
-            return nullcontext()  # libcay sees to it
-        return super()._alone(session_manager, user_id, session_id)
+            return nullcontext()  # libcay does it
+        return super()._exclusive(session_manager, user_id, session_id)
 
-    def _keep(
+    def _start_in_store(
         self, engine: DatabaseEngine, session: Session, values: dict[str, Any]
     ) -> BackendSandbox:
         names = (session.user_id, session.session_id)
-        made = self._for_new(values, engine.outlives_process)
-        self._kept = Kept(engine, *names, made)
+        config = self._for_new(values, engine.outlives_process)
+        self._handle = ManagerHandle(engine, *names, config)
         state = session.sandbox_state or {}
-        id = self._kept.start(state.get("sandbox_id"))
+        id = self._handle.start(state.get("sandbox_id"))
         saved = _saved(state) if state.get("sandbox_id") == id else {}
-        sandbox = self.sandbox_class.connect(id, **overlaid(saved, _without_id(values)))
+        sandbox = self.sandbox_class.connect(id, **merged(saved, _without_id(values)))
         session.sandbox_state = self._state_of(sandbox)
         engine.describe(session)
         return sandbox
 
-    # --- With another one, or none --------------------------------------------------------
+    # --- With another session manager, or none --------------------------------------------
 
-    def _find(
+    def _start_without_store(
         self, session_manager: Any, session: Session, values: dict[str, Any]
     ) -> BackendSandbox:
         names = (session.user_id, session.session_id)
@@ -146,13 +143,13 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
             sandbox = self._restored(session.sandbox_state or {}, rest)
         is_new = sandbox is None
         if sandbox is None:
-            made = self._for_new(rest, session_manager is not None)
-            sandbox = self.sandbox_class.create(**made)
+            config = self._for_new(rest, session_manager is not None)
+            sandbox = self.sandbox_class.create(**config)
         try:
             self.persist_sandbox_state(session_manager, *names, sandbox)
         except BaseException:
             if is_new:
-                sandbox.remove()  # for nobody would find it
+                sandbox.remove()  # no session refers to it
             raise
         return sandbox
 
@@ -165,10 +162,13 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
         saved = _saved(state)
         kinds = (state.get("sandbox_type"), saved.get("type"))
         if kinds != (cls.__name__, values["type"]):
-            logger.warning("the session's sandbox is a %s", state.get("sandbox_type"))
+            logger.warning(
+                "the session's sandbox is not restored: it is a %s",
+                state.get("sandbox_type"),
+            )
             return None
         try:
-            return cls.connect(id, **overlaid(saved, values))
+            return cls.connect(id, **merged(saved, values))
         except SandboxError as error:
             logger.warning("the session's sandbox is not restored: %s", error)
             return None
@@ -176,12 +176,12 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
     def _restart(self) -> TBackend:
         sandbox = self._instance
         has_session = self._session()[0] is not None
-        if has_session or sandbox is None or not _awake(sandbox):
+        if has_session or sandbox is None or not _resumed(sandbox):
             return super()._restart()
-        self._supply(sandbox)
+        self._upload_assets(sandbox)
         return sandbox
 
-    # --- Its end --------------------------------------------------------------------------
+    # --- Stop and pause -------------------------------------------------------------------
 
     def stop(self) -> bool:
         return self._end(self._stop, "stopped")
@@ -190,29 +190,29 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
         return self._end(self._pause, "paused")
 
     def _end(self, act: Callable[[TBackend], None], what: str) -> bool:
-        self._settle()
+        self._join_start()
         with self._lock:
             if self._instance is None:
                 return False
             try:
-                with self._alone(*self._session()):
+                with self._exclusive(*self._session()):
                     act(self._instance)
             except SandboxError as error:
-                logger.warning("the sandbox is not %s: %s", what, error)
+                logger.warning("the sandbox was not %s: %s", what, error)
                 return False
             return True
 
     def _stop(self, sandbox: TBackend) -> None:
         try:
-            if self._kept is not None:
-                self._kept.stop()
+            if self._handle is not None:
+                self._handle.stop()
             else:
                 sandbox.remove()
         except SandboxNotFoundError:
-            pass  # it has ended by itself
+            pass  # it has ended already
         sandbox.close()
         self._instance = None
-        if self._kept is None and self._session()[0] is not None:
+        if self._handle is None and self._session()[0] is not None:
             self._save(*self._session(), {})
 
     def _session(self) -> tuple[Any, str, str]:
@@ -220,13 +220,13 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
         return context["session_manager"], context["user_id"], context["session_id"]
 
     def _pause(self, sandbox: TBackend) -> None:
-        if self._kept is not None:
-            self._kept.pause()
+        if self._handle is not None:
+            self._handle.pause()
             return
         try:
             sandbox.pause()
         except SandboxUnsupportedError:
-            pass  # it does no harm that it goes on
+            pass  # it continues to run
 
     def is_running(self) -> bool:
         try:
@@ -236,7 +236,7 @@ class BackendSandboxManager(_Keeping, BaseSandboxManager[TBackend]):
 
 
 def _saved(state: dict[str, Any]) -> dict[str, Any]:
-    """What a saved state says about the configuration, with what was changed since."""
+    """The configuration in a saved state, with the fields that may have changed."""
     names = ("clean_output", "raise_errors")
     changed = {name: state[name] for name in names if name in state}
     return {**(state.get("config") or {}), **changed}
@@ -246,8 +246,8 @@ def _without_id(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name != "sandbox_id"}
 
 
-def _awake(sandbox: BackendSandbox) -> bool:
-    """Whether it is there, and runs now."""
+def _resumed(sandbox: BackendSandbox) -> bool:
+    """Resumes or restarts the sandbox; False if it does not exist."""
     try:
         state = sandbox.state()
         if state == "paused":
@@ -261,7 +261,7 @@ def _awake(sandbox: BackendSandbox) -> bool:
 
 @dataclass(kw_only=True)
 class NativeSandboxManager(BackendSandboxManager[NativeSandbox]):
-    """Sandboxes of this machine, isolated by the kernel."""
+    """Sandboxes on this machine, isolated by the kernel."""
 
     sandbox_class = NativeSandbox
     template: str | None = None
@@ -269,7 +269,7 @@ class NativeSandboxManager(BackendSandboxManager[NativeSandbox]):
 
 @dataclass(kw_only=True)
 class LocalSandboxManager(BackendSandboxManager[LocalSandbox]):
-    """For development: nothing is isolated, and nothing is paused."""
+    """Without isolation and pause: for development only."""
 
     sandbox_class = LocalSandbox
 
@@ -280,7 +280,7 @@ def _timeout() -> int:
 
 @dataclass(kw_only=True)
 class E2BSandboxManager(BackendSandboxManager[E2BSandbox]):
-    """Sandboxes of E2B, or of a server that speaks its protocol."""
+    """Sandboxes of E2B, or of a server with its protocol."""
 
     sandbox_class = E2BSandbox
     template: str = field(

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cay's sandboxes for NexAU: subclasses of its own BaseSandbox and BaseSandboxManager.
+"""Subclasses of the BaseSandbox and BaseSandboxManager of the package nexau.
 
     from cay.nexau import CaySandboxManager
 
     manager = CaySandboxManager(config={"type": "native", "limits": {"memory": "1G"}})
     sandbox = manager.start(session_manager, user_id, session_id, None)
 
-Give the manager to whatever in NexAU takes one.  Results and exceptions are NexAU's own.
-Programs that have only the interface from there do without it: docs/nexau.md.
+The manager works wherever NexAU takes one.  Results and exceptions are NexAU's own.
+Programs that only use NexAU's interface do not need it: docs/nexau.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from typing import Any, TypeVar
 
 from nexau.archs.sandbox import base_sandbox as theirs
 
-from cay import sandbox as ours
+from cay import errors
+from cay.nexau.agent import make_manager
+from cay.nexau.base import BaseSandbox
 
 __all__ = ["CaySandbox", "CaySandboxManager"]
 
@@ -38,7 +40,7 @@ _ERRORS = (
 
 
 def _translated(value: Any) -> Any:
-    """NexAU's own of what is ours; versions of it differ in the fields they have."""
+    """The result as NexAU's class, whose fields depend on its version."""
     if isinstance(value, list):
         return [_translated(one) for one in value]
     if isinstance(value, Enum):
@@ -49,35 +51,35 @@ def _translated(value: Any) -> Any:
     if name not in _RESULTS:
         return value
     cls = getattr(theirs, name)
-    told = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    values = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
     wanted = {one.name for one in dataclasses.fields(cls) if one.init}
-    return cls(**{key: _translated(one) for key, one in told.items() if key in wanted})
+    return cls(**{key: _translated(one) for key, one in values.items() if key in wanted})
 
 
 def _plain(value: Any) -> Any:
-    """A word for what NexAU has an enumeration of."""
+    """The value of a member of NexAU's enumerations."""
     return value.value if isinstance(value, Enum) else value
 
 
-def _error_of(error: ours.SandboxError) -> Exception:
+def _error_of(error: errors.SandboxError) -> Exception:
     for name in _ERRORS:
-        if isinstance(error, getattr(ours, name)):
-            made: Exception = getattr(theirs, name)(str(error))
-            return made
+        if isinstance(error, getattr(errors, name)):
+            translated: Exception = getattr(theirs, name)(str(error))
+            return translated
     return error
 
 
-def _theirs(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of ours as one of theirs."""
+def _delegate(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that calls ours and translates the result."""
     known = set(inspect.signature(method).parameters)
 
     @functools.wraps(method)
     def called(self: CaySandbox, *args: Any, **kwargs: Any) -> Any:
         given = {name: _plain(one) for name, one in kwargs.items() if name in known}
-        ours_of_it = getattr(self.cay, method.__name__)
+        ours = getattr(self.cay, method.__name__)
         try:
-            return _translated(ours_of_it(*map(_plain, args), **given))
-        except ours.SandboxError as error:
+            return _translated(ours(*map(_plain, args), **given))
+        except errors.SandboxError as error:
             if isinstance(error, ValueError):
                 raise
             raise _error_of(error) from error
@@ -86,9 +88,9 @@ def _theirs(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_our_methods(cls: type[R]) -> type[R]:
-    """All that BaseSandbox asks for, done by the sandbox behind it."""
-    for name in sorted((ours.BaseSandbox.__abstractmethods__ | _MORE) - set(vars(cls))):
-        setattr(cls, name, _theirs(getattr(ours.BaseSandbox, name)))
+    """Adds the methods of BaseSandbox, each done by the sandbox behind it."""
+    for name in sorted((BaseSandbox.__abstractmethods__ | _MORE) - set(vars(cls))):
+        setattr(cls, name, _delegate(getattr(BaseSandbox, name)))
     cls.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
     return cls
 
@@ -105,9 +107,9 @@ _MORE = {
 @_with_our_methods
 @dataclass(kw_only=True)
 class CaySandbox(theirs.BaseSandbox):
-    """NexAU's view of a sandbox of ours, which is ``cay``."""
+    """A sandbox for NexAU; ``cay`` is the one behind it."""
 
-    cay: ours.BaseSandbox = field(repr=False)
+    cay: BaseSandbox = field(repr=False)
 
     def execute_bash(  # type: ignore[no-redef,unused-ignore]
         self,
@@ -119,7 +121,7 @@ class CaySandbox(theirs.BaseSandbox):
         background: bool = False,
         **_: Any,
     ) -> Any:
-        """NexAU's older name of execute_shell(), which a subclass may override."""
+        """NexAU's older name of execute_shell()."""
         return self.execute_shell(
             command,
             timeout=timeout,
@@ -132,25 +134,25 @@ class CaySandbox(theirs.BaseSandbox):
     def __str__(self) -> str:
         return f"Cay{self.cay}"
 
-    # Last, for it hides the type of the same name.
+    # Last in the class: it hides the type of the same name.
     def dict(self) -> dict[str, Any]:
-        """What is saved is what we save."""
+        """The state to save, as in cay.nexau.BaseSandbox."""
         return {**self.cay.dict(), "sandbox_type": type(self.cay).__name__}
 
 
 @dataclass(kw_only=True)
 class CaySandboxManager(theirs.BaseSandboxManager[CaySandbox]):
-    """NexAU's view of a manager of ours, by a configuration of ours."""
+    """A manager for NexAU with a configuration of Cay."""
 
     config: Any = None
-    """as cay.sandbox.make_manager() takes it; None: a native sandbox"""
+    """as for cay.nexau.make_manager(); None: a native sandbox"""
     _instance: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         inherited = getattr(super(), "__post_init__", None)
         if inherited is not None:
             inherited()
-        self.manager, self._rest = ours.make_manager(self.config)
+        self.manager, self._rest = make_manager(self.config)
 
     def start(
         self,
@@ -159,20 +161,20 @@ class CaySandboxManager(theirs.BaseSandboxManager[CaySandbox]):
         session_id: str,
         sandbox_config: Any = None,
     ) -> CaySandbox:
-        """What NexAU's configuration says is about its own backends, but for ``envs``."""
+        """Uses only ``envs`` of NexAU's configuration, which is for its own backends."""
         sandbox = self.manager.start(session_manager, user_id, session_id, self._rest)
         if not isinstance(sandbox_config, dict):
             sandbox_config = {"envs": getattr(sandbox_config, "envs", None)}
         sandbox.envs.update(sandbox_config.get("envs") or {})
-        made = CaySandbox(cay=sandbox, sandbox_id=sandbox.sandbox_id, envs=sandbox.envs)
-        spelled = {one.name for one in dataclasses.fields(made)}
+        adapted = CaySandbox(cay=sandbox, sandbox_id=sandbox.sandbox_id, envs=sandbox.envs)
+        names = {one.name for one in dataclasses.fields(adapted)}
         setattr(
-            made,
-            "_work_dir" if "_work_dir" in spelled else "work_dir",
-            str(sandbox.work_dir) if "_work_dir" in spelled else sandbox.work_dir,
+            adapted,
+            "_work_dir" if "_work_dir" in names else "work_dir",
+            str(sandbox.work_dir) if "_work_dir" in names else sandbox.work_dir,
         )
-        self._instance = made
-        return made
+        self._instance = adapted
+        return adapted
 
     def stop(self) -> bool:
         self._instance = None

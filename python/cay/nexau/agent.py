@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As much of an agent as has to do with its sandbox: which one, whose, and what becomes
-of it after a run.  What the agent thinks with is not our business."""
+"""The part of an agent that concerns its sandbox: configuration, session, end of a run.
+There is no model."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
-from cay.sandbox.alias import check_alias, manager_class, sandbox_class
-from cay.sandbox.backends import BackendSandbox
-from cay.sandbox.base import BaseSandbox
-from cay.sandbox.configs import (
+from cay.errors import SandboxValueError
+from cay.nexau.arguments import current_names, extract_dataclass_init_kwargs
+from cay.nexau.backends import BackendSandbox
+from cay.nexau.base import BaseSandbox, BaseSandboxManager, SessionStore
+from cay.nexau.config import (
     BaseSandboxConfig,
     NativeSandboxConfig,
     parse_sandbox_config,
     read_yaml,
 )
-from cay.sandbox.errors import SandboxValueError
-from cay.sandbox.manager import BaseSandboxManager, SessionStore
-from cay.sandbox.managers import BackendSandboxManager
-from cay.sandbox.session import InMemoryDatabaseEngine, SessionManager
-from cay.sandbox.spelling import extract_dataclass_init_kwargs, respelled
+from cay.nexau.managers import BackendSandboxManager
+from cay.nexau.registry import check_type, manager_class, sandbox_class
+from cay.nexau.session import InMemoryDatabaseEngine, SessionManager
 
 __all__ = ["Agent", "AgentConfig", "AgentState", "make_manager"]
 
@@ -33,7 +32,7 @@ R = TypeVar("R")
 
 @dataclass(kw_only=True)
 class AgentState:
-    """What a tool is given."""
+    """The state that a tool gets."""
 
     agent_name: str = ""
     user_id: str = ""
@@ -43,7 +42,7 @@ class AgentState:
     sandbox: BaseSandbox | None = None
 
     def get_sandbox(self) -> BaseSandbox | None:
-        """The agent's sandbox, started or resumed if need be."""
+        """The agent's sandbox; starts or resumes it if it does not run."""
         if self.sandbox_manager is not None:
             return self.sandbox_manager.instance
         return self.sandbox
@@ -51,7 +50,7 @@ class AgentState:
 
 @dataclass(kw_only=True)
 class AgentConfig:
-    """A name, a model that is not looked at, and what the sandbox is to be like."""
+    """A name, the configuration of a model, which is not used, and of the sandbox."""
 
     name: str | None = None
     llm_config: Any = None
@@ -64,13 +63,12 @@ class AgentConfig:
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str]) -> AgentConfig:
-        """``name`` and ``llm_config`` as they are written, and ``sandbox_config``, without
-        which it is None; other keys are left alone.  A file that has none of the three is
-        the configuration of a sandbox."""
+        """Reads ``name``, ``llm_config`` and ``sandbox_config``, each optional; other keys
+        are ignored.  A file with none of the three is the configuration of a sandbox."""
         agent = _agent_of(path)
         name, config = agent.get("name"), agent.get("sandbox_config")
         if isinstance(config, Mapping):
-            check_alias(config.get("type"))
+            check_type(config.get("type"))
         return cls(
             name=None if name is None else str(name),
             llm_config=agent.get("llm_config"),
@@ -79,16 +77,16 @@ class AgentConfig:
 
 
 def _agent_of(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a file says of an agent; one that cannot be read, nothing."""
+    """The keys of an agent in a file; none if it cannot be read."""
     import yaml
 
     try:
         document = yaml.safe_load(Path(path).read_bytes())
     except OSError:
-        return {}  # libcay says why
+        return {}  # libcay reports the error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SandboxValueError(
-            f"it is no YAML: {error}", op="config.load", subject=os.fspath(path)
+            f"invalid YAML: {error}", op="config.load", subject=os.fspath(path)
         ) from None
     keys = ("name", "llm_config", "sandbox_config")
     is_map = isinstance(document, dict)
@@ -98,8 +96,8 @@ def _agent_of(path: str | os.PathLike[str]) -> dict[str, Any]:
 def make_manager(
     config: BaseSandboxConfig | Mapping[str, Any] | None,
 ) -> tuple[BaseSandboxManager[Any], Any]:
-    """The manager for a configuration (None: a native sandbox), and what is left of it
-    for start(): what is a field of a manager of your own is given to that."""
+    """The manager for a configuration (None: a native sandbox), and the configuration for
+    its start(), without the keys that are fields of a manager of your own."""
     config = NativeSandboxConfig() if config is None else parse_sandbox_config(config)
     assert config is not None
     given = config if isinstance(config, Mapping) else vars(config)
@@ -115,15 +113,15 @@ def make_manager(
     own = {one.name for one in fields(cls)} - {
         one.name for one in fields(BaseSandboxManager)
     }
-    manager = cls(**extract_dataclass_init_kwargs(cls, respelled(cls, config)))
+    manager = cls(**extract_dataclass_init_kwargs(cls, current_names(cls, config)))
     return manager, {name: one for name, one in config.items() if name not in own}
 
 
 class Agent:
-    """A session and its sandbox, which is started when it is first asked for.
+    """A session and its sandbox, which is started on first use.
 
-    Sessions are kept in this process's memory, and their sandboxes end with it, unless
-    there is a ``session_manager``; with None they are not kept.
+    By default the session is in this process's memory, and its sandbox ends with the
+    process; with ``session_manager=None`` there is no session.
     """
 
     def __init__(
@@ -148,12 +146,12 @@ class Agent:
 
     @classmethod
     def from_config(cls, path: str | os.PathLike[str], **options: Any) -> Agent:
-        """By a YAML file."""
+        """Creates an agent from a YAML file."""
         return cls(config=AgentConfig.from_yaml(path), **options)
 
     @property
     def state(self) -> AgentState:
-        """For tools."""
+        """The state for tools."""
         return AgentState(
             agent_name=self.config.name or "",
             user_id=self._user_id,
@@ -162,15 +160,15 @@ class Agent:
         )
 
     def run(self, task: Callable[[AgentState], R]) -> R:
-        """Does something with the sandbox; then it is paused, stopped or kept, as the
-        configuration says."""
+        """Calls ``task``, then pauses or stops the sandbox, or leaves it running, as
+        configured."""
         if not callable(task):
             raise SandboxValueError(
-                f"the task is a {type(task).__name__}, not a function",
+                f"expected a function, not a {type(task).__name__}",
                 op="agent.run",
                 subject="task",
-                hint="this Agent has no model to give a prompt to: pass a function that "
-                "is called with the AgentState, or use NexAU's Agent with cay.nexau",
+                hint="this Agent has no model for a prompt: pass a function that takes the "
+                "AgentState, or use NexAU's Agent with CaySandboxManager",
             )
         try:
             return task(self.state)

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ctypes bindings of libcay: a module per header, and all their names here."""
+
+from cay._c.agent import *
+from cay._c.config import *
+from cay._c.files import *
+from cay._c.library import *
+from cay._c.sandbox import *
+from cay._c.session import *

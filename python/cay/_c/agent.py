@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""include/cay/agent.h in Python."""
+
+from __future__ import annotations
+
+from ctypes import (
+    POINTER, Structure, c_bool, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint32,
+    c_uint64, c_void_p,
+)
+
+from cay._c.files import Stat, Strings
+from cay._c.library import HANDLE, TEXT, U64_MAX, bind, bind_call
+
+STATUSES = {1: "success", 2: "error", 3: "timeout", 4: "running", 5: "stopped"}
+COMMAND_BACKGROUND, COMMAND_CLEAN, COMMAND_KEEP = 1, 2, 4
+TIMEOUT_AT_ONCE = U64_MAX - 1
+THRESHOLD_CHARS, HEAD_CHARS, TAIL_CHARS = 10000, 5000, 5000
+
+
+class CommandOptions(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("flags", c_uint),
+        ("timeout_ms", c_uint64),
+        ("cwd", c_char_p),
+        ("user", c_char_p),
+        ("env", POINTER(c_char_p)),
+        ("threshold_chars", c_uint32),
+        ("head_chars", c_uint32),
+        ("tail_chars", c_uint32),
+        ("tag", c_char_p),
+    ]
+
+
+class CommandResult(Structure):
+    _fields_ = [
+        ("status", c_int),
+        ("cause", c_int),
+        ("exit_code", c_int),
+        ("background_pid", c_int),
+        ("duration_ms", c_uint64),
+        ("out", c_void_p),
+        ("error", c_void_p),
+        ("out_len", c_size_t),
+        ("error_len", c_size_t),
+        ("truncated", c_bool),
+        ("original_out_len", c_uint64),
+        ("original_error_len", c_uint64),
+        ("output_dir", c_char_p),
+        ("out_file", c_char_p),
+        ("error_file", c_char_p),
+        ("message", c_char * 512),
+    ]
+
+
+class CodeResult(Structure):
+    _fields_ = [
+        ("status", c_int),
+        ("language", c_char * 32),
+        ("command", CommandResult),
+        ("error_type", c_char * 64),
+        ("error_value", c_char * 512),
+    ]
+
+
+class Content(Structure):
+    _fields_ = [("data", c_void_p), ("len", c_size_t)]
+
+
+class FileInfo(Structure):
+    _fields_ = [
+        ("path", c_char_p),
+        ("exists", c_bool),
+        ("stat", Stat),
+        ("link_target", c_char_p),
+        ("readable", c_bool),
+        ("writable", c_bool),
+        ("encoding", c_char * 16),
+    ]
+
+
+class FileInfos(Structure):
+    _fields_ = [("items", POINTER(FileInfo)), ("count", c_size_t)]
+
+
+class Transfer(Structure):
+    _fields_ = [("files", c_uint64), ("bytes", c_uint64), ("skipped", c_uint64)]
+
+
+command_done = bind("cay_command_done", None, POINTER(CommandResult))
+_COMMAND = (POINTER(CommandOptions), POINTER(CommandResult))
+execute_bash = bind_call("cay_execute_bash", HANDLE, TEXT, *_COMMAND)
+background_status = bind_call("cay_background_status", HANDLE, c_int, *_COMMAND)
+background_kill = bind_call("cay_background_kill", HANDLE, c_int, POINTER(CommandResult))
+code_done = bind("cay_code_done", None, POINTER(CodeResult))
+execute_code = bind_call(
+    "cay_execute_code",
+    HANDLE,
+    c_void_p,
+    c_size_t,
+    TEXT,
+    POINTER(CommandOptions),
+    POINTER(CodeResult),
+)
+code_language = bind("cay_code_language", TEXT, c_size_t)
+
+read_file = bind_call("cay_read_file", HANDLE, TEXT, TEXT, POINTER(Content))
+write_file = bind_call("cay_write_file", HANDLE, TEXT, TEXT, c_void_p, c_size_t, c_uint)
+delete_file = bind_call("cay_delete_file", HANDLE, TEXT, TEXT)
+file_info_done = bind("cay_file_info_done", None, POINTER(FileInfo))
+file_infos_done = bind("cay_file_infos_done", None, POINTER(FileInfos))
+get_file_info = bind_call("cay_get_file_info", HANDLE, TEXT, TEXT, POINTER(FileInfo))
+file_exists = bind_call("cay_file_exists", HANDLE, TEXT, TEXT)
+list_files = bind_call(
+    "cay_list_files", HANDLE, TEXT, TEXT, c_bool, TEXT, POINTER(FileInfos)
+)
+create_directory = bind_call("cay_create_directory", HANDLE, TEXT, TEXT, c_bool)
+edit_file = bind_call(
+    "cay_edit_file",
+    HANDLE,
+    TEXT,
+    TEXT,
+    c_void_p,
+    c_size_t,
+    c_void_p,
+    c_size_t,
+    POINTER(c_int),
+)
+glob = bind_call("cay_glob", HANDLE, TEXT, TEXT, c_bool, POINTER(Strings))
+
+_TRANSFER = (HANDLE, TEXT, TEXT, TEXT, POINTER(Transfer))
+upload_file = bind_call("cay_upload_file", *_TRANSFER)
+download_file = bind_call("cay_download_file", *_TRANSFER)
+upload_directory = bind_call("cay_upload_directory", *_TRANSFER)
+download_directory = bind_call("cay_download_directory", *_TRANSFER)
+
+_CLEAN = (c_void_p, c_void_p, c_size_t)
+text_strip_ansi = bind("cay_text_strip_ansi", *_CLEAN, POINTER(c_size_t))
+text_resolve_cr = bind("cay_text_resolve_cr", *_CLEAN, POINTER(c_size_t))
+text_collapse = bind("cay_text_collapse", *_CLEAN, c_uint32, POINTER(c_size_t))
+text_clean = bind("cay_text_clean", *_CLEAN, POINTER(c_size_t))
