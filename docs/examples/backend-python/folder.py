@@ -2,7 +2,7 @@
 """A backend of one's own, in Python: a folder of this machine, and commands that run in
 it.  Nothing is isolated; it is here to show what there is to write.
 
-    from cay.sandbox import Agent, AgentConfig
+    from cay.nexau import Agent, AgentConfig
     import folder
 
     agent = Agent(config=AgentConfig.from_yaml("folder.yaml"))
