@@ -133,8 +133,8 @@ def test_what_cannot_be_run_is_a_failed_result_that_says_why(
         # What a model writes is not to fail its sample.
         ({"cmd": ["bash", "-c", "#" * ARGUMENT_MAX]}, f"{ARGUMENT_MAX >> 10} KiB"),
         ({"cmd": ["true", *["x" * 100_000] * 40]}, "2 MiB"),
-        ({"cmd": ["bash", "-c", "echo \ud83d"]}, "half a surrogate pair"),
-        ({"cmd": ["python3", "-"], "input": "print('\ud83d')"}, "half a surrogate pair"),
+        ({"cmd": ["bash", "-c", "echo \ud83d"]}, "lone surrogate"),
+        ({"cmd": ["python3", "-"], "input": "print('\ud83d')"}, "lone surrogate"),
     ):
         result = run(environment.exec, **options)
         assert not result.success and result.returncode in (126, 127)
@@ -486,7 +486,7 @@ def test_the_log_has_what_an_error_is_about_and_what_to_do(
     assert told(environment.exec, ["true"], None, "a\0b").startswith("cwd: ")
     sample_init = CaySandboxEnvironment.sample_init
     message = told(sample_init, "task", CayConfig(memory="abc"), {})
-    assert message.startswith("memory: 'abc' is no size (")
+    assert message.startswith("memory: invalid size 'abc' (")
     assert "zz" in told(sample_init, "task", CayConfig(user="zz"), {})
     file = tmp_path / "cay.yaml"
     file.write_text("ram: 1G\n")
@@ -544,8 +544,8 @@ def test_a_configuration_for_the_command_does_as_well(
     ("content", "said"),
     [
         ("limits: {memry: 1G}\n", "line 1: limits.memry: unknown key"),
-        ("sandbox_config: {type: local}\n", "cannot be one of samples"),
-        ("policy: {root: .}\n", "cannot be one of samples"),
+        ("sandbox_config: {type: local}\n", "cannot be used for samples"),
+        ("policy: {root: .}\n", "cannot be used for samples"),
         ("limits: {memory: 1G}\nram: 1G\n", "line 2: ram: unknown key"),
         ("memory: 1G\nram: 1G\n", "unknown key 'ram'"),
     ],

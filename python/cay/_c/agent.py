@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from ctypes import (
-    POINTER, Structure, c_bool, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint32,
-    c_uint64, c_void_p,
-)
+from ctypes import POINTER, Structure, c_bool, c_int, c_size_t, c_uint, c_uint32
+from ctypes import c_uint64, c_void_p
 
 from cay._c.files import Stat, Strings
-from cay._c.library import HANDLE, TEXT, U64_MAX, bind, bind_call
+from cay._c.library import HANDLE, TEXT, U64_MAX, bind, bind_call, members
 
 STATUSES = {1: "success", 2: "error", 3: "timeout", 4: "running", 5: "stopped"}
 COMMAND_BACKGROUND, COMMAND_CLEAN, COMMAND_KEEP = 1, 2, 4
@@ -18,49 +16,26 @@ THRESHOLD_CHARS, HEAD_CHARS, TAIL_CHARS = 10000, 5000, 5000
 
 
 class CommandOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("flags", c_uint),
-        ("timeout_ms", c_uint64),
-        ("cwd", c_char_p),
-        ("user", c_char_p),
-        ("env", POINTER(c_char_p)),
-        ("threshold_chars", c_uint32),
-        ("head_chars", c_uint32),
-        ("tail_chars", c_uint32),
-        ("tag", c_char_p),
-    ]
+    _fields_ = members("""
+        size_t size; unsigned flags; uint64_t timeout_ms; char *cwd, *user, **env;
+        uint32_t threshold_chars, head_chars, tail_chars; char *tag;
+    """)
 
 
 class CommandResult(Structure):
-    _fields_ = [
-        ("status", c_int),
-        ("cause", c_int),
-        ("exit_code", c_int),
-        ("background_pid", c_int),
-        ("duration_ms", c_uint64),
-        ("out", c_void_p),
-        ("error", c_void_p),
-        ("out_len", c_size_t),
-        ("error_len", c_size_t),
-        ("truncated", c_bool),
-        ("original_out_len", c_uint64),
-        ("original_error_len", c_uint64),
-        ("output_dir", c_char_p),
-        ("out_file", c_char_p),
-        ("error_file", c_char_p),
-        ("message", c_char * 512),
-    ]
+    _fields_ = members("""
+        int status, cause, exit_code, background_pid; uint64_t duration_ms;
+        void *out, *error; size_t out_len, error_len; bool truncated;
+        uint64_t original_out_len, original_error_len;
+        char *output_dir, *out_file, *error_file, message[512];
+    """)
 
 
 class CodeResult(Structure):
-    _fields_ = [
-        ("status", c_int),
-        ("language", c_char * 32),
-        ("command", CommandResult),
-        ("error_type", c_char * 64),
-        ("error_value", c_char * 512),
-    ]
+    _fields_ = members("""
+        int status; char language[32]; CommandResult command;
+        char error_type[64], error_value[512];
+    """, CommandResult=CommandResult)
 
 
 class Content(Structure):
@@ -68,15 +43,10 @@ class Content(Structure):
 
 
 class FileInfo(Structure):
-    _fields_ = [
-        ("path", c_char_p),
-        ("exists", c_bool),
-        ("stat", Stat),
-        ("link_target", c_char_p),
-        ("readable", c_bool),
-        ("writable", c_bool),
-        ("encoding", c_char * 16),
-    ]
+    _fields_ = members("""
+        char *path; bool exists; Stat stat; char *link_target; bool readable, writable;
+        char encoding[16];
+    """, Stat=Stat)
 
 
 class FileInfos(Structure):

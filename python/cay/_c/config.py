@@ -3,39 +3,20 @@
 
 from __future__ import annotations
 
-from ctypes import (
-    CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_int, c_int64, c_size_t, c_uint64,
-    c_void_p,
-)
+from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_int, c_size_t
+from ctypes import c_void_p
 
-from cay._c.library import ERR, HANDLE, TEXT, bind, bind_call
+from cay._c.library import ERR, HANDLE, TEXT, bind, bind_call, members
 
-FIELD_TYPES = {
-    1: "text",
-    2: "secret",
-    3: "integer",
-    4: "number",
-    5: "boolean",
-    6: "bytes",
-    7: "choice",
-    8: "texts",
-    9: "map",
-    10: "policy",
-    11: "path",
-}
+_FIELD_TYPES = "text secret integer number boolean bytes choice texts map policy path"
+FIELD_TYPES = dict(enumerate(_FIELD_TYPES.split(), 1))
 
 
 class Field(Structure):
-    _fields_ = [
-        ("name", c_char_p),
-        ("alias", c_char_p),
-        ("type", c_int),
-        ("fallback", c_char_p),
-        ("about", c_char_p),
-        ("choices", POINTER(c_char_p)),
-        ("least", c_int64),
-        ("most", c_int64),
-    ]
+    _fields_ = members("""
+        char *name, *alias; int type; char *fallback, *about, **choices;
+        int64_t least, most;
+    """)
 
 
 # data, config, ret_cookie; data, config, id, ret_cookie
@@ -50,36 +31,20 @@ BackendOpenFiles = CFUNCTYPE(c_int, c_void_p, c_char_p, POINTER(c_void_p), ERR)
 
 
 class Backend(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("name", c_char_p),
-        ("about", c_char_p),
-        ("fields", POINTER(Field)),
-        ("field_count", c_size_t),
-        ("data", c_void_p),
-        ("create", BackendCreate),
-        ("connect", BackendConnect),
-        ("free", BackendFree),
-        ("id", BackendId),
-        ("layers", c_void_p),
-        ("state", BackendState),
-        ("inspect", c_void_p),
-        ("pause", c_void_p),
-        ("resume", c_void_p),
-        ("set_ttl", c_void_p),
-        ("kill", BackendAct),
-        ("start", c_void_p),
-        ("remove", c_void_p),
-        ("exec", BackendExec),
-        ("open_files", BackendOpenFiles),
-        ("files", c_void_p),
-        ("processes", c_void_p),
-        ("create_marked", c_void_p),
-        ("find_marked", c_void_p),
-        ("dial", c_void_p),
-        ("check", c_void_p),
-        ("late_ms", c_uint64),
-    ]
+    _fields_ = members("""
+        size_t size; char *name, *about; Field *fields; size_t field_count; void *data;
+        BackendCreate create; BackendConnect connect; BackendFree free; BackendId id;
+        void *layers; BackendState state; void *inspect, *pause, *resume, *set_ttl;
+        BackendAct kill; void *start, *remove; BackendExec exec;
+        BackendOpenFiles open_files;
+        void *files, *processes, *create_marked, *find_marked, *dial, *check;
+        uint64_t late_ms;
+    """,
+        BackendAct=BackendAct, BackendConnect=BackendConnect,
+        BackendCreate=BackendCreate, BackendExec=BackendExec, BackendFree=BackendFree,
+        BackendId=BackendId, BackendOpenFiles=BackendOpenFiles,
+        BackendState=BackendState, Field=Field
+    )
 
 
 config_parse = bind_call("cay_config_parse", TEXT, c_size_t, TEXT, TEXT, POINTER(HANDLE))

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from ctypes import (
-    CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, byref, c_bool, c_char_p, c_int, c_int64,
-    c_size_t, c_ssize_t, c_uint, c_uint32, c_uint64, c_void_p, py_object, string_at,
-)
+from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, byref, c_bool, c_char_p
+from ctypes import c_int, c_size_t, c_ssize_t, c_uint, c_uint64, c_void_p, py_object
+from ctypes import string_at
 
-from cay._c.library import HANDLE, PATH, Error, bind, bind_call, text, utf8
+from cay._c.library import HANDLE, PATH, Error, bind, bind_call, members, text, utf8
 
 # --- Constants --------------------------------------------------------------------------
 
@@ -26,20 +25,8 @@ FILES_CREATE_ALL, FILES_APPROVED_OUTSIDE = 1, 2
 READONLY_UNSET, READONLY_TRUE, READONLY_FALSE = 0, 1, 2
 VERDICT_DENY, VERDICT_APPROVE, VERDICT_REMEMBER = 0, 1, 2
 NOTE_MAX = 256
-OPS = {
-    1: "read",
-    2: "write",
-    3: "edit",
-    4: "delete",
-    5: "move",
-    6: "copy",
-    7: "list",
-    8: "search",
-    9: "mkdir",
-    10: "append",
-    11: "export",
-    12: "import",
-}
+_OPS = "read write edit delete move copy list search mkdir append export import"
+OPS = dict(enumerate(_OPS.split(), 1))
 
 READ_UNIVERSAL_NEWLINES = 1
 READ_LARGE = 2
@@ -56,44 +43,24 @@ GREP_IGNORE_CASE, GREP_FIXED = 1, 2
 
 
 class Mount(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("name", c_char_p),
-        ("host", c_char_p),
-        ("writable", c_bool),
-        ("write_approval", c_bool),
-        ("read_approval", c_bool),
-        ("limit_suffixes", c_bool),
-        ("suffixes", POINTER(c_char_p)),
-        ("suffix_count", c_size_t),
-        ("max_file_bytes", c_int64),
-        ("exec", c_int),
-        ("origin", c_char_p),
-    ]
+    _fields_ = members("""
+        size_t size; char *name, *host;
+        bool writable, write_approval, read_approval, limit_suffixes; char **suffixes;
+        size_t suffix_count; int64_t max_file_bytes; int exec; char *origin;
+    """)
 
 
 class PolicyConfig(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("style", c_int),
-        ("mounts", POINTER(Mount)),
-        ("mount_count", c_size_t),
-        ("base", c_char_p),
-    ]
+    _fields_ = members("""
+        size_t size; int style; Mount *mounts; size_t mount_count; char *base;
+    """, Mount=Mount)
 
 
 class Approval(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("op", c_int),
-        ("path", c_char_p),
-        ("other", c_char_p),
-        ("summary", c_char_p),
-        ("before", c_void_p),
-        ("before_len", c_size_t),
-        ("after", c_void_p),
-        ("after_len", c_size_t),
-    ]
+    _fields_ = members("""
+        size_t size; int op; char *path, *other, *summary; void *before;
+        size_t before_len; void *after; size_t after_len;
+    """)
 
 
 # cay_approver: cookie, request, note[NOTE_MAX]
@@ -101,38 +68,23 @@ Approver = CFUNCTYPE(c_int, c_void_p, POINTER(Approval), c_void_p)
 
 
 class FilesOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("flags", c_uint),
-        ("approver", Approver),
-        ("cookie", c_void_p),
-    ]
+    _fields_ = members("""
+        size_t size; unsigned flags; Approver approver; void *cookie;
+    """, Approver=Approver)
 
 
 class Derive(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("allow_read", POINTER(c_char_p)),
-        ("allow_read_count", c_size_t),
-        ("allow_write", POINTER(c_char_p)),
-        ("allow_write_count", c_size_t),
-        ("readonly", c_int),
-        ("inherit", c_bool),
-    ]
+    _fields_ = members("""
+        size_t size; char **allow_read; size_t allow_read_count; char **allow_write;
+        size_t allow_write_count; int readonly; bool inherit;
+    """)
 
 
 class Location(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("mount", c_size_t),
-        ("name", c_char_p),
-        ("host", c_char_p),
-        ("path", c_char_p),
-        ("access", c_uint),
-        ("exists", c_bool),
-        ("read_approval", c_bool),
-        ("write_approval", c_bool),
-    ]
+    _fields_ = members("""
+        size_t size, mount; char *name, *host, *path; unsigned access;
+        bool exists, read_approval, write_approval;
+    """)
 
 
 class Strings(Structure):
@@ -147,27 +99,17 @@ ALLOCATE = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t)
 
 
 class ReadOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("flags", c_uint),
-        ("offset", c_uint64),
-        ("max", c_uint64),
-        ("pin", POINTER(Pin)),
-        ("allocate", ALLOCATE),
-        ("cookie", c_void_p),
-    ]
+    _fields_ = members("""
+        size_t size; unsigned flags; uint64_t offset, max; Pin *pin; ALLOCATE allocate;
+        void *cookie;
+    """, ALLOCATE=ALLOCATE, Pin=Pin)
 
 
 class Page(Structure):
-    _fields_ = [
-        ("text", c_void_p),
-        ("len", c_size_t),
-        ("offset", c_uint64),
-        ("count", c_uint64),
-        ("total", c_uint64),
-        ("truncated", c_bool),
-        ("highest", c_uint32),
-    ]
+    _fields_ = members("""
+        void *text; size_t len; uint64_t offset, count, total; bool truncated;
+        uint32_t highest;
+    """)
 
 
 class ReadItem(Structure):
@@ -179,22 +121,15 @@ class WriteOptions(Structure):
 
 
 class WriteItem(Structure):
-    _fields_ = [
-        ("path", c_char_p),
-        ("data", c_void_p),
-        ("len", c_size_t),
-        ("error", Error),
-    ]
+    _fields_ = members("""
+        char *path; void *data; size_t len; Error error;
+    """, Error=Error)
 
 
 class Edit(Structure):
-    _fields_ = [
-        ("old_text", c_void_p),
-        ("old_len", c_size_t),
-        ("new_text", c_void_p),
-        ("new_len", c_size_t),
-        ("flags", c_uint),
-    ]
+    _fields_ = members("""
+        void *old_text; size_t old_len; void *new_text; size_t new_len; unsigned flags;
+    """)
 
 
 class EditResult(Structure):
@@ -202,39 +137,22 @@ class EditResult(Structure):
 
 
 class NameOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("flags", c_uint),
-        ("pin", POINTER(Pin)),
-        ("other_pin", POINTER(Pin)),
-        ("mode", c_uint32),
-    ]
+    _fields_ = members("""
+        size_t size; unsigned flags; Pin *pin, *other_pin; uint32_t mode;
+    """, Pin=Pin)
 
 
 class Stat(Structure):
-    _fields_ = [
-        ("type", c_int),
-        ("mode", c_uint32),
-        ("uid", c_uint32),
-        ("gid", c_uint32),
-        ("bytes", c_uint64),
-        ("links", c_uint64),
-        ("mtime_ns", c_int64),
-    ]
+    _fields_ = members("""
+        int type; uint32_t mode, uid, gid; uint64_t bytes, links; int64_t mtime_ns;
+    """)
 
 
 class ListOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("flags", c_uint),
-        ("pattern", c_char_p),
-        ("exclude", POINTER(c_char_p)),
-        ("exclude_count", c_size_t),
-        ("after", c_char_p),
-        ("max_entries", c_uint64),
-        ("max_depth", c_uint32),
-        ("timeout_ms", c_uint32),
-    ]
+    _fields_ = members("""
+        size_t size; unsigned flags; char *pattern, **exclude; size_t exclude_count;
+        char *after; uint64_t max_entries; uint32_t max_depth, timeout_ms;
+    """)
 
 
 class Entry(Structure):
@@ -242,64 +160,42 @@ class Entry(Structure):
 
 
 class Listing(Structure):
-    _fields_ = [
-        ("entries", POINTER(Entry)),
-        ("count", c_size_t),
-        ("truncated", c_bool),
-        ("skipped", c_uint64),
-    ]
+    _fields_ = members("""
+        Entry *entries; size_t count; bool truncated; uint64_t skipped;
+    """, Entry=Entry)
 
 
 class GrepOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("flags", c_uint),
-        ("pattern", c_char_p),
-        ("exclude", POINTER(c_char_p)),
-        ("exclude_count", c_size_t),
-        ("max_matches", c_uint32),
-        ("max_line_bytes", c_uint32),
-        ("max_file_bytes", c_uint64),
-        ("timeout_ms", c_uint32),
-    ]
+    _fields_ = members("""
+        size_t size; unsigned flags; char *pattern, **exclude; size_t exclude_count;
+        uint32_t max_matches, max_line_bytes; uint64_t max_file_bytes;
+        uint32_t timeout_ms;
+    """)
 
 
 class Match(Structure):
-    _fields_ = [
-        ("path", c_char_p),
-        ("line", c_uint64),
-        ("column", c_uint64),
-        ("text", c_char_p),
-    ]
+    _fields_ = members("""
+        char *path; uint64_t line, column; char *text;
+    """)
 
 
 class Matches(Structure):
-    _fields_ = [
-        ("items", POINTER(Match)),
-        ("count", c_size_t),
-        ("files_searched", c_uint64),
-        ("files_skipped", c_uint64),
-        ("truncated", c_bool),
-    ]
+    _fields_ = members("""
+        Match *items; size_t count; uint64_t files_searched, files_skipped;
+        bool truncated;
+    """, Match=Match)
 
 
 class TarOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("max_entries", c_uint64),
-        ("max_bytes", c_uint64),
-        ("max_depth", c_uint32),
-        ("flags", c_uint32),
-    ]
+    _fields_ = members("""
+        size_t size; uint64_t max_entries, max_bytes; uint32_t max_depth, flags;
+    """)
 
 
 class TarResult(Structure):
-    _fields_ = [
-        ("entries", c_uint64),
-        ("bytes", c_uint64),
-        ("skipped", c_uint64),
-        ("files", c_uint64),
-    ]
+    _fields_ = members("""
+        uint64_t entries, bytes, skipped, files;
+    """)
 
 
 # --- Functions --------------------------------------------------------------------------

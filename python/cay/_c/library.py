@@ -6,20 +6,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from ctypes import (
-    POINTER,
-    PYFUNCTYPE,
-    Structure,
-    byref,
-    c_char,
-    c_char_p,
-    c_int,
-    c_int32,
-    c_ssize_t,
-    c_void_p,
-    py_object,
-    string_at,
-)
+import re
+from ctypes import POINTER, PYFUNCTYPE, Structure, byref, c_char_p, c_int, c_ssize_t
+from ctypes import c_void_p, py_object, string_at
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -61,18 +50,47 @@ def bind(name: str, result: Any, *arguments: Any) -> Any:
     return function
 
 
+_TYPES = {
+    "size_t": ctypes.c_size_t,
+    "int": ctypes.c_int,
+    "unsigned": ctypes.c_uint,
+    "bool": ctypes.c_bool,
+    "char": ctypes.c_char,
+    "uint16_t": ctypes.c_uint16,
+    "int32_t": ctypes.c_int32,
+    "uint32_t": ctypes.c_uint32,
+    "int64_t": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
+    "char *": c_char_p,
+    "char **": POINTER(c_char_p),
+    "void *": c_void_p,
+}
+
+
+def members(declarations: str, **types: Any) -> list[tuple[str, Any]]:
+    """The ``_fields_`` of a struct from its members in C, without ``const``: "int a, b;
+    char *c, d[8];".  ``types`` has other types by their names."""
+    known, found = {**_TYPES, **types}, []
+    for declaration in declarations.split(";")[:-1]:
+        base, names = declaration.split(maxsplit=1)
+        for name in names.split(","):
+            stars, plain, count = re.fullmatch(  # type: ignore[union-attr]
+                r"\s*(\**)(\w+)(?:\[(\d+)\])?", name
+            ).groups()
+            kind: Any = known.get(f"{base} {stars}" if stars else base)
+            if kind is None:
+                kind = POINTER(known[base])
+            found.append((plain, kind * int(count) if count else kind))
+    return found
+
+
 # --- Errors -----------------------------------------------------------------------------
 
 
 class Error(Structure):
-    _fields_ = [
-        ("code", c_int32),
-        ("sys_errno", c_int32),
-        ("op", c_char * 32),
-        ("subject", c_char * 256),
-        ("message", c_char * 512),
-        ("hint", c_char * 512),
-    ]
+    _fields_ = members("""
+        int32_t code, sys_errno; char op[32], subject[256], message[512], hint[512];
+    """)
 
 
 HANDLE, PATH, TEXT, ERR = c_void_p, c_char_p, c_char_p, POINTER(Error)

@@ -3,44 +3,22 @@
 
 from __future__ import annotations
 
-from ctypes import (
-    CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_int, c_int64, c_size_t,
-    c_uint, c_uint16, c_uint32, c_uint64, c_void_p,
-)
+from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_int
+from ctypes import c_size_t, c_uint, c_uint16, c_uint64, c_void_p
 
-from cay._c.library import HANDLE, bind, bind_call
+from cay._c.library import HANDLE, bind, bind_call, members
 
 # --- Constants --------------------------------------------------------------------------
 
-LAYERS = {
-    1 << 0: "user",
-    1 << 1: "pid",
-    1 << 2: "mount",
-    1 << 3: "network",
-    1 << 4: "ipc",
-    1 << 5: "uts",
-    1 << 6: "cgroup",
-    1 << 7: "seccomp",
-    1 << 8: "landlock",
-    1 << 9: "memory",
-    1 << 10: "pids",
-    1 << 11: "cpu",
-    1 << 12: "disk",
-}
+_LAYERS = "user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk"
+LAYERS = {1 << bit: name for bit, name in enumerate(_LAYERS.split())}
 NETWORKS = {0: "none", 1: "host"}
 STORAGES = {0: "memory", 1: "disk"}
 RUNGS = {0: "best", 1: "root", 2: "range", 3: "single", 4: "landlock", 5: "none"}
 REQUESTABLE_RUNGS = {number: name for number, name in RUNGS.items() if name != "none"}
 STATES = {1: "running", 2: "paused", 3: "stopped", 4: "damaged"}
-CAUSES = {
-    1: "exited",
-    2: "signalled",
-    3: "timeout",
-    4: "memory",
-    5: "output-limit",
-    6: "gone",
-    7: "not-started",
-}
+_CAUSES = "exited signalled timeout memory output-limit gone not-started"
+CAUSES = dict(enumerate(_CAUSES.split(), 1))
 TEMPLATE_SOURCES = {1: "dir", 2: "tar", 3: "oci", 4: "debootstrap"}
 FINDINGS = {1: "ok", 2: "weaker", 3: "missing"}
 
@@ -58,29 +36,13 @@ class Bind(Structure):
 
 
 class SandboxOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("template_name", c_char_p),
-        ("memory_bytes", c_uint64),
-        ("disk_bytes", c_uint64),
-        ("pids", c_uint32),
-        ("cpu_percent", c_uint32),
-        ("network", c_int),
-        ("binds", POINTER(Bind)),
-        ("bind_count", c_size_t),
-        ("env", POINTER(c_char_p)),
-        ("hostname", c_char_p),
-        ("require", c_uint),
-        ("ephemeral", c_bool),
-        ("policy", c_void_p),
-        ("ttl_ms", c_uint64),
-        ("user", c_char_p),
-        ("workdir", c_char_p),
-        ("storage", c_int),
-        ("rung", c_int),
-        ("make_workdir", c_bool),
-        ("name", c_char_p),
-    ]
+    _fields_ = members("""
+        size_t size; char *template_name; uint64_t memory_bytes, disk_bytes;
+        uint32_t pids, cpu_percent; int network; Bind *binds; size_t bind_count;
+        char **env, *hostname; unsigned require; bool ephemeral; void *policy;
+        uint64_t ttl_ms; char *user, *workdir; int storage, rung; bool make_workdir;
+        char *name;
+    """, Bind=Bind)
 
 
 class Enforced(Structure):
@@ -88,36 +50,15 @@ class Enforced(Structure):
 
 
 class SandboxInfo(Structure):
-    _fields_ = [
-        ("id", c_char * ID_MAX),
-        ("state", c_int),
-        ("rung", c_int),
-        ("network", c_int),
-        ("storage", c_int),
-        ("ephemeral", c_bool),
-        ("template_name", c_char * 256),
-        ("user", c_char * 64),
-        ("workdir", c_char * 256),
-        ("created_ms", c_int64),
-        ("ttl_left_ms", c_uint64),
-        ("memory_bytes", c_uint64),
-        ("disk_bytes", c_uint64),
-        ("pids", c_uint32),
-        ("cpu_percent", c_uint32),
-        ("memory_used", c_uint64),
-        ("disk_used", c_uint64),
-        ("cpu_us", c_uint64),
-        ("pids_used", c_uint32),
-        ("init_pid", c_int),
-        ("id_base", c_uint32),
-        ("id_count", c_uint32),
-        ("layers", c_uint),
-        ("enforced", Enforced * LAYERS_MAX),
-        ("enforced_count", c_size_t),
-        ("type", c_char * 32),
-        ("memory_kills", c_uint64),
-        ("name", c_char * NAME_MAX),
-    ]
+    _fields_ = members(f"""
+        char id[{ID_MAX}]; int state, rung, network, storage; bool ephemeral;
+        char template_name[256], user[64], workdir[256]; int64_t created_ms;
+        uint64_t ttl_left_ms, memory_bytes, disk_bytes; uint32_t pids, cpu_percent;
+        uint64_t memory_used, disk_used, cpu_us; uint32_t pids_used; int init_pid;
+        uint32_t id_base, id_count; unsigned layers; Enforced enforced[{LAYERS_MAX}];
+        size_t enforced_count; char type[32]; uint64_t memory_kills;
+        char name[{NAME_MAX}];
+    """, Enforced=Enforced)
 
 
 # cookie, stream, data, len
@@ -125,63 +66,28 @@ OnOutput = CFUNCTYPE(c_int, c_void_p, c_int, c_void_p, c_size_t)
 
 
 class ExecOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("flags", c_uint),
-        ("argv", POINTER(c_char_p)),
-        ("env", POINTER(c_char_p)),
-        ("cwd", c_char_p),
-        ("user", c_char_p),
-        ("input", c_void_p),
-        ("input_len", c_size_t),
-        ("timeout_ms", c_uint64),
-        ("output_limit", c_uint64),
-        ("on_output", OnOutput),
-        ("cookie", c_void_p),
-        ("tag", c_char_p),
-        ("rows", c_uint16),
-        ("columns", c_uint16),
-    ]
+    _fields_ = members("""
+        size_t size; unsigned flags; char **argv, **env, *cwd, *user; void *input;
+        size_t input_len; uint64_t timeout_ms, output_limit; OnOutput on_output;
+        void *cookie; char *tag; uint16_t rows, columns;
+    """, OnOutput=OnOutput)
 
 
 class ExecResult(Structure):
-    _fields_ = [
-        ("cause", c_int),
-        ("exit_code", c_int),
-        ("signal", c_int),
-        ("exec_errno", c_int),
-        ("out", c_void_p),
-        ("error", c_void_p),
-        ("out_len", c_size_t),
-        ("error_len", c_size_t),
-        ("out_dropped", c_uint64),
-        ("error_dropped", c_uint64),
-        ("user_us", c_uint64),
-        ("system_us", c_uint64),
-        ("wall_us", c_uint64),
-        ("peak_memory", c_uint64),
-        ("memory_kills", c_uint64),
-        ("refused_forks", c_uint64),
-    ]
+    _fields_ = members("""
+        int cause, exit_code, signal, exec_errno; void *out, *error;
+        size_t out_len, error_len;
+        uint64_t out_dropped, error_dropped, user_us, system_us, wall_us, peak_memory,
+            memory_kills, refused_forks;
+    """)
 
 
 class ProcessInfo(Structure):
-    _fields_ = [
-        ("pid", c_int),
-        ("parent", c_int),
-        ("uid", c_uint32),
-        ("is_command", c_bool),
-        ("is_background", c_bool),
-        ("has_ended", c_bool),
-        ("exit_code", c_int),
-        ("state", c_char),
-        ("tag", c_char * 64),
-        ("command", c_char * 512),
-        ("started_ms", c_int64),
-        ("cpu_us", c_uint64),
-        ("memory_bytes", c_uint64),
-        ("cause", c_int),
-    ]
+    _fields_ = members("""
+        int pid, parent; uint32_t uid; bool is_command, is_background, has_ended;
+        int exit_code; char state, tag[64], command[512]; int64_t started_ms;
+        uint64_t cpu_us, memory_bytes; int cause;
+    """)
 
 
 # cookie, step, bytes
@@ -189,35 +95,23 @@ OnProgress = CFUNCTYPE(c_int, c_void_p, c_char_p, c_uint64)
 
 
 class TemplateOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("name", c_char_p),
-        ("source", c_int),
-        ("from", c_char_p),
-        ("on_progress", OnProgress),
-        ("cookie", c_void_p),
-    ]
+    _fields_ = members("""
+        size_t size; char *name; int source; char *from; OnProgress on_progress;
+        void *cookie;
+    """, OnProgress=OnProgress)
 
 
 class TemplateInfo(Structure):
-    _fields_ = [
-        ("name", c_char * 64),
-        ("source", c_char * 32),
-        ("from", c_char * 256),
-        ("created_ms", c_int64),
-        ("bytes", c_uint64),
-        ("user", c_char * 64),
-        ("workdir", c_char * 256),
-    ]
+    _fields_ = members("""
+        char name[64], source[32], from[256]; int64_t created_ms; uint64_t bytes;
+        char user[64], workdir[256];
+    """)
 
 
 class Check(Structure):
-    _fields_ = [
-        ("finding", c_int),
-        ("facility", c_char * 48),
-        ("detail", c_char * 256),
-        ("fix", c_char * 256),
-    ]
+    _fields_ = members("""
+        int finding; char facility[48], detail[256], fix[256];
+    """)
 
 
 # --- Functions --------------------------------------------------------------------------

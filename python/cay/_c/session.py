@@ -3,37 +3,22 @@
 
 from __future__ import annotations
 
-from ctypes import (
-    POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p,
-)
+from ctypes import POINTER, Structure, c_size_t, c_uint64
 
-from cay._c.library import HANDLE, TEXT, bind, bind_call
+from cay._c.library import HANDLE, TEXT, bind, bind_call, members
 
 
 class Session(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("user_id", c_char_p),
-        ("session_id", c_char_p),
-        ("backend", c_char_p),
-        ("sandbox_id", c_char_p),
-        ("state", c_int),
-        ("config", c_char_p),
-        ("data", c_char_p),
-        ("created_ms", c_int64),
-        ("updated_ms", c_int64),
-        ("revision", c_uint64),
-    ]
+    _fields_ = members("""
+        size_t size; char *user_id, *session_id, *backend, *sandbox_id; int state;
+        char *config, *data; int64_t created_ms, updated_ms; uint64_t revision;
+    """)
 
 
 class ManagerOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t),
-        ("store", c_void_p),
-        ("user_id", c_char_p),
-        ("session_id", c_char_p),
-        ("config", c_void_p),
-    ]
+    _fields_ = members("""
+        size_t size; void *store; char *user_id, *session_id; void *config;
+    """)
 
 
 store_open = bind_call("cay_store_open", TEXT, POINTER(HANDLE))
