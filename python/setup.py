@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds libcay from the checkout this folder is in and puts it into the package."""
+"""Builds libcay from the checkout around this folder, and adds it to the package."""
 
 from __future__ import annotations
 
@@ -82,17 +82,17 @@ class BuildWithLibrary(build_py):
 
 
 class PlatformWheel(bdist_wheel):
-    """Any Python 3, but only this kind of machine: the library is called by ctypes."""
+    """For any Python 3, but one architecture: ctypes calls the library."""
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]
 
 
 class NoSources(sdist):
-    """The library's sources lie outside this folder: nobody could install such a file."""
+    """The sources of the library are outside this folder: such a file would not install."""
 
     def run(self) -> None:
-        raise stop("this folder alone is no source distribution; make a wheel: pip wheel .")
+        raise stop("a source distribution needs the whole checkout; make a wheel: pip wheel .")
 
 
 class BinaryDistribution(Distribution):
@@ -100,7 +100,7 @@ class BinaryDistribution(Distribution):
         return True
 
 
-# Nothing is left in the checkout, and nothing stale gets from there into a wheel.
+# Outside the checkout: no build files stay there, and no old ones get into a wheel.
 scratch = tempfile.TemporaryDirectory(prefix="cay-build-")
 atexit.register(scratch.cleanup)
 setup(

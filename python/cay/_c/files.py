@@ -268,17 +268,17 @@ files_import = bind_call("cay_files_import", *_TAR)
 
 # --- Text -------------------------------------------------------------------------------
 
-# A str of that length for characters up to that one, its content not set yet.
+# PyUnicode_New(length, highest character): a str whose content is not set yet.
 _new_str = PYFUNCTYPE(py_object, c_ssize_t, ctypes.c_uint32)(
     ("PyUnicode_New", ctypes.pythonapi)
 )
 
-# Shorter text that is not ASCII is decoded by Python as fast.
-_WORTH_WIDENING = 4 << 10
+# Python decodes shorter text as fast.
+_WIDEN_MIN = 4 << 10
 
 
 def _header(character: str, width: int) -> int | None:
-    """How far into a str its characters are, if they are where they must be."""
+    """The offset of the characters in a str object; None if they are not there."""
     sample = character * 3
     header = sys.getsizeof(sample) - (len(sample) + 1) * width
     expected = ord(character).to_bytes(width, sys.byteorder) * 3 + bytes(width)
@@ -288,10 +288,10 @@ def _header(character: str, width: int) -> int | None:
 
 
 def _headers() -> dict[int, tuple[int, int]]:
-    """By the highest character of a str: the bytes that each takes, and where they begin.
+    """By the highest character of a str: the bytes per character, and their offset.
 
-    CPython documents that a new str may be filled, but for where its characters are only a
-    macro; so what is known about that is tried out.  Empty if it is not so.
+    CPython documents that a new str may be filled, but has only a macro for the address of
+    its characters; so the offset is verified.  Empty if it is wrong.
     """
     found = {}
     if sys.implementation.name == "cpython" and sys.byteorder == "little":
@@ -307,20 +307,19 @@ _HEADERS = _headers()
 
 def page_text(page: Page) -> str:
     """The text of a page of characters; decoded by C if that is faster."""
-    if page.len < _WORTH_WIDENING or page.highest not in _HEADERS:
+    if page.len < _WIDEN_MIN or page.highest not in _HEADERS:
         return text(page.text, page.len)
     width, header = _HEADERS[page.highest]
-    made: str = _new_str(page.count, page.highest)
-    if page_widen(byref(page), width, id(made) + header, None):
+    result: str = _new_str(page.count, page.highest)
+    if page_widen(byref(page), width, id(result) + header, None):
         return text(page.text, page.len)
-    return made
+    return result
 
 
 class Placement:
-    """Memory for the text of a whole file that is already a str, so that nothing is copied.
+    """A str as the buffer for the text of a whole file, which avoids a copy.
 
-    A str made so must not be seen by anybody before it is filled, and not at all unless
-    what it was filled with is ASCII.
+    No other code may see the str before it is filled, or if the content is not ASCII.
     """
 
     def __init__(self) -> None:
@@ -340,8 +339,8 @@ class Placement:
         return page.text is not None and page.text == self._address
 
     def take(self, page: Page) -> str:
-        """The page's text: the str itself if it can be, else decoded from it."""
-        made, self._str = self._str, None
-        if made is not None and page.len == page.count == len(made):
-            return made
+        """The page's text: the str itself if it is ASCII, else decoded from it."""
+        buffer, self._str = self._str, None
+        if buffer is not None and page.len == page.count == len(buffer):
+            return buffer
         return page_text(page)

@@ -12,8 +12,6 @@ from typing import Any, Literal, Protocol
 
 from cay import _c
 
-__all__ = ["Approver", "Decision", "Request"]
-
 
 @dataclass(frozen=True)
 class Request:

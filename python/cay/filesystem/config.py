@@ -9,8 +9,6 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-__all__ = ["Mount", "PathConfig", "RootSandboxConfig", "SandboxConfig"]
-
 
 class _Rules(BaseModel):
     suffixes: list[str] | None = Field(

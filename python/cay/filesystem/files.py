@@ -31,8 +31,6 @@ from cay.filesystem.results import (
 )
 from cay.filesystem.sandbox import Handle, Sandbox
 
-__all__ = ["DEFAULT_MAX_READ_CHARS", "EditPair", "Files", "Pin", "Reader"]
-
 DEFAULT_MAX_READ_CHARS = 20_000
 """The default length of a page, in characters."""
 

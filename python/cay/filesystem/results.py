@@ -10,16 +10,6 @@ from pydantic import BaseModel, Field
 
 from cay import _c
 
-__all__ = [
-    "Entry",
-    "FileStat",
-    "GrepMatch",
-    "GrepResult",
-    "LinesResult",
-    "ReadResult",
-    "TarResult",
-]
-
 
 class ReadResult(BaseModel):
     """A page of a text file."""

@@ -127,7 +127,8 @@ class Sandbox:
         """Which rule applies to the path and what it allows, in one sentence."""
         sentence = c_void_p()
         name = self._name(path)
-        self._call(_c.files_explain, self._handle.pointer, name, byref(sentence), paths=[path])
+        arguments = (self._handle.pointer, name, byref(sentence))
+        self._call(_c.files_explain, *arguments, paths=[path])
         try:
             return _c.decode(cast(sentence, c_char_p).value or b"")
         finally:
@@ -246,7 +247,7 @@ class Sandbox:
             None if entries is None else [self._name(entry) for entry in entries]
         )
 
-    # --- Inside ------------------------------------------------------------------------
+    # --- Internals ---------------------------------------------------------------------
 
     def _open(self, approver: Approver | None) -> Handle:
         policy = new_policy(self.config, self._base, self._models)

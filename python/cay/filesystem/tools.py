@@ -11,8 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cay.filesystem.files import DEFAULT_MAX_READ_CHARS, Files, Pin
 
-__all__ = ["EXTRA_TOOLS", "TOOLS", "Tool", "Touch"]
-
 
 class ReadFileArgs(BaseModel):
     path: str = Field(description="File to read")
@@ -48,7 +46,7 @@ class EditFileArgs(BaseModel):
     )
     new_text: str = Field(description="Text to put in its place")
     replace_all: bool = Field(
-        default=False, description="Replace the text wherever it is, not only once"
+        default=False, description="Replace every occurrence of the text"
     )
 
 
@@ -58,12 +56,12 @@ class DeleteFileArgs(BaseModel):
 
 class MoveFileArgs(BaseModel):
     source: str = Field(description="File to move")
-    destination: str = Field(description="Its new path, which must not be taken")
+    destination: str = Field(description="Its new path, which must not exist")
 
 
 class CopyFileArgs(BaseModel):
     source: str = Field(description="File to copy")
-    destination: str = Field(description="Path of the copy, which must not be taken")
+    destination: str = Field(description="Path of the copy, which must not exist")
 
 
 class ReadFileLinesArgs(BaseModel):
@@ -93,19 +91,19 @@ class Edit(BaseModel):
     old_text: str = Field(description="Text to replace, exactly once in the file")
     new_text: str = Field(description="Text to put in its place")
     replace_all: bool = Field(
-        default=False, description="Replace the text wherever it is, not only once"
+        default=False, description="Replace every occurrence of the text"
     )
 
 
 class MultiEditFileArgs(BaseModel):
     path: str = Field(description="File to edit")
     edits: list[Edit] = Field(
-        description="Edits, made one after the other: all of them, or none"
+        description="Edits, applied one after the other: all of them, or none"
     )
 
 
 class CreateDirectoryArgs(BaseModel):
-    path: str = Field(description="Directory to create, with those above it")
+    path: str = Field(description="Directory to create, with its parents")
 
 
 class ListDirectoryArgs(BaseModel):
@@ -163,7 +161,7 @@ TOOLS: tuple[Tool, ...] = (
         "read_file",
         ReadFileArgs,
         "Read a text file, a page at a time. The result says how long the file is and "
-        "whether more follows; ask for the next page with offset. For text only: pass "
+        "whether more follows; request the next page with offset. For text only: pass "
         "images, PDFs and other binary files as attachments.",
         (Touch("path", "read"),),
         lambda files, a, pins: files.read(a.path, a.max_chars, a.offset, pin=pins[0]),
@@ -285,7 +283,7 @@ EXTRA_TOOLS: tuple[Tool, ...] = (
     Tool(
         "create_directory",
         CreateDirectoryArgs,
-        "Create a directory, with those above it.",
+        "Create a directory and its parents.",
         (Touch("path", "write"),),
         lambda files, a, pins: files.create_directory(a.path, pin=pins[0]),
         lambda a: f"Create the directory {a.get('path', '')}",
@@ -293,7 +291,7 @@ EXTRA_TOOLS: tuple[Tool, ...] = (
     Tool(
         "list_directory",
         ListDirectoryArgs,
-        "List what is in a directory, directories too, with types and sizes.",
+        "List the entries of a directory with types and sizes.",
         (Touch("path", "read"),),
         lambda files, a, pins: [
             {"path": entry.path, "type": entry.stat.type, "bytes": entry.stat.bytes}
@@ -305,7 +303,7 @@ EXTRA_TOOLS: tuple[Tool, ...] = (
     Tool(
         "stat_file",
         StatFileArgs,
-        "Tell type, size and age of a file or directory.",
+        "Return type, size and time of a file or directory.",
         (Touch("path", "read"),),
         lambda files, a, pins: asdict(files.stat(a.path)),
         lambda a: f"Look at {a.get('path', '')}",

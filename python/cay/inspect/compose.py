@@ -21,40 +21,15 @@ from cay.errors import SandboxValueError
 from cay.inspect.config import CayConfig, raise_all, template_from, validated
 from cay.inspect.variables import read_env_file
 
-__all__ = ["Service", "image_template", "services_of"]
-
 _SUPPORTED = {
-    "image",
-    "build",
-    "command",
-    "entrypoint",
-    "working_dir",
-    "environment",
-    "env_file",
-    "user",
-    "hostname",
-    "volumes",
-    "network_mode",
-    "mem_limit",
-    "cpus",
-    "pids_limit",
-    "deploy",
-    "depends_on",
-    "platform",
-    "privileged",
-    "read_only",
-    "restart",
-    "security_opt",
-    "x_default",
+    *("image", "build", "command", "entrypoint", "working_dir", "environment", "env_file"),
+    *("user", "hostname", "volumes", "network_mode", "mem_limit", "cpus", "pids_limit"),
+    *("deploy", "depends_on", "platform", "privileged", "read_only", "restart"),
+    *("security_opt", "x_default"),
 }
 _NO_EFFECT = {
-    "expose",
-    "init",
-    "mem_reservation",
-    "pull_policy",
-    "stdin_open",
-    "stop_grace_period",
-    "tty",
+    *("expose", "init", "mem_reservation", "pull_policy", "stdin_open"),
+    *("stop_grace_period", "tty"),
 }
 _IGNORED = {
     "networks": "services have no common network, only loopback",
@@ -192,7 +167,7 @@ def services_of(config: Any, base: Path, environment: Mapping[str, str]) -> list
         defaults = found
     if len(defaults) != 1:
         raise SandboxValueError(
-            "there is no default service" if not defaults else "there are several default services",
+            f"there are {'several' if defaults else 'no'} default services",
             subject=COMPOSE_SUBJECT,
             hint="name one 'default', or set 'x-default: true' in exactly one",
         )

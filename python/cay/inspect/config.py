@@ -13,8 +13,6 @@ from cay.errors import SandboxValueError
 from cay.sandbox import config as c_config
 from cay.sandbox.options import CPUS_MAX, Layer, Rung
 
-__all__ = ["CONFIG_FILE", "CayConfig"]
-
 CONFIG_FILE = "cay.yaml"
 
 _Model = TypeVar("_Model", bound=BaseModel)

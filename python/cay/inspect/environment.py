@@ -59,8 +59,6 @@ from cay.sandbox import AsyncSandbox, Sandbox, templates
 from cay.sandbox import ExecResult as CayResult
 from cay.sandbox.event_loop import in_thread
 
-__all__ = ["CaySandboxEnvironment"]
-
 logger = logging.getLogger(__name__)
 
 _COMPOSE_FILES = [

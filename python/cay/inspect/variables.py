@@ -14,8 +14,6 @@ from typing import Any
 
 from cay.errors import SandboxValueError
 
-__all__ = ["interpolate", "metadata_variables", "read_env_file"]
-
 _DOLLAR = re.compile(r"\$(?:(\$)|([A-Za-z_]\w*)|\{)", re.ASCII)
 _BRACE = re.compile(r"\$\{|\}")
 _BRACED = re.compile(r"([A-Za-z_]\w*)(?:(:?)([-?+])(.*))?", re.ASCII | re.DOTALL)

@@ -26,8 +26,6 @@ from cay import errors
 from cay.nexau.agent import make_manager
 from cay.nexau.base import BaseSandbox
 
-__all__ = ["CaySandbox", "CaySandboxManager"]
-
 R = TypeVar("R")
 
 _RESULTS = ("CommandResult", "CodeExecutionResult", "FileInfo", "FileOperationResult")

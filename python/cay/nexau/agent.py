@@ -25,8 +25,6 @@ from cay.nexau.managers import BackendSandboxManager
 from cay.nexau.registry import check_type, manager_class, sandbox_class
 from cay.nexau.session import InMemoryDatabaseEngine, SessionManager
 
-__all__ = ["Agent", "AgentConfig", "AgentState", "make_manager"]
-
 R = TypeVar("R")
 
 

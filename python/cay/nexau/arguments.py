@@ -3,7 +3,7 @@
 
 NexAU's early documents have ``_work_dir`` and ``persist_sandbox`` where later ones have
 ``work_dir`` and ``status_after_run``.  A configuration and a saved state also have a
-``type`` and a ``sandbox_type``, which select the class and are no arguments of it.
+``type`` and a ``sandbox_type``, which select the class and are not arguments of it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cay.sandbox import config as c_config
-
-__all__ = [
-    "AfterRun",
-    "AcceptsOldNames",
-    "TracksArguments",
-    "after_run_of",
-    "current_names",
-    "explicit_values",
-    "extract_dataclass_init_kwargs",
-    "merged",
-]
 
 AfterRun = Literal["pause", "stop", "none"]
 

@@ -50,8 +50,6 @@ from cay.sandbox.config import Config
 from cay.sandbox.event_loop import interruptibly
 from cay.sandbox.options import environment, optional, text
 
-__all__ = ["BackendSandbox", "E2BSandbox", "LocalSandbox", "NativeSandbox"]
-
 logger = logging.getLogger(__name__)
 
 _STATUS = {number: SandboxStatus(name) for number, name in _c.STATUSES.items()}
@@ -143,7 +141,7 @@ class BackendSandbox(ConnectedSandbox):
     """A sandbox of any backend in libcay, including those in a shared object (the key
     ``library``)."""
 
-    # --- Results and exceptions -----------------------------------------------------------
+    # --- Results and exceptions --------------------------------------------------------
 
     def _checked(self, result: R, error: SandboxError | None = None) -> R:
         """The result; with raise_errors, a failure raises its exception."""
@@ -188,7 +186,7 @@ class BackendSandbox(ConnectedSandbox):
             failed = FileOperationResult(_ERROR, path, error=error.message)
             return self._checked(failed, error)
 
-    # --- Commands and code ------------------------------------------------------------------
+    # --- Commands and code -------------------------------------------------------------
 
     def _options(
         self,
@@ -208,7 +206,7 @@ class BackendSandbox(ConnectedSandbox):
             size=sizeof(_c.CommandOptions),
             flags=flags,
             timeout_ms=_timeout(timeout),
-            cwd=optional(self._inside(cwd or ""), "cwd"),
+            cwd=optional(self._absolute(cwd or ""), "cwd"),
             user=optional(user, "user"),
             env=environment(merged, "envs"),
             threshold_chars=min(self.output_char_threshold, _MOST_CHARS),
@@ -383,16 +381,16 @@ class BackendSandbox(ConnectedSandbox):
         finally:
             _c.code_done(byref(result))
 
-    # --- Files ------------------------------------------------------------------------------
+    # --- Files -------------------------------------------------------------------------
 
-    def _inside(self, path: str) -> str | None:
+    def _absolute(self, path: str) -> str | None:
         """The absolute path, if the start of relative paths is known."""
         if self.work_dir is None:
             return path or None
         return posixpath.join(str(self.work_dir), path) if path else str(self.work_dir)
 
     def _name(self, path: str) -> bytes:
-        return text(self._inside(path) or ".", "path")
+        return text(self._absolute(path) or ".", "path")
 
     def read_file(
         self, file_path: str, encoding: str = "utf-8", binary: bool = False
@@ -424,8 +422,8 @@ class BackendSandbox(ConnectedSandbox):
         def call() -> FileOperationResult:
             data = _content(content, encoding)
             self._need_parent(file_path, create_directories, user)
-            name, who = self._name(file_path), optional(user, "user")
-            self._call(_c.write_file, who, name, _c.address(data), len(data), 0)
+            name, c_user = self._name(file_path), optional(user, "user")
+            self._call(_c.write_file, c_user, name, _c.address(data), len(data), 0)
             return FileOperationResult(_SUCCESS, file_path, size=len(data))
 
         return self._try_file("write file", file_path, call)
@@ -465,9 +463,9 @@ class BackendSandbox(ConnectedSandbox):
 
     def _exists(self, path: str, user: str | None = None) -> int:
         """1 if it exists, 0 if not, negative if the user may not see the path."""
-        err, who = _c.Error(), optional(user, "user")
+        err, c_user = _c.Error(), optional(user, "user")
         with self._borrow() as handle:
-            found = _c.file_exists(handle, who, self._name(path), byref(err))
+            found = _c.file_exists(handle, c_user, self._name(path), byref(err))
         if found < 0:
             error = _c.error_of(err)
             if not isinstance(error, (SandboxPermissionError, SandboxValueError)):
@@ -498,8 +496,8 @@ class BackendSandbox(ConnectedSandbox):
     ) -> bool:
         with _restated("create directory", directory_path):
             self._need_parent(str(directory_path).rstrip("/"), parents, user)
-            who, name = optional(user, "user"), self._name(directory_path)
-            self._call(_c.create_directory, who, name, parents)
+            c_user, name = optional(user, "user"), self._name(directory_path)
+            self._call(_c.create_directory, c_user, name, parents)
         return True
 
     def edit_file(
@@ -533,13 +531,13 @@ class BackendSandbox(ConnectedSandbox):
         start = "" if self.work_dir is None else escape(str(self.work_dir))
         with _restated("glob", pattern):
             whole = text(posixpath.join(start, pattern), "pattern")
-            who = optional(user, "user")
-            self._call(_c.glob, who, whole, recursive, byref(found))
+            c_user = optional(user, "user")
+            self._call(_c.glob, c_user, whole, recursive, byref(found))
         try:
             paths = [_c.decode(found.items[at]) for at in range(found.count)]
         finally:
             _c.strings_done(byref(found))
-        return sorted(self._from_work_dir(paths, who))
+        return sorted(self._from_work_dir(paths, c_user))
 
     def _from_work_dir(self, paths: list[str], user: bytes | None) -> list[str]:
         """Makes paths relative to work_dir; libcay's are relative to its own start."""
@@ -552,7 +550,7 @@ class BackendSandbox(ConnectedSandbox):
             paths = [posixpath.normpath(posixpath.join(start, path)) for path in paths]
         return [path.removeprefix(top) if path + "/" != top else "." for path in paths]
 
-    # --- Transfers ----------------------------------------------------------------------------
+    # --- Transfers ---------------------------------------------------------------------
 
     def _transfer(self, function: Any, source: bytes, target: bytes) -> int:
         moved = _c.Transfer()
@@ -566,11 +564,11 @@ class BackendSandbox(ConnectedSandbox):
             )
         return int(moved.bytes)
 
-    def _names(self, local: str, inside: str) -> dict[str, str]:
+    def _names(self, local: str, remote: str) -> dict[str, str]:
         """From the paths in libcay's messages to the caller's spelling; libcay calls the
         local directory "d"."""
-        local, inside = os.fspath(local), os.fspath(inside)
-        return {"d": local, local: local, self._inside(inside) or inside: inside}
+        local, remote = os.fspath(local), os.fspath(remote)
+        return {"d": local, local: local, self._absolute(remote) or remote: remote}
 
     def upload_file(
         self, local_path: str, sandbox_path: str, create_directories: bool = True
@@ -615,7 +613,7 @@ class BackendSandbox(ConnectedSandbox):
         return True
 
 
-# --- Messages -----------------------------------------------------------------------------
+# --- Messages -------------------------------------------------------------------------
 
 
 def _exception_of(result: Any) -> SandboxError:
@@ -718,7 +716,7 @@ def _language(name: str) -> CodeLanguage:
         return CodeLanguage.PYTHON
 
 
-# --- The built-in backends --------------------------------------------------------------------
+# --- The built-in backends ------------------------------------------------------------
 
 
 @dataclass(kw_only=True)

@@ -42,13 +42,6 @@ from cay.nexau.results import (
     SandboxStatus,
 )
 
-__all__ = [
-    "BASH_TOOL_RESULTS_BASE_PATH",
-    "BaseSandbox",
-    "BaseSandboxManager",
-    "SessionStore",
-]
-
 logger = logging.getLogger(__name__)
 
 BASH_TOOL_RESULTS_BASE_PATH = "/tmp/cay-results"
@@ -92,7 +85,7 @@ class BaseSandbox(metaclass=AcceptsOldNames):
     def _work_dir(self, path: str) -> None:
         self.work_dir = Path(path)
 
-    # --- Commands and code --------------------------------------------------------------
+    # --- Commands and code -------------------------------------------------------------
 
     @abstractmethod
     def execute_bash(
@@ -146,7 +139,7 @@ class BaseSandbox(metaclass=AcceptsOldNames):
         """Runs code in a new interpreter.  An unknown language gives a result with the
         error_type "ValueError"."""
 
-    # --- Files --------------------------------------------------------------------------
+    # --- Files -------------------------------------------------------------------------
 
     @abstractmethod
     def read_file(
@@ -223,7 +216,7 @@ class BaseSandbox(metaclass=AcceptsOldNames):
     def download_directory(self, sandbox_path: str, local_path: str) -> bool:
         """Copies the content of a directory; True, or SandboxFileError."""
 
-    # --- Helpers for tools ----------------------------------------------------------------
+    # --- Helpers for tools -------------------------------------------------------------
 
     def get_temp_dir(self) -> str:
         return "/tmp"
@@ -301,7 +294,7 @@ class BaseSandbox(metaclass=AcceptsOldNames):
         }
 
 
-# --- Managers -----------------------------------------------------------------------------
+# --- Managers -------------------------------------------------------------------------
 
 TSandbox = TypeVar("TSandbox", bound=BaseSandbox)
 R = TypeVar("R")
@@ -321,7 +314,7 @@ class SessionStore(Protocol):
     ) -> Any: ...
 
 
-# --- Coroutines in blocking code ----------------------------------------------------------
+# --- Coroutines in blocking code ------------------------------------------------------
 
 
 def run_async_function_sync(function: Callable[[], Coroutine[Any, Any, R]]) -> R:
@@ -368,7 +361,7 @@ def _run_sync(function: Callable[[], Coroutine[Any, Any, R]], what: str) -> R | 
         return None
 
 
-# --- One start at a time ----------------------------------------------------------------
+# --- One start at a time --------------------------------------------------------------
 
 _locks: WeakValueDictionary[tuple[str, str], _Lock] = WeakValueDictionary()
 _locks_lock = threading.Lock()
@@ -400,11 +393,11 @@ def _session_lock(session_manager: Any, user_id: str, session_id: str) -> Iterat
             yield
 
 
-# --- The base class of managers -----------------------------------------------------------
+# --- The base class of managers -------------------------------------------------------
 
 
 class _ManagerState(TracksArguments):
-    """Attributes of a manager that are no fields: they are not data."""
+    """Attributes of a manager that are not fields, since they are not data."""
 
     start_future: Future[Any] | None
     _start_thread: threading.Thread | None
@@ -466,11 +459,11 @@ def _wrapped(start: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _upload(sandbox: BaseSandbox, assets: list[Asset]) -> None:
-    for local, inside in assets:
+    for local, remote in assets:
         if os.path.isdir(local):
-            sandbox.upload_directory(local, inside)
+            sandbox.upload_directory(local, remote)
         else:
-            result = sandbox.upload_file(local, inside)
+            result = sandbox.upload_file(local, remote)
             if result.error:
                 raise SandboxError(result.error, op="manager.upload", subject=local)
 
@@ -534,7 +527,7 @@ class BaseSandboxManager(_ManagerState, Generic[TSandbox], metaclass=AcceptsOldN
         context.pop("upload_assets")
         return self.start(**context)
 
-    # --- The same for every backend -----------------------------------------------------
+    # --- The same for every backend ----------------------------------------------------
 
     @property
     def session_context(self) -> dict[str, Any]:
@@ -660,7 +653,7 @@ class BaseSandboxManager(_ManagerState, Generic[TSandbox], metaclass=AcceptsOldN
         """What the configuration sets for the end of a run."""
         return after_run_of(self._session_context.get("sandbox_config"))
 
-    # --- State ----------------------------------------------------------------------------
+    # --- State -------------------------------------------------------------------------
 
     def persist_sandbox_state(
         self,

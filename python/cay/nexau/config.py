@@ -18,17 +18,6 @@ from cay.nexau.registry import backend_of, check_type, register_types
 from cay.sandbox import config as c_config
 from cay.sandbox.config import Config
 
-__all__ = [
-    "E2B_DEFAULT_WORK_DIR",
-    "BaseSandboxConfig",
-    "E2BSandboxConfig",
-    "LocalSandboxConfig",
-    "NativeSandboxConfig",
-    "SandboxConfig",
-    "parse_sandbox_config",
-    "read_yaml",
-]
-
 E2B_DEFAULT_WORK_DIR = "/home/user"
 
 

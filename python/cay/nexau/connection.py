@@ -26,13 +26,11 @@ from cay.sandbox.config import Config
 from cay.sandbox.handles import Handles, open_handle
 from cay.sandbox.options import milliseconds, text
 
-__all__ = ["ConnectedSandbox"]
-
 Self = TypeVar("Self", bound="ConnectedSandbox")
 
 
 class _Connection:
-    """Attributes that are no fields; a copy has its own."""
+    """Attributes that are not fields; a copy has its own."""
 
     _handles: Handles | None
     _secrets: dict[str, Any]

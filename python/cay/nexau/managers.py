@@ -29,13 +29,6 @@ from cay.nexau.registry import backend_of
 from cay.nexau.session import DatabaseEngine, ManagerHandle, Session, SessionManager
 from cay.sandbox.config import after_run
 
-__all__ = [
-    "BackendSandboxManager",
-    "E2BSandboxManager",
-    "LocalSandboxManager",
-    "NativeSandboxManager",
-]
-
 logger = logging.getLogger(__name__)
 
 TBackend = TypeVar("TBackend", bound=BackendSandbox)

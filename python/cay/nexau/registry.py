@@ -19,15 +19,6 @@ from cay import _c
 from cay.errors import SandboxUnsupportedError, SandboxValueError
 from cay.nexau.base import BaseSandbox, BaseSandboxManager
 
-__all__ = [
-    "SandboxAlias",
-    "backend_of",
-    "check_type",
-    "manager_class",
-    "register_types",
-    "sandbox_class",
-]
-
 SandboxAlias: dict[str, str] = {
     "native": "NativeSandbox",
     "local": "LocalSandbox",
@@ -105,7 +96,7 @@ def manager_class(sandbox: type[BaseSandbox]) -> type[BaseSandboxManager[Any]]:
     )
 
 
-# --- Types that libcay does not know yet ----------------------------------------------------
+# --- Types that libcay does not know yet ----------------------------------------------
 
 _FIELD_TYPES = {
     "str": "text",

@@ -11,15 +11,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-__all__ = [
-    "CodeExecutionResult",
-    "CodeLanguage",
-    "CommandResult",
-    "FileInfo",
-    "FileOperationResult",
-    "SandboxStatus",
-]
-
 
 class SandboxStatus(Enum):
     """The state of an operation."""

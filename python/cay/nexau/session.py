@@ -24,15 +24,6 @@ from cay.sandbox import config as c_config
 from cay.sandbox.event_loop import in_thread, interruptibly
 from cay.sandbox.options import choice, text
 
-__all__ = [
-    "DatabaseEngine",
-    "InMemoryDatabaseEngine",
-    "ManagerHandle",
-    "SQLiteDatabaseEngine",
-    "Session",
-    "SessionManager",
-]
-
 R = TypeVar("R")
 
 

@@ -14,18 +14,6 @@ from typing import Any
 
 from cay import _c
 
-__all__ = [
-    "HEREDOC_PATTERN",
-    "BashHeredocBlock",
-    "clean_shell_output",
-    "collapse_repetitive",
-    "contains_heredoc",
-    "parse_single_bash_heredoc",
-    "resolve_cr",
-    "smart_truncate_output",
-    "strip_ansi",
-]
-
 # --- Output -------------------------------------------------------------------------------
 
 

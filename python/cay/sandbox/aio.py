@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -18,15 +18,13 @@ from cay import _c
 from cay.errors import SandboxExecError
 from cay.sandbox.event_loop import create_in_thread, in_thread, readable, sleep
 from cay.sandbox.files import SandboxFiles
-from cay.sandbox.options import Command, Size
+from cay.sandbox.options import Command
 from cay.sandbox.process import Process
 from cay.sandbox.results import ExecResult, Output, SandboxInfo
-from cay.sandbox.sandbox import ExecOptions, OnOutput, Sandbox
+from cay.sandbox.sandbox import CommandOptions, ExecOptions, OnOutput, Sandbox
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-__all__ = ["AsyncFiles", "AsyncProcess", "AsyncSandbox"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -216,26 +214,13 @@ class AsyncSandbox:
         self,
         argv: Sequence[str | os.PathLike[str]],
         *,
-        input: str | bytes | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        user: str | int | None = None,
-        timeout: float | None = None,
-        output_limit: Size | None = None,
         fail_on_limit: bool = False,
         on_output: OnOutput | None = None,
+        **options: Unpack[CommandOptions],
     ) -> ExecResult:
         """As Sandbox.exec()."""
-        command = Command(
-            argv,
-            input=input,
-            cwd=cwd,
-            env=env,
-            user=user,
-            timeout=timeout,
-            output_limit=output_limit,
-            flags=_c.EXEC_FAIL_ON_LIMIT if fail_on_limit else 0,
-        )
+        flags = _c.EXEC_FAIL_ON_LIMIT if fail_on_limit else 0
+        command = Command(argv, flags=flags, **options)
         process = Process(self._sync._handles)
         result: ExecResult | None = None
         try:

@@ -16,8 +16,6 @@ from cay import _c
 from cay.errors import SandboxValueError
 from cay.sandbox.options import text
 
-__all__ = ["Config", "after_run", "load", "new"]
-
 
 class Config(_c.Owner):
     """A cay_config."""

@@ -16,8 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["in_thread", "interruptibly", "create_in_thread", "readable", "sleep"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -29,8 +29,6 @@ from cay.filesystem.sandbox import Handle
 from cay.sandbox.handles import Handles
 from cay.sandbox.options import text
 
-__all__ = ["SandboxFiles"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -2,7 +2,7 @@
 """The C handles of one sandbox: each is for one thread at a time, so there are several.
 
 A call borrows an idle handle or opens another one, which is cheap.  An ephemeral sandbox
-ends when the connection of the handle that created it is closed, so that handle is kept open
+ends when the connection of the handle that created it is closed, so that handle stays open
 until close(), and a forked child closes its copy at once.
 """
 
@@ -31,8 +31,8 @@ class Inherited(Protocol):
 
 
 inherited: WeakSet[Inherited] = WeakSet()
-"""Objects with descriptors that a forked child must close: the peer of a connection sees its
-end only when every copy is closed."""
+"""Objects with descriptors that a forked child must close: a peer sees the end of a
+connection only when every copy is closed."""
 
 
 def _after_fork() -> None:

@@ -12,8 +12,6 @@ from cay import _c
 from cay.sandbox import options as _options
 from cay.sandbox.results import Check, TemplateInfo
 
-__all__ = ["create_template", "doctor", "remove_template", "templates"]
-
 
 def templates() -> list[TemplateInfo]:
     """All templates, including "host"."""

@@ -18,8 +18,6 @@ from cay.errors import SandboxValueError
 from cay.filesystem.config import SandboxConfig
 from cay.filesystem.sandbox import new_policy
 
-__all__ = ["Bind", "Layer", "Network", "Rung", "Size", "Storage", "Volumes"]
-
 Size = int | str
 """Bytes, or with a unit: "512M", "1.5g", "64KiB"."""
 
@@ -27,20 +25,9 @@ Network = Literal["none", "host"]
 Storage = Literal["memory", "disk"]
 Rung = Literal["best", "root", "range", "single", "landlock"]
 Layer = Literal[
-    "user",
-    "pid",
-    "mount",
-    "network",
-    "ipc",
-    "uts",
-    "cgroup",
-    "seccomp",
-    "landlock",
-    "memory",
-    "pids",
-    "cpu",
-    "disk",
-]
+    "user", "pid", "mount", "network", "ipc", "uts", "cgroup",
+    "seccomp", "landlock", "memory", "pids", "cpu", "disk",
+]  # fmt: skip
 
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 CPUS_MAX = 10_000_000
@@ -52,7 +39,7 @@ _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 @dataclass(frozen=True)
 class Bind:
-    """A host directory or file that is visible inside."""
+    """A host directory or file that is visible in the sandbox."""
 
     source: str | os.PathLike[str]
     target: str

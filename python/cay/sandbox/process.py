@@ -23,8 +23,6 @@ from cay.sandbox.handles import Handles, inherited
 from cay.sandbox.options import Command, terminal, within
 from cay.sandbox.results import ExecResult, Output, Stream
 
-__all__ = ["Process"]
-
 _PIECE = 64 << 10
 _SIGNAL_MAX = 64
 # Seconds until a full pipe is tried again: there is no event for space in it.

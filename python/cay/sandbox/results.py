@@ -13,17 +13,6 @@ from typing import Any, Literal
 from cay import _c
 from cay.errors import SandboxExecError
 
-__all__ = [
-    "Cause",
-    "Check",
-    "ExecResult",
-    "Output",
-    "ProcessInfo",
-    "SandboxInfo",
-    "Stream",
-    "TemplateInfo",
-]
-
 Cause = Literal[
     "exited", "signalled", "timeout", "memory", "output-limit", "gone", "not-started"
 ]

@@ -34,14 +34,12 @@ from cay.sandbox.results import ExecResult, Output, ProcessInfo, SandboxInfo, la
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Sandbox"]
-
 OnOutput = Callable[[Output], object]
 _Self = TypeVar("_Self", bound="Sandbox")
 
 
-class ExecOptions(TypedDict, total=False):
-    """The options of exec()."""
+class CommandOptions(TypedDict, total=False):
+    """The options of exec() and start()."""
 
     input: str | bytes | None
     cwd: str | os.PathLike[str] | None
@@ -49,6 +47,11 @@ class ExecOptions(TypedDict, total=False):
     user: str | int | None
     timeout: float | None
     output_limit: Size | None
+
+
+class ExecOptions(CommandOptions, total=False):
+    """The options of exec()."""
+
     fail_on_limit: bool
     on_output: OnOutput | None
 
