@@ -299,7 +299,7 @@ def copied(items: Any, kind: type[_Item], count: int) -> list[_Item]:
 
 
 def listed(function: Any, kind: type[_Item], *arguments: Any) -> list[_Item]:
-    """What a function returns as an array of structs and its length."""
+    """The structs that a function returns as an array and its length."""
     items, count = POINTER(kind)(), ctypes.c_size_t()
     call(function, *arguments, byref(items), byref(count))
     return copied(items, kind, count.value)

@@ -118,7 +118,7 @@ class Bridge:
         return _c.VERDICT_DENY
 
     def take_raised(self) -> BaseException | None:
-        """What the approver raised in this thread's last call, if it did."""
+        """The exception of the approver in this thread's last call, if there was one."""
         error: BaseException | None = getattr(self._raised, "error", None)
         self._raised.error = None
         return error

@@ -133,7 +133,7 @@ class EditError(NoMatchError):
 
 
 def invalid(message: str, hint: str) -> SandboxValueError:
-    """For an argument that is refused before libcay sees it."""
+    """The exception for an argument that is refused before libcay sees it."""
     error = SandboxValueError(hint=hint)
     error.restate(f"{message}. {hint}")
     return error

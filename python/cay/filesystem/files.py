@@ -48,7 +48,7 @@ _DIRECT_READ = 1 << 20
 
 
 class Pin:
-    """What a path led to when pin() was called.
+    """The file that a path led to when pin() was called.
 
     An operation that gets it fails with SandboxChangedError if the path leads to another
     file now, or if the file has changed.
@@ -368,7 +368,7 @@ class Files:
         return FileStat._of(stat)
 
     def pin(self, path: str) -> Pin:
-        """What the path leads to now, to be passed to a later operation."""
+        """The file that the path leads to now, to be passed to a later operation."""
         pin = _c.Pin()
         self._call(_c.files_pin, [path], byref(pin))
         return Pin(pin)

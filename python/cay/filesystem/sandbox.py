@@ -40,7 +40,7 @@ _SUFFIX = re.compile(r"suffix '(.*)' not allowed", re.DOTALL)
 _SIZE = re.compile(r"([\d,]+) bytes is over the limit of ([\d,]+) bytes")
 _SUBJECT_MAX = 255
 _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
-# What a path in its normal form does not contain.
+# A path in its normal form contains none of these.
 _NOT_NORMAL = re.compile(r"//|/\.|[\\:\s]")
 
 _Model = Mount | PathConfig
@@ -376,7 +376,7 @@ class Sandbox:
     def _special(
         self, code: int, path: str, message: str, old_texts: Sequence[str]
     ) -> SandboxError | None:
-        """For the codes whose exception has attributes of its own."""
+        """The exception, for codes whose exception has attributes of its own."""
         if code == errors.OutsideError.code:
             why = message.removeprefix("outside sandbox: ")
             return PathNotInSandboxError(path, self.readable_roots, why)

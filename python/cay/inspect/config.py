@@ -114,7 +114,7 @@ def validated(model: type[_Model], content: Any, subject: str) -> _Model:
         return model.model_validate(content)
     except ValidationError as error:
         found = sorted(error.errors(), key=lambda one: -len(one["loc"]))
-    # Of the alternatives of a union, report the one that matched furthest.
+    # Report the alternative of a union that matched furthest.
     wrong: dict[tuple[str, ...], Any] = {}
     for one in found:
         wrong.setdefault(tuple(_keys(one["loc"], content)), one)

@@ -357,7 +357,7 @@ class _TemplateMissing(TemplateNotFoundError, PrerequisiteError):
 
 @contextmanager
 def _without_traceback() -> Iterator[None]:
-    """For errors in the configuration; Inspect prints the message with rich's markup."""
+    """Errors in the configuration as PrerequisiteErrors, printed with rich's markup."""
     try:
         yield
     except (SandboxValueError, TemplateNotFoundError) as error:

@@ -43,7 +43,7 @@ def extract_dataclass_init_kwargs(
 
 
 def after_run_of(config: Any) -> str | None:
-    """What a configuration sets for the end of a run, under either name."""
+    """The end of a run in a configuration, under either name; None if not set."""
     if isinstance(config, TracksArguments):
         config = explicit_values(config)
     if not isinstance(config, Mapping):

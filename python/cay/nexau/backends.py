@@ -60,7 +60,7 @@ R = TypeVar("R", CommandResult, CodeExecutionResult, FileOperationResult)
 
 
 def _timeout(milliseconds: int | None) -> int:
-    """For C, where 0 is the default."""
+    """The timeout for C, where 0 is the default."""
     if milliseconds is None:
         return 0
     if milliseconds < 0:
@@ -617,7 +617,7 @@ class BackendSandbox(ConnectedSandbox):
 
 
 def _exception_of(result: Any) -> SandboxError:
-    """For a failed command or code."""
+    """The exception for a failed command or code."""
     if isinstance(result, CodeExecutionResult):
         message, kind = result.error_value, result.error_type
     else:
@@ -661,7 +661,7 @@ def _restate(
 
 @contextmanager
 def _restated(what: str, path: str, names: dict[str, str] | None = None) -> Iterator[None]:
-    """For methods that return no result object."""
+    """Restates errors of methods that return no result object."""
     try:
         yield
     except UserNotFoundError:

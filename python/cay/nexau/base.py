@@ -650,7 +650,7 @@ class BaseSandboxManager(_ManagerState, Generic[TSandbox], metaclass=AcceptsOldN
         return self.stop() if after == "stop" else True
 
     def _after_run(self) -> str | None:
-        """What the configuration sets for the end of a run."""
+        """The configured end of a run: pause, stop, none, or None if not set."""
         return after_run_of(self._session_context.get("sandbox_config"))
 
     # --- State -------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def _to_json(value: Any) -> Any:
 
 
 def after_run(values: Mapping[str, Any]) -> str | None:
-    """What a configuration sets for the end of a run: pause, stop, none, or nothing."""
+    """The end of a run in a configuration: pause, stop, none, or None if not set."""
     config = new(values, restored=True)
     if config.has("status_after_run") or config.has("persist_sandbox"):
         return config.text("status_after_run")

@@ -64,5 +64,5 @@ def remove_template(name: str) -> None:
 
 
 def doctor() -> list[Check]:
-    """What this machine supports, one check per facility."""
+    """Checks this machine, one result per facility."""
     return [Check._of(check) for check in _c.listed(_c.doctor, _c.Check)]

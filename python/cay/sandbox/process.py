@@ -261,7 +261,7 @@ class Process(_c.Owner):
     # --- Internals ---------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """For poll(2): readable when there is output, or at the end."""
+        """A descriptor for poll(2), readable when there is output, or at the end."""
         with self._lock:
             return int(_c.process_fd(self._open_pointer()))
 
