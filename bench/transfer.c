@@ -61,7 +61,7 @@ static void clear(void *cookie, enum side side)
         must(spawn(argv), "rm");
         return;
     }
-    int code = cay_delete_file(field->sandbox, NULL, "copy", &err);
+    int code = cay_file_delete(field->sandbox, NULL, "copy", &err);
     if (code != CAY_E_NOT_FOUND)
         must_work(code, &err);
 }
@@ -82,13 +82,13 @@ static bool transfer(void *cookie)
 
     int code =
         field->is_tree
-            ? (field->is_out ? cay_download_directory(field->sandbox, NULL, "original",
+            ? (field->is_out ? cay_directory_download(field->sandbox, NULL, "original",
                                                       field->copy, &done, &err)
-                             : cay_upload_directory(field->sandbox, NULL, field->source,
+                             : cay_directory_upload(field->sandbox, NULL, field->source,
                                                     "copy", &done, &err))
-            : (field->is_out ? cay_download_file(field->sandbox, NULL, "original",
+            : (field->is_out ? cay_file_download(field->sandbox, NULL, "original",
                                                  field->copy, &done, &err)
-                             : cay_upload_file(field->sandbox, NULL, field->source,
+                             : cay_file_upload(field->sandbox, NULL, field->source,
                                                "copy", &done, &err));
     must_work(code, &err);
     return done.files == (field->is_tree ? FILES : 1);
@@ -120,14 +120,14 @@ static void both_ways(struct field *field, const char *in, const char *out,
     field->is_out = false;
     compete(field, in, bytes, rounds, most_ratio);
     clear(field, OURS);
-    must_work(field->is_tree ? cay_upload_directory(field->sandbox, NULL, field->source,
+    must_work(field->is_tree ? cay_directory_upload(field->sandbox, NULL, field->source,
                                                     "original", &done, &err)
-                             : cay_upload_file(field->sandbox, NULL, field->source,
+                             : cay_file_upload(field->sandbox, NULL, field->source,
                                                "original", &done, &err),
               &err);
     field->is_out = true;
     compete(field, out, bytes, rounds, most_ratio);
-    must_work(cay_delete_file(field->sandbox, NULL, "original", &err), &err);
+    must_work(cay_file_delete(field->sandbox, NULL, "original", &err), &err);
     const char *const argv[] = {"rm", "-rf", field->source, field->copy, NULL};
     must(spawn(argv), "rm");
 }

@@ -12,7 +12,7 @@ static int run(cay_sandbox *sandbox, const cay_config *config, const char *comma
     struct cay_command_result result = {0};
 
     cay_command_configure(config, &options);
-    int code = cay_execute_bash(sandbox, command, &options, &result, err);
+    int code = cay_bash_run(sandbox, command, &options, &result, err);
     if (!code)
         printf("%s%s[%s, exit code %d]\n", result.out, result.error,
                cay_status_slug(result.status), result.exit_code);

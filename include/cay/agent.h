@@ -92,19 +92,19 @@ CAY_PUBLIC void cay_command_done(struct cay_command_result *result);
  *
  * A background command has status SUCCESS when it has started.  It writes its output to
  * files inside from the beginning, next to command.txt. */
-CAY_PUBLIC CAY_NODISC int cay_execute_bash(cay_sandbox *sandbox, const char *command,
-                                           const struct cay_command_options *options,
-                                           struct cay_command_result *ret_result,
-                                           struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_bash_run(cay_sandbox *sandbox, const char *command,
+                                       const struct cay_command_options *options,
+                                       struct cay_command_result *ret_result,
+                                       struct cay_error *err);
 
 /* A background command by its pid, also from another process.  The status is RUNNING,
  * STOPPED or how the command ended; the output is what it has written so far.  May be
  * called any number of times.  CAY_E_NOT_FOUND if this sandbox never had a background
  * command with that pid. */
-CAY_PUBLIC CAY_NODISC int cay_background_status(cay_sandbox *sandbox, int pid,
-                                                const struct cay_command_options *options,
-                                                struct cay_command_result *ret_result,
-                                                struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_background_poll(cay_sandbox *sandbox, int pid,
+                                              const struct cay_command_options *options,
+                                              struct cay_command_result *ret_result,
+                                              struct cay_error *err);
 /* Kills the command and its whole tree, which is dead when this returns.  This includes
  * background children of a command that has ended by itself.  The result is SUCCESS. */
 CAY_PUBLIC CAY_NODISC int cay_background_kill(cay_sandbox *sandbox, int pid,
@@ -125,11 +125,11 @@ CAY_PUBLIC void cay_code_done(struct cay_code_result *result);
  * sandbox has (cay_code_language() lists them).  The code is passed on stdin or as a file
  * outside the working directory, which is removed afterwards.  An unknown or missing
  * language is a result with error_type "ValueError". */
-CAY_PUBLIC CAY_NODISC int cay_execute_code(cay_sandbox *sandbox, const char *code,
-                                           size_t len, const char *language,
-                                           const struct cay_command_options *options,
-                                           struct cay_code_result *ret_result,
-                                           struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_code_run(cay_sandbox *sandbox, const char *code, size_t len,
+                                       const char *language,
+                                       const struct cay_command_options *options,
+                                       struct cay_code_result *ret_result,
+                                       struct cay_error *err);
 CAY_PUBLIC const char *cay_code_language(size_t index); /* NULL past the last */
 
 /* --- Files ------------------------------------------------------------------------ */
@@ -138,16 +138,16 @@ struct cay_content {
     char *data; /* followed by a NUL; free with cay_free() */
     size_t len;
 };
-CAY_PUBLIC CAY_NODISC int cay_read_file(cay_sandbox *sandbox, const char *user,
+CAY_PUBLIC CAY_NODISC int cay_file_read(cay_sandbox *sandbox, const char *user,
                                         const char *path, struct cay_content *ret_content,
                                         struct cay_error *err);
 /* `flags` are those of enum cay_write_flag. */
-CAY_PUBLIC CAY_NODISC int cay_write_file(cay_sandbox *sandbox, const char *user,
+CAY_PUBLIC CAY_NODISC int cay_file_write(cay_sandbox *sandbox, const char *user,
                                          const char *path, const void *data, size_t len,
                                          unsigned flags, struct cay_error *err);
 /* Deletes a directory with everything below it.  Deletes a symbolic link itself, not its
  * target. */
-CAY_PUBLIC CAY_NODISC int cay_delete_file(cay_sandbox *sandbox, const char *user,
+CAY_PUBLIC CAY_NODISC int cay_file_delete(cay_sandbox *sandbox, const char *user,
                                           const char *path, struct cay_error *err);
 
 struct cay_file_info {
@@ -165,22 +165,22 @@ struct cay_file_infos {
 CAY_PUBLIC void cay_file_info_done(struct cay_file_info *info);
 CAY_PUBLIC void cay_file_infos_done(struct cay_file_infos *infos);
 
-CAY_PUBLIC CAY_NODISC int cay_get_file_info(cay_sandbox *sandbox, const char *user,
-                                            const char *path,
-                                            struct cay_file_info *ret_info,
-                                            struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_file_inspect(cay_sandbox *sandbox, const char *user,
+                                           const char *path,
+                                           struct cay_file_info *ret_info,
+                                           struct cay_error *err);
 /* Returns 1, 0 or a code. */
 CAY_PUBLIC CAY_NODISC int cay_file_exists(cay_sandbox *sandbox, const char *user,
                                           const char *path, struct cay_error *err);
 /* Lists a directory, or everything below it: dot files too, but no dangling links.
  * Encodings are not filled in.  `pattern` (may be NULL) matches names ("*.py") or paths
  * below the directory ("src/[a-m]*.py"); with `recursive` at any depth. */
-CAY_PUBLIC CAY_NODISC int cay_list_files(cay_sandbox *sandbox, const char *user,
-                                         const char *path, bool recursive,
-                                         const char *pattern,
-                                         struct cay_file_infos *ret_infos,
-                                         struct cay_error *err);
-CAY_PUBLIC CAY_NODISC int cay_create_directory(cay_sandbox *sandbox, const char *user,
+CAY_PUBLIC CAY_NODISC int cay_file_list(cay_sandbox *sandbox, const char *user,
+                                        const char *path, bool recursive,
+                                        const char *pattern,
+                                        struct cay_file_infos *ret_infos,
+                                        struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_directory_create(cay_sandbox *sandbox, const char *user,
                                                const char *path, bool parents,
                                                struct cay_error *err);
 
@@ -191,7 +191,7 @@ enum cay_edit_kind { CAY_EDIT_CREATE = 1, CAY_EDIT_UPDATE = 2, CAY_EDIT_REMOVE =
  * (CAY_E_NO_MATCH).  The texts are UTF-8.  The file keeps its encoding and its line ends,
  * and "\n" also matches "\r\n".  If a text is found only with one backslash less before
  * n, t and r, as programs write it that quote twice, that text is used. */
-CAY_PUBLIC CAY_NODISC int cay_edit_file(cay_sandbox *sandbox, const char *user,
+CAY_PUBLIC CAY_NODISC int cay_file_edit(cay_sandbox *sandbox, const char *user,
                                         const char *path, const char *old_text,
                                         size_t old_len, const char *new_text,
                                         size_t new_len, enum cay_edit_kind *ret_kind,
@@ -200,9 +200,10 @@ CAY_PUBLIC CAY_NODISC int cay_edit_file(cay_sandbox *sandbox, const char *user,
  * the pattern has the dot.  The result is sorted, and relative to the working directory
  * for files below it.  A pattern has at most 63 components.  CAY_E_LIMIT if there are too
  * many matches or too many entries to search. */
-CAY_PUBLIC CAY_NODISC int cay_glob(cay_sandbox *sandbox, const char *user,
-                                   const char *pattern, bool recursive,
-                                   struct cay_strings *ret_paths, struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_file_glob(cay_sandbox *sandbox, const char *user,
+                                        const char *pattern, bool recursive,
+                                        struct cay_strings *ret_paths,
+                                        struct cay_error *err);
 
 /* --- Between the host and the sandbox ----------------------------------------------- */
 
@@ -214,22 +215,22 @@ struct cay_transfer {
 /* Host paths are used as they are.  Missing parents are created.  Modes and times are
  * preserved; set-user-id bits and owners are not.  A file appears complete or not at
  * all. */
-CAY_PUBLIC CAY_NODISC int cay_upload_file(cay_sandbox *sandbox, const char *user,
+CAY_PUBLIC CAY_NODISC int cay_file_upload(cay_sandbox *sandbox, const char *user,
                                           const char *local, const char *inside,
                                           struct cay_transfer *ret_transfer,
                                           struct cay_error *err);
-CAY_PUBLIC CAY_NODISC int cay_download_file(cay_sandbox *sandbox, const char *user,
+CAY_PUBLIC CAY_NODISC int cay_file_download(cay_sandbox *sandbox, const char *user,
                                             const char *inside, const char *local,
                                             struct cay_transfer *ret_transfer,
                                             struct cay_error *err);
 /* Copies the content of one directory into the other, without removing what is there.
  * Links that can only lead below the directory are copied too.  Remote backends may
  * preserve less. */
-CAY_PUBLIC CAY_NODISC int cay_upload_directory(cay_sandbox *sandbox, const char *user,
+CAY_PUBLIC CAY_NODISC int cay_directory_upload(cay_sandbox *sandbox, const char *user,
                                                const char *local, const char *inside,
                                                struct cay_transfer *ret_transfer,
                                                struct cay_error *err);
-CAY_PUBLIC CAY_NODISC int cay_download_directory(cay_sandbox *sandbox, const char *user,
+CAY_PUBLIC CAY_NODISC int cay_directory_download(cay_sandbox *sandbox, const char *user,
                                                  const char *inside, const char *local,
                                                  struct cay_transfer *ret_transfer,
                                                  struct cay_error *err);

@@ -670,9 +670,9 @@ static int get_status(cay_sandbox *sandbox, struct task *task,
     return code;
 }
 
-int cay_background_status(cay_sandbox *sandbox, int pid,
-                          const struct cay_command_options *options,
-                          struct cay_command_result *ret_result, struct cay_error *err)
+int cay_background_poll(cay_sandbox *sandbox, int pid,
+                        const struct cay_command_options *options,
+                        struct cay_command_result *ret_result, struct cay_error *err)
 {
     struct cay_command_options known;
     struct cay_command_result result = {0};

@@ -338,9 +338,9 @@ static int execute(const struct run *run, const char *name,
     return CAY_OK;
 }
 
-int cay_execute_code(cay_sandbox *sandbox, const char *code, size_t len,
-                     const char *language, const struct cay_command_options *options,
-                     struct cay_code_result *ret_result, struct cay_error *err)
+int cay_code_run(cay_sandbox *sandbox, const char *code, size_t len, const char *language,
+                 const struct cay_command_options *options,
+                 struct cay_code_result *ret_result, struct cay_error *err)
 {
     struct cay_command_options known;
     struct cay_code_result result = {0};

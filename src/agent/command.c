@@ -311,9 +311,9 @@ static int run_foreground(cay_sandbox *sandbox, const char *command,
                 : run_shells(sandbox, command, script.path, options, ret_result, err);
 }
 
-int cay_execute_bash(cay_sandbox *sandbox, const char *command,
-                     const struct cay_command_options *options,
-                     struct cay_command_result *ret_result, struct cay_error *err)
+int cay_bash_run(cay_sandbox *sandbox, const char *command,
+                 const struct cay_command_options *options,
+                 struct cay_command_result *ret_result, struct cay_error *err)
 {
     struct cay_command_options known;
 

@@ -288,7 +288,7 @@ static int edit_file(struct userfs *fs, const char *path, const char *old_text,
     return code;
 }
 
-int cay_edit_file(cay_sandbox *sandbox, const char *user, const char *path,
+int cay_file_edit(cay_sandbox *sandbox, const char *user, const char *path,
                   const char *old_text, size_t old_len, const char *new_text,
                   size_t new_len, enum cay_edit_kind *ret_kind, struct cay_error *err)
 {

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/glob.h"
 
-int cay_read_file(cay_sandbox *sandbox, const char *user, const char *path,
+int cay_file_read(cay_sandbox *sandbox, const char *user, const char *path,
                   struct cay_content *ret_content, struct cay_error *err)
 {
     AUTO_USERFS fs = {0};
@@ -18,7 +18,7 @@ int cay_read_file(cay_sandbox *sandbox, const char *user, const char *path,
     return code ? code : userfs_read_all(&fs, path, ret_content, err);
 }
 
-int cay_write_file(cay_sandbox *sandbox, const char *user, const char *path,
+int cay_file_write(cay_sandbox *sandbox, const char *user, const char *path,
                    const void *data, size_t len, unsigned flags, struct cay_error *err)
 {
     AUTO_USERFS fs = {0};
@@ -27,7 +27,7 @@ int cay_write_file(cay_sandbox *sandbox, const char *user, const char *path,
     return code ? code : userfs_write(&fs, path, data, len, flags, NULL, err);
 }
 
-int cay_delete_file(cay_sandbox *sandbox, const char *user, const char *path,
+int cay_file_delete(cay_sandbox *sandbox, const char *user, const char *path,
                     struct cay_error *err)
 {
     AUTO_USERFS fs = {0};
@@ -36,7 +36,7 @@ int cay_delete_file(cay_sandbox *sandbox, const char *user, const char *path,
     return code ? code : userfs_remove(&fs, path, err);
 }
 
-int cay_create_directory(cay_sandbox *sandbox, const char *user, const char *path,
+int cay_directory_create(cay_sandbox *sandbox, const char *user, const char *path,
                          bool parents, struct cay_error *err)
 {
     unsigned flags = CAY_NAME_EXIST_OK | (parents ? 0u : (unsigned)CAY_NAME_NO_PARENTS);
@@ -142,8 +142,8 @@ static int fill(struct userfs *fs, const char *path, struct cay_file_info *info,
     return CAY_OK;
 }
 
-int cay_get_file_info(cay_sandbox *sandbox, const char *user, const char *path,
-                      struct cay_file_info *ret_info, struct cay_error *err)
+int cay_file_inspect(cay_sandbox *sandbox, const char *user, const char *path,
+                     struct cay_file_info *ret_info, struct cay_error *err)
 {
     struct cay_file_info info = {0};
     AUTO_USERFS fs = {0};
@@ -254,9 +254,9 @@ static int list_infos(struct userfs *fs, const char *path, bool recursive,
     return code;
 }
 
-int cay_list_files(cay_sandbox *sandbox, const char *user, const char *path,
-                   bool recursive, const char *pattern, struct cay_file_infos *ret_infos,
-                   struct cay_error *err)
+int cay_file_list(cay_sandbox *sandbox, const char *user, const char *path,
+                  bool recursive, const char *pattern, struct cay_file_infos *ret_infos,
+                  struct cay_error *err)
 {
     AUTO_USERFS fs = {0};
     int code = userfs_open(sandbox, user, &fs, err);
@@ -488,8 +488,8 @@ static void sort_unique(struct cay_strings *paths)
     paths->count = kept;
 }
 
-int cay_glob(cay_sandbox *sandbox, const char *user, const char *pattern, bool recursive,
-             struct cay_strings *ret_paths, struct cay_error *err)
+int cay_file_glob(cay_sandbox *sandbox, const char *user, const char *pattern,
+                  bool recursive, struct cay_strings *ret_paths, struct cay_error *err)
 {
     const char *top = *pattern == '/' ? "/" : "";
     AUTO_USERFS fs = {0};

@@ -414,7 +414,7 @@ static int upload_file(struct userfs *fs, const char *local, const char *path,
     if (!S_ISREG(st.st_mode))
         return cay_fail(err, CAY_E_NOT_A_FILE, S_ISDIR(st.st_mode) ? EISDIR : 0, op,
                         local, "is not a regular file",
-                        "upload a directory with cay_upload_directory()");
+                        "upload a directory with cay_directory_upload()");
     snprintf(name, sizeof name, "/proc/self/fd/%d", held);
     AUTO_FD fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
@@ -464,28 +464,28 @@ static int transfer(transfer_call *call, cay_sandbox *sandbox, const char *user,
     return code ? code : call(&fs, from, to, ret_transfer, err);
 }
 
-int cay_upload_file(cay_sandbox *sandbox, const char *user, const char *local,
+int cay_file_upload(cay_sandbox *sandbox, const char *user, const char *local,
                     const char *inside, struct cay_transfer *ret_transfer,
                     struct cay_error *err)
 {
     return transfer(upload_file, sandbox, user, local, inside, ret_transfer, err);
 }
 
-int cay_download_file(cay_sandbox *sandbox, const char *user, const char *inside,
+int cay_file_download(cay_sandbox *sandbox, const char *user, const char *inside,
                       const char *local, struct cay_transfer *ret_transfer,
                       struct cay_error *err)
 {
     return transfer(download_file, sandbox, user, inside, local, ret_transfer, err);
 }
 
-int cay_upload_directory(cay_sandbox *sandbox, const char *user, const char *local,
+int cay_directory_upload(cay_sandbox *sandbox, const char *user, const char *local,
                          const char *inside, struct cay_transfer *ret_transfer,
                          struct cay_error *err)
 {
     return transfer(upload_directory, sandbox, user, local, inside, ret_transfer, err);
 }
 
-int cay_download_directory(cay_sandbox *sandbox, const char *user, const char *inside,
+int cay_directory_download(cay_sandbox *sandbox, const char *user, const char *inside,
                            const char *local, struct cay_transfer *ret_transfer,
                            struct cay_error *err)
 {

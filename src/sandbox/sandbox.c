@@ -155,7 +155,7 @@ int cay_sandbox_files(cay_sandbox *sandbox, const char *user, cay_files **ret_fi
     if (!sandbox->backend->open_files)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, "sandbox.files",
                         sandbox->backend->name, "this backend has no file handles",
-                        "use the functions of cay/agent.h: cay_read_file() and others");
+                        "use the functions of cay/agent.h: cay_file_read() and others");
     return sandbox->backend->open_files(sandbox->cookie, user, ret_files, err);
 }
 

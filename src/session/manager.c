@@ -221,8 +221,8 @@ static int upload(cay_sandbox *sandbox, const char *local, const char *inside,
     struct stat st;
 
     if (stat(local, &st) == 0 && S_ISDIR(st.st_mode))
-        return cay_upload_directory(sandbox, NULL, local, inside, &transfer, err);
-    return cay_upload_file(sandbox, NULL, local, inside, &transfer, err);
+        return cay_directory_upload(sandbox, NULL, local, inside, &transfer, err);
+    return cay_file_upload(sandbox, NULL, local, inside, &transfer, err);
 }
 
 int manager_upload(const cay_manager *manager, cay_sandbox *sandbox,

@@ -47,7 +47,7 @@ static inline void bash_with(cay_sandbox *sandbox, const char *command,
 {
     options.size = sizeof options;
     clear_answer();
-    ASSERT_OK(cay_execute_bash(sandbox, command, &options, &answer, &err));
+    ASSERT_OK(cay_bash_run(sandbox, command, &options, &answer, &err));
     ASSERT(answer.out && answer.error);
     ASSERT_INT(answer.out[answer.out_len], 0);
     ASSERT_INT(answer.error[answer.error_len], 0);
@@ -85,14 +85,14 @@ static inline const char *says(cay_sandbox *sandbox, const char *command)
 
 static inline void put_inside(cay_sandbox *sandbox, const char *path, const char *text)
 {
-    ASSERT_OK(cay_write_file(sandbox, NULL, path, text, strlen(text), 0, &err));
+    ASSERT_OK(cay_file_write(sandbox, NULL, path, text, strlen(text), 0, &err));
 }
 
 static inline void expect_inside(cay_sandbox *sandbox, const char *path, const char *text)
 {
     struct cay_content content = {0};
 
-    ASSERT_OK(cay_read_file(sandbox, NULL, path, &content, &err));
+    ASSERT_OK(cay_file_read(sandbox, NULL, path, &content, &err));
     ASSERT_MEM(content.data, content.len, text, strlen(text));
     ASSERT_INT(content.data[content.len], 0);
     cay_free(content.data);
@@ -101,7 +101,7 @@ static inline void expect_inside(cay_sandbox *sandbox, const char *path, const c
 static inline int read_code(cay_sandbox *sandbox, const char *user, const char *path)
 {
     struct cay_content content = {0};
-    int code = cay_read_file(sandbox, user, path, &content, &err);
+    int code = cay_file_read(sandbox, user, path, &content, &err);
 
     cay_free(content.data);
     return code;

@@ -25,7 +25,7 @@ static void status_with(cay_sandbox *sandbox, int pid, struct cay_command_option
 {
     options.size = sizeof options;
     clear_answer();
-    ASSERT_OK(cay_background_status(sandbox, pid, &options, &answer, &err));
+    ASSERT_OK(cay_background_poll(sandbox, pid, &options, &answer, &err));
     ASSERT_INT(answer.background_pid, pid);
 }
 
@@ -125,13 +125,13 @@ BOTH(an_unknown_number_is_not_found)
     int pid = start(sandbox, "sleep 98765");
 
     clear_answer();
-    ASSERT_CODE(cay_background_status(sandbox, 99999, NULL, &answer, &err),
+    ASSERT_CODE(cay_background_poll(sandbox, 99999, NULL, &answer, &err),
                 CAY_E_NOT_FOUND);
     ASSERT_STR(err.message, "Background task not found: pid=99999");
     ASSERT_CODE(cay_background_kill(sandbox, 99999, &answer, &err), CAY_E_NOT_FOUND);
     ASSERT_STR(err.message, "Background task not found: pid=99999");
-    ASSERT_CODE(cay_background_status(sandbox, 1, NULL, &answer, &err), CAY_E_NOT_FOUND);
-    ASSERT_CODE(cay_background_status(sandbox, -1, NULL, &answer, &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_background_poll(sandbox, 1, NULL, &answer, &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_background_poll(sandbox, -1, NULL, &answer, &err), CAY_E_NOT_FOUND);
     ASSERT_CODE(cay_background_kill(sandbox, 0, &answer, &err), CAY_E_NOT_FOUND);
     stop(sandbox, pid);
     clear_answer();
@@ -442,7 +442,7 @@ TEST(records_that_somebody_has_tampered_with_lead_nowhere)
     for (size_t i = 0; i < sizeof records / sizeof *records; i++) {
         put_inside(sandbox, path, records[i]);
         clear_answer();
-        ASSERT_CODE(cay_background_status(sandbox, pid, NULL, &answer, &err),
+        ASSERT_CODE(cay_background_poll(sandbox, pid, NULL, &answer, &err),
                     CAY_E_NOT_FOUND);
     }
     put_record(sandbox, path, "no-such-tag");

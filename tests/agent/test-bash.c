@@ -119,12 +119,10 @@ TEST(a_request_that_makes_no_sense_is_refused)
     struct cay_command_options options = {.size = sizeof options, .flags = 1 << 9};
     struct cay_command_result untouched = {.exit_code = 77};
 
-    ASSERT_CODE(cay_execute_bash(sandbox, NULL, NULL, &untouched, &err), CAY_E_INVALID);
-    ASSERT_CODE(cay_execute_bash(sandbox, "true", &options, &untouched, &err),
-                CAY_E_INVALID);
+    ASSERT_CODE(cay_bash_run(sandbox, NULL, NULL, &untouched, &err), CAY_E_INVALID);
+    ASSERT_CODE(cay_bash_run(sandbox, "true", &options, &untouched, &err), CAY_E_INVALID);
     options = (struct cay_command_options){.size = sizeof options, .tag = "web"};
-    ASSERT_CODE(cay_execute_bash(sandbox, "true", &options, &untouched, &err),
-                CAY_E_INVALID);
+    ASSERT_CODE(cay_bash_run(sandbox, "true", &options, &untouched, &err), CAY_E_INVALID);
     ASSERT_INT(untouched.exit_code, 77);
 }
 
@@ -135,7 +133,7 @@ TEST(a_sandbox_that_is_gone_is_an_error_and_no_result)
 
     ASSERT_OK(cay_sandbox_kill(sandbox, &err));
     memset(&err, 0, sizeof err);
-    int code = cay_execute_bash(sandbox, "true", NULL, &untouched, &err);
+    int code = cay_bash_run(sandbox, "true", NULL, &untouched, &err);
     ASSERT(code == CAY_E_NOT_FOUND || code == CAY_E_UNAVAILABLE);
     ASSERT_INT(untouched.exit_code, 77);
 }

@@ -10,7 +10,7 @@ static void run_with(cay_sandbox *sandbox, const char *language, const char *tex
 {
     options.size = sizeof options;
     cay_code_done(&code);
-    ASSERT_OK(cay_execute_code(sandbox, text, len, language, &options, &code, &err));
+    ASSERT_OK(cay_code_run(sandbox, text, len, language, &options, &code, &err));
 }
 
 static void run_code(cay_sandbox *sandbox, const char *language, const char *text)
@@ -249,11 +249,10 @@ TEST(what_makes_no_sense_is_refused)
     const struct cay_command_options background = {.size = sizeof background,
                                                    .flags = CAY_COMMAND_BACKGROUND};
 
-    ASSERT_CODE(cay_execute_code(sandbox, NULL, 0, "python", NULL, &code, &err),
+    ASSERT_CODE(cay_code_run(sandbox, NULL, 0, "python", NULL, &code, &err),
                 CAY_E_INVALID);
-    ASSERT_CODE(cay_execute_code(sandbox, "x", 1, NULL, NULL, &code, &err),
-                CAY_E_INVALID);
-    ASSERT_CODE(cay_execute_code(sandbox, "x", 1, "python", &background, &code, &err),
+    ASSERT_CODE(cay_code_run(sandbox, "x", 1, NULL, NULL, &code, &err), CAY_E_INVALID);
+    ASSERT_CODE(cay_code_run(sandbox, "x", 1, "python", &background, &code, &err),
                 CAY_E_INVALID);
 }
 

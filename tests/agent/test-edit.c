@@ -9,7 +9,7 @@ static int edit(cay_sandbox *sandbox, const char *path, const char *old_text,
                 const char *new_text)
 {
     kind = 0;
-    return cay_edit_file(sandbox, NULL, path, old_text, strlen(old_text), new_text,
+    return cay_file_edit(sandbox, NULL, path, old_text, strlen(old_text), new_text,
                          strlen(new_text), &kind, &err);
 }
 
@@ -93,14 +93,14 @@ BOTH(backslashes_that_were_doubled_are_understood)
 
 static void put_bytes_inside(cay_sandbox *sandbox, const char *data, size_t len)
 {
-    ASSERT_OK(cay_write_file(sandbox, NULL, "a", data, len, 0, &err));
+    ASSERT_OK(cay_file_write(sandbox, NULL, "a", data, len, 0, &err));
 }
 
 static void expect_bytes_inside(cay_sandbox *sandbox, const char *data, size_t len)
 {
     struct cay_content content = {0};
 
-    ASSERT_OK(cay_read_file(sandbox, NULL, "a", &content, &err));
+    ASSERT_OK(cay_file_read(sandbox, NULL, "a", &content, &err));
     ASSERT_MEM(content.data, content.len, data, len);
     cay_free(content.data);
 }

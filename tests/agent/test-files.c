@@ -9,7 +9,7 @@ static struct cay_file_infos infos;
 static void look(cay_sandbox *sandbox, const char *user, const char *path)
 {
     cay_file_info_done(&info);
-    ASSERT_OK(cay_get_file_info(sandbox, user, path, &info, &err));
+    ASSERT_OK(cay_file_inspect(sandbox, user, path, &info, &err));
     ASSERT_STR(info.path, path);
 }
 
@@ -17,7 +17,7 @@ static void list(cay_sandbox *sandbox, const char *path, bool recursive,
                  const char *pattern)
 {
     cay_file_infos_done(&infos);
-    ASSERT_OK(cay_list_files(sandbox, NULL, path, recursive, pattern, &infos, &err));
+    ASSERT_OK(cay_file_list(sandbox, NULL, path, recursive, pattern, &infos, &err));
 }
 
 /* The names in the last list, below a directory. */
@@ -41,8 +41,8 @@ BOTH(what_is_written_is_read_byte_by_byte)
     static const char bytes[] = "a\0b\r\n\xFF\n";
     struct cay_content content = {0};
 
-    ASSERT_OK(cay_write_file(sandbox, NULL, "new/dir/file", bytes, 7, 0, &err));
-    ASSERT_OK(cay_read_file(sandbox, NULL, "/home/user/new/dir/file", &content, &err));
+    ASSERT_OK(cay_file_write(sandbox, NULL, "new/dir/file", bytes, 7, 0, &err));
+    ASSERT_OK(cay_file_read(sandbox, NULL, "/home/user/new/dir/file", &content, &err));
     ASSERT_MEM(content.data, content.len, bytes, 7);
     ASSERT_INT(content.data[7], 0);
     cay_free(content.data);
@@ -55,16 +55,16 @@ BOTH(what_is_written_is_read_byte_by_byte)
 BOTH(ways_of_writing_are_those_of_files_h)
 {
     put_inside(sandbox, "a", "one");
-    ASSERT_OK(cay_write_file(sandbox, NULL, "a", "two", 3, CAY_WRITE_APPEND, &err));
+    ASSERT_OK(cay_file_write(sandbox, NULL, "a", "two", 3, CAY_WRITE_APPEND, &err));
     expect_inside(sandbox, "a", "onetwo");
-    ASSERT_CODE(cay_write_file(sandbox, NULL, "a", "x", 1, CAY_WRITE_NEW, &err),
+    ASSERT_CODE(cay_file_write(sandbox, NULL, "a", "x", 1, CAY_WRITE_NEW, &err),
                 CAY_E_EXISTS);
-    ASSERT_CODE(cay_write_file(sandbox, NULL, "no/b", "x", 1, CAY_WRITE_NO_PARENTS, &err),
+    ASSERT_CODE(cay_file_write(sandbox, NULL, "no/b", "x", 1, CAY_WRITE_NO_PARENTS, &err),
                 CAY_E_NOT_FOUND);
-    ASSERT_CODE(cay_write_file(sandbox, NULL, "/home", "x", 1, 0, &err),
+    ASSERT_CODE(cay_file_write(sandbox, NULL, "/home", "x", 1, 0, &err),
                 CAY_E_NOT_A_FILE);
-    ASSERT_CODE(cay_write_file(sandbox, NULL, "/etc/x", "x", 1, 0, &err), CAY_E_DENIED);
-    ASSERT_OK(cay_write_file(sandbox, "root", "/etc/x", "x", 1, 0, &err));
+    ASSERT_CODE(cay_file_write(sandbox, NULL, "/etc/x", "x", 1, 0, &err), CAY_E_DENIED);
+    ASSERT_OK(cay_file_write(sandbox, "root", "/etc/x", "x", 1, 0, &err));
 }
 
 BOTH(what_cannot_be_read_is_told)
@@ -72,7 +72,7 @@ BOTH(what_cannot_be_read_is_told)
     ASSERT_CODE(read_code(sandbox, NULL, "none"), CAY_E_NOT_FOUND);
     ASSERT_STR(err.subject, "none");
     ASSERT_CODE(read_code(sandbox, NULL, "/home"), CAY_E_NOT_A_FILE);
-    ASSERT_OK(cay_write_file(sandbox, "root", "/root/secret", "x", 1, 0, &err));
+    ASSERT_OK(cay_file_write(sandbox, "root", "/root/secret", "x", 1, 0, &err));
     ASSERT_CODE(read_code(sandbox, NULL, "/root/secret"), CAY_E_DENIED);
     ASSERT_OK(read_code(sandbox, "root", "secret"));
     ASSERT_CODE(read_code(sandbox, "no-such-user", "a"), CAY_E_NOT_FOUND);
@@ -108,8 +108,8 @@ BOTH(odd_names_are_names)
     for (size_t i = 0; i < ODD_NAMES; i++) {
         char path[64];
         snprintf(path, sizeof path, "odd/%s", odd_names[i]);
-        ASSERT_OK(cay_delete_file(sandbox, NULL, path, &err));
-        ASSERT_OK(cay_create_directory(sandbox, NULL, path, true, &err));
+        ASSERT_OK(cay_file_delete(sandbox, NULL, path, &err));
+        ASSERT_OK(cay_directory_create(sandbox, NULL, path, true, &err));
     }
     ASSERT_STR(
         says(sandbox, "find odd -mindepth 1 -type d -print0 | tr -cd '\\0' | wc -c"),
@@ -117,7 +117,7 @@ BOTH(odd_names_are_names)
     /* A leading dash, and nothing else of the path. */
     put_inside(sandbox, "-x", "dash");
     expect_inside(sandbox, "-x", "dash");
-    ASSERT_OK(cay_delete_file(sandbox, NULL, "-x", &err));
+    ASSERT_OK(cay_file_delete(sandbox, NULL, "-x", &err));
     cay_file_info_done(&info);
     cay_file_infos_done(&infos);
     clear_answer();
@@ -145,23 +145,23 @@ BOTH(deleting_takes_files_directories_and_links_but_not_what_links_lead_to)
     put_inside(sandbox, "keep/a", "x");
     ASSERT_STR(says(sandbox, "ln -s ../keep dir/link; ln -s keep top; ln -s no dangling"),
                "");
-    ASSERT_OK(cay_delete_file(sandbox, NULL, "dir", &err));
-    ASSERT_OK(cay_delete_file(sandbox, NULL, "top", &err));
-    ASSERT_OK(cay_delete_file(sandbox, NULL, "dangling", &err));
+    ASSERT_OK(cay_file_delete(sandbox, NULL, "dir", &err));
+    ASSERT_OK(cay_file_delete(sandbox, NULL, "top", &err));
+    ASSERT_OK(cay_file_delete(sandbox, NULL, "dangling", &err));
     expect_inside(sandbox, "keep/a", "x");
-    ASSERT_CODE(cay_delete_file(sandbox, NULL, "dir", &err), CAY_E_NOT_FOUND);
-    ASSERT_CODE(cay_delete_file(sandbox, NULL, "/usr/bin/env", &err), CAY_E_DENIED);
+    ASSERT_CODE(cay_file_delete(sandbox, NULL, "dir", &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_file_delete(sandbox, NULL, "/usr/bin/env", &err), CAY_E_DENIED);
     clear_answer();
 }
 
 BOTH(directories_are_made_with_or_without_their_parents)
 {
-    ASSERT_OK(cay_create_directory(sandbox, NULL, "a/b/c", true, &err));
-    ASSERT_OK(cay_create_directory(sandbox, NULL, "a/b/c", true, &err));
-    ASSERT_OK(cay_create_directory(sandbox, NULL, "a/d", false, &err));
-    ASSERT_CODE(cay_create_directory(sandbox, NULL, "x/y", false, &err), CAY_E_NOT_FOUND);
+    ASSERT_OK(cay_directory_create(sandbox, NULL, "a/b/c", true, &err));
+    ASSERT_OK(cay_directory_create(sandbox, NULL, "a/b/c", true, &err));
+    ASSERT_OK(cay_directory_create(sandbox, NULL, "a/d", false, &err));
+    ASSERT_CODE(cay_directory_create(sandbox, NULL, "x/y", false, &err), CAY_E_NOT_FOUND);
     put_inside(sandbox, "file", "x");
-    ASSERT_CODE(cay_create_directory(sandbox, NULL, "file", true, &err), CAY_E_EXISTS);
+    ASSERT_CODE(cay_directory_create(sandbox, NULL, "file", true, &err), CAY_E_EXISTS);
     ASSERT_STR(says(sandbox, "find a | sort | tr '\\n' ' '"), "a a/b a/b/c a/d ");
     clear_answer();
 }
@@ -203,14 +203,14 @@ BOTH(what_is_not_there_is_described_as_that)
     ASSERT_STR(info.link_target, "nowhere");
     look(sandbox, NULL, "round");
     ASSERT(!info.exists);
-    ASSERT_CODE(cay_get_file_info(sandbox, NULL, "/root/x", &info, &err), CAY_E_DENIED);
+    ASSERT_CODE(cay_file_inspect(sandbox, NULL, "/root/x", &info, &err), CAY_E_DENIED);
     cay_file_info_done(&info);
     clear_answer();
 }
 
 BOTH(rights_are_those_of_who_asks)
 {
-    ASSERT_OK(cay_write_file(sandbox, "root", "/home/user/roots", "x", 1, 0, &err));
+    ASSERT_OK(cay_file_write(sandbox, "root", "/home/user/roots", "x", 1, 0, &err));
     bash_with(sandbox,
               "chmod 600 /home/user/roots; echo x >/home/user/all; "
               "chmod 666 /home/user/all; echo x >/home/user/seen",
@@ -257,7 +257,7 @@ BOTH(an_encoding_is_guessed_from_the_first_64_kib)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ASSERT_OK(
-            cay_write_file(sandbox, NULL, "a", cases[i].bytes, cases[i].len, 0, &err));
+            cay_file_write(sandbox, NULL, "a", cases[i].bytes, cases[i].len, 0, &err));
         look(sandbox, NULL, "a");
         ASSERT_STR(info.encoding, cases[i].name);
     }
@@ -329,9 +329,9 @@ BOTH(a_pattern_chooses_names_at_one_depth_or_any)
     ASSERT_STR(listed("/home/user/t/"), ".hidden/e.py a.py sub/c.py sub/deep/d.py");
     list(sandbox, "t", false, "none*");
     ASSERT_INT(infos.count, 0);
-    ASSERT_CODE(cay_list_files(sandbox, NULL, "t", false, "/etc/*", &infos, &err),
+    ASSERT_CODE(cay_file_list(sandbox, NULL, "t", false, "/etc/*", &infos, &err),
                 CAY_E_INVALID);
-    ASSERT_CODE(cay_list_files(sandbox, NULL, "t", false, "", &infos, &err),
+    ASSERT_CODE(cay_file_list(sandbox, NULL, "t", false, "", &infos, &err),
                 CAY_E_INVALID);
     cay_file_infos_done(&infos);
 }
@@ -339,11 +339,11 @@ BOTH(a_pattern_chooses_names_at_one_depth_or_any)
 BOTH(what_is_no_directory_has_no_list)
 {
     put_inside(sandbox, "file", "x");
-    ASSERT_CODE(cay_list_files(sandbox, NULL, "none", false, NULL, &infos, &err),
+    ASSERT_CODE(cay_file_list(sandbox, NULL, "none", false, NULL, &infos, &err),
                 CAY_E_NOT_FOUND);
-    ASSERT_CODE(cay_list_files(sandbox, NULL, "file", false, NULL, &infos, &err),
+    ASSERT_CODE(cay_file_list(sandbox, NULL, "file", false, NULL, &infos, &err),
                 CAY_E_NOT_A_DIRECTORY);
-    ASSERT_OK(cay_create_directory(sandbox, NULL, "empty", true, &err));
+    ASSERT_OK(cay_directory_create(sandbox, NULL, "empty", true, &err));
     list(sandbox, "empty", true, NULL);
     ASSERT_INT(infos.count, 0);
 }

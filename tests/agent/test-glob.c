@@ -11,7 +11,7 @@ static const char *found(cay_sandbox *sandbox, const char *pattern, bool recursi
     size_t used = 0;
 
     cay_strings_done(&paths);
-    ASSERT_OK(cay_glob(sandbox, NULL, pattern, recursive, &paths, &err));
+    ASSERT_OK(cay_file_glob(sandbox, NULL, pattern, recursive, &paths, &err));
     *text = '\0';
     for (size_t i = 0; i < paths.count; i++) {
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? " " : "",
@@ -108,10 +108,10 @@ TEST(many_links_that_go_round_end_a_search)
     (void)says(sandbox,
                "mkdir round && cd round && for i in $(seq 2000); do "
                "echo $i; done | xargs -n 100 sh -c 'for i; do ln -s . $i; done' sh");
-    ASSERT_CODE(cay_glob(sandbox, NULL, "round/**/none", true, &paths, &err),
+    ASSERT_CODE(cay_file_glob(sandbox, NULL, "round/**/none", true, &paths, &err),
                 CAY_E_LIMIT);
     ASSERT_HAS(err.hint, "narrower");
-    ASSERT_CODE(cay_glob(sandbox, NULL, "round/*/*/*/[n]one", true, &paths, &err),
+    ASSERT_CODE(cay_file_glob(sandbox, NULL, "round/*/*/*/[n]one", true, &paths, &err),
                 CAY_E_LIMIT);
     ASSERT_STR(found(sandbox, "round/7/8/9", true), "round/7/8/9");
     clear_answer();
@@ -137,7 +137,7 @@ BOTH(what_may_not_be_looked_into_matches_nothing)
     ASSERT_STR(found(sandbox, "/root/*", true), "");
     ASSERT_STR(found(sandbox, "/root/x", true), "");
     if (cay_sandbox_backend(sandbox)->open_files)
-        ASSERT_CODE(cay_glob(sandbox, "no-such-user", "*", true, &paths, &err),
+        ASSERT_CODE(cay_file_glob(sandbox, "no-such-user", "*", true, &paths, &err),
                     CAY_E_NOT_FOUND);
     cay_strings_done(&paths);
 }
@@ -163,5 +163,5 @@ TEST(a_pattern_with_too_many_parts_is_refused)
 
     for (size_t i = 0; i < 600; i += 2)
         memcpy(pattern + i, "a/", 3);
-    ASSERT_CODE(cay_glob(sandbox, NULL, pattern, true, &paths, &err), CAY_E_INVALID);
+    ASSERT_CODE(cay_file_glob(sandbox, NULL, pattern, true, &paths, &err), CAY_E_INVALID);
 }

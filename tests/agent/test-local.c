@@ -41,7 +41,7 @@ TEST(commands_and_code_run)
     ASSERT_INT(answer.exit_code, 3);
     ASSERT_HAS(answer.out_file, home_of(sandbox, "/tmp/cay-results-"));
     expect_inside(sandbox, answer.out_file, "\x1b[1mx\n");
-    ASSERT_OK(cay_execute_code(sandbox, "print(6*7)", 10, "python", NULL, &code, &err));
+    ASSERT_OK(cay_code_run(sandbox, "print(6*7)", 10, "python", NULL, &code, &err));
     ASSERT_STR(code.command.out, "42\n");
     cay_code_done(&code);
     ASSERT_INT(count_names(home_of(sandbox, "/tmp"), "cay-code-"), 0);
@@ -82,14 +82,14 @@ TEST(background_commands_belong_to_their_sandbox)
               (struct cay_command_options){.flags = CAY_COMMAND_BACKGROUND});
     int pid = answer.background_pid;
     clear_answer();
-    ASSERT_CODE(cay_background_status(other, pid, NULL, &answer, &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_background_poll(other, pid, NULL, &answer, &err), CAY_E_NOT_FOUND);
     ASSERT_CODE(cay_background_kill(other, pid, &answer, &err), CAY_E_NOT_FOUND);
-    ASSERT_OK(cay_background_status(one, pid, NULL, &answer, &err));
+    ASSERT_OK(cay_background_poll(one, pid, NULL, &answer, &err));
     ASSERT_INT(answer.status, CAY_STATUS_RUNNING);
     clear_answer();
     ASSERT_OK(cay_background_kill(one, pid, &answer, &err));
     clear_answer();
-    ASSERT_OK(cay_background_status(one, pid, NULL, &answer, &err));
+    ASSERT_OK(cay_background_poll(one, pid, NULL, &answer, &err));
     ASSERT_INT(answer.status, CAY_STATUS_STOPPED);
     ASSERT(kill(pid, 0) != 0);
     clear_answer();
@@ -106,17 +106,17 @@ TEST(files_are_those_of_the_machine)
     put_inside(sandbox, "dir/a b.txt", "old text");
     ASSERT_STR(get_file("work/dir/a b.txt"), "old text");
     ASSERT_OK(
-        cay_edit_file(sandbox, NULL, "dir/a b.txt", "old", 3, "new", 3, &kind, &err));
+        cay_file_edit(sandbox, NULL, "dir/a b.txt", "old", 3, "new", 3, &kind, &err));
     ASSERT_STR(get_file("work/dir/a b.txt"), "new text");
-    ASSERT_OK(cay_glob(sandbox, NULL, "**/*.txt", true, &paths, &err));
+    ASSERT_OK(cay_file_glob(sandbox, NULL, "**/*.txt", true, &paths, &err));
     ASSERT_INT(paths.count, 1);
     ASSERT_STR(paths.items[0], "dir/a b.txt");
     cay_strings_done(&paths);
-    ASSERT_OK(cay_get_file_info(sandbox, NULL, "dir/a b.txt", &info, &err));
+    ASSERT_OK(cay_file_inspect(sandbox, NULL, "dir/a b.txt", &info, &err));
     ASSERT(info.exists && info.readable && info.writable);
     cay_file_info_done(&info);
-    ASSERT_OK(cay_upload_directory(sandbox, NULL, scratch_path("work/dir"), "copy",
+    ASSERT_OK(cay_directory_upload(sandbox, NULL, scratch_path("work/dir"), "copy",
                                    &transfer, &err));
     ASSERT_STR(get_file("work/copy/a b.txt"), "new text");
-    ASSERT_OK(cay_delete_file(sandbox, NULL, "copy", &err));
+    ASSERT_OK(cay_file_delete(sandbox, NULL, "copy", &err));
 }

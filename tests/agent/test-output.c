@@ -14,7 +14,7 @@ static void expect_kept(cay_sandbox *sandbox, const char *file, uint64_t bytes)
     char command[512];
 
     ASSERT(file);
-    ASSERT_OK(cay_get_file_info(sandbox, NULL, file, &info, &err));
+    ASSERT_OK(cay_file_inspect(sandbox, NULL, file, &info, &err));
     ASSERT(info.exists);
     ASSERT_INT(info.stat.bytes, bytes);
     cay_file_info_done(&info);
@@ -221,7 +221,7 @@ BOTH(what_is_over_the_threshold_is_cut_in_the_middle)
     ASSERT_INT(answer.out_len, 10000 + strlen(marker));
     ASSERT_INT(strstr(answer.out, marker) - answer.out, 5000);
     struct cay_content content = {0};
-    ASSERT_OK(cay_read_file(sandbox, NULL, answer.out_file, &content, &err));
+    ASSERT_OK(cay_file_read(sandbox, NULL, answer.out_file, &content, &err));
     ASSERT_INT(content.len, 200005);
     cay_free(content.data);
     clear_answer();

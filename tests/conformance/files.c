@@ -38,14 +38,14 @@ enum { AWKWARD = sizeof awkward / sizeof *awkward };
 
 static void put(cay_sandbox *sandbox, const char *path, const char *text)
 {
-    ASSERT_OK(cay_write_file(sandbox, NULL, path, text, strlen(text), 0, &err));
+    ASSERT_OK(cay_file_write(sandbox, NULL, path, text, strlen(text), 0, &err));
 }
 
 static void expect(cay_sandbox *sandbox, const char *path, const char *text)
 {
     struct cay_content content = {0};
 
-    ASSERT_OK(cay_read_file(sandbox, NULL, path, &content, &err));
+    ASSERT_OK(cay_file_read(sandbox, NULL, path, &content, &err));
     ASSERT_MEM(content.data, content.len, text, strlen(text));
     cay_free(content.data);
 }
@@ -53,7 +53,7 @@ static void expect(cay_sandbox *sandbox, const char *path, const char *text)
 static int read_code(cay_sandbox *sandbox, const char *path)
 {
     struct cay_content content = {0};
-    int code = cay_read_file(sandbox, NULL, path, &content, &err);
+    int code = cay_file_read(sandbox, NULL, path, &content, &err);
 
     cay_free(content.data);
     return code;
@@ -80,7 +80,7 @@ CASE(file_names_that_are_not_utf8_are_kept_or_refused)
     static const char name[] = "not-utf8\xff/\xfe";
     cay_sandbox *sandbox = make();
 
-    int code = cay_write_file(sandbox, NULL, name, "odd", 3, 0, &err);
+    int code = cay_file_write(sandbox, NULL, name, "odd", 3, 0, &err);
     if (code == CAY_E_UNSUPPORTED)
         report_unsupported("bytes");
     ASSERT_OK(code);
@@ -98,8 +98,8 @@ CASE(content_is_bytes)
     ASSERT(bytes);
     for (size_t i = 0; i < LEN; i++)
         bytes[i] = (char)(i * 7 + i / 256);
-    ASSERT_OK(cay_write_file(sandbox, NULL, "bytes", bytes, LEN, 0, &err));
-    ASSERT_OK(cay_read_file(sandbox, NULL, "bytes", &content, &err));
+    ASSERT_OK(cay_file_write(sandbox, NULL, "bytes", bytes, LEN, 0, &err));
+    ASSERT_OK(cay_file_read(sandbox, NULL, "bytes", &content, &err));
     ASSERT_MEM(content.data, content.len, bytes, LEN);
     cay_free(content.data);
     put(sandbox, "empty", "");
@@ -113,7 +113,7 @@ CASE(names_mean_nothing_but_themselves)
     struct cay_file_infos infos = {0};
     char path[256];
 
-    ASSERT_OK(cay_create_directory(sandbox, NULL, "names", true, &err));
+    ASSERT_OK(cay_directory_create(sandbox, NULL, "names", true, &err));
     for (size_t i = 0; i < AWKWARD; i++) {
         snprintf(path, sizeof path, "names/%s", awkward[i]);
         put(sandbox, path, awkward[i]);
@@ -123,14 +123,14 @@ CASE(names_mean_nothing_but_themselves)
     char count[16];
     snprintf(count, sizeof count, "%d", AWKWARD);
     ASSERT_STR(told(sandbox, "set -- names/* names/.h*; echo $#"), count);
-    ASSERT_OK(cay_list_files(sandbox, NULL, "names", false, NULL, &infos, &err));
+    ASSERT_OK(cay_file_list(sandbox, NULL, "names", false, NULL, &infos, &err));
     ASSERT_INT(infos.count, AWKWARD);
     for (size_t i = 1; i < infos.count; i++)
         ASSERT(strcmp(infos.items[i - 1].path, infos.items[i].path) < 0);
     cay_file_infos_done(&infos);
     for (size_t i = 0; i < AWKWARD; i++) {
         snprintf(path, sizeof path, "names/%s", awkward[i]);
-        ASSERT_OK(cay_delete_file(sandbox, NULL, path, &err));
+        ASSERT_OK(cay_file_delete(sandbox, NULL, path, &err));
     }
     ASSERT_STR(told(sandbox, "ls -A names | wc -l"), "0");
 }
@@ -141,9 +141,9 @@ CASE(what_is_not_there_is_not_found)
     struct cay_file_info info = {0};
 
     ASSERT_CODE(read_code(sandbox, "none"), CAY_E_NOT_FOUND);
-    ASSERT_CODE(cay_delete_file(sandbox, NULL, "none", &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_file_delete(sandbox, NULL, "none", &err), CAY_E_NOT_FOUND);
     ASSERT_INT(cay_file_exists(sandbox, NULL, "none", &err), 0);
-    ASSERT_OK(cay_get_file_info(sandbox, NULL, "none", &info, &err));
+    ASSERT_OK(cay_file_inspect(sandbox, NULL, "none", &info, &err));
     ASSERT(!info.exists);
     cay_file_info_done(&info);
 }
@@ -155,17 +155,17 @@ CASE(a_file_is_described_as_it_is)
 
     put(sandbox, "file", "12345");
     (void)told(sandbox, "chmod 640 file; mkdir dir; ln -s file link");
-    ASSERT_OK(cay_get_file_info(sandbox, NULL, "file", &info, &err));
+    ASSERT_OK(cay_file_inspect(sandbox, NULL, "file", &info, &err));
     ASSERT(info.exists && info.readable && info.writable && !info.link_target);
     ASSERT_INT(info.stat.type, CAY_TYPE_FILE);
     ASSERT_INT(info.stat.bytes, 5);
     ASSERT_INT(info.stat.mode, 0640);
     ASSERT_STR(info.path, "file");
     cay_file_info_done(&info);
-    ASSERT_OK(cay_get_file_info(sandbox, NULL, "dir", &info, &err));
+    ASSERT_OK(cay_file_inspect(sandbox, NULL, "dir", &info, &err));
     ASSERT_INT(info.stat.type, CAY_TYPE_DIRECTORY);
     cay_file_info_done(&info);
-    ASSERT_OK(cay_get_file_info(sandbox, NULL, "link", &info, &err));
+    ASSERT_OK(cay_file_inspect(sandbox, NULL, "link", &info, &err));
     ASSERT_INT(info.stat.type, CAY_TYPE_FILE); /* what it leads to */
     ASSERT_STR(info.link_target, "file");
     cay_file_info_done(&info);
@@ -194,13 +194,13 @@ CASE(directories_are_listed_flat_deep_and_by_pattern)
 
     (void)told(sandbox, "mkdir -p d/sub/deep; touch d/a.txt d/b.md d/.dot d/sub/c.txt "
                         "d/sub/deep/e.txt");
-    ASSERT_OK(cay_list_files(sandbox, NULL, "d", false, NULL, &infos, &err));
+    ASSERT_OK(cay_file_list(sandbox, NULL, "d", false, NULL, &infos, &err));
     ASSERT_STR(names_of(&infos), ".dot a.txt b.md sub");
     cay_file_infos_done(&infos);
-    ASSERT_OK(cay_list_files(sandbox, NULL, "d", true, NULL, &infos, &err));
+    ASSERT_OK(cay_file_list(sandbox, NULL, "d", true, NULL, &infos, &err));
     ASSERT_STR(names_of(&infos), ".dot a.txt b.md sub c.txt deep e.txt");
     cay_file_infos_done(&infos);
-    ASSERT_OK(cay_list_files(sandbox, NULL, "d", true, "*.txt", &infos, &err));
+    ASSERT_OK(cay_file_list(sandbox, NULL, "d", true, "*.txt", &infos, &err));
     ASSERT_STR(names_of(&infos), "a.txt c.txt e.txt");
     cay_file_infos_done(&infos);
 }
@@ -211,15 +211,15 @@ CASE(glob_finds_what_matches)
     struct cay_strings paths = {0};
 
     (void)told(sandbox, "mkdir -p g/sub; touch g/a.txt g/b.md g/sub/c.txt 'g/x y.txt'");
-    ASSERT_OK(cay_glob(sandbox, NULL, "g/*.txt", false, &paths, &err));
+    ASSERT_OK(cay_file_glob(sandbox, NULL, "g/*.txt", false, &paths, &err));
     ASSERT_INT(paths.count, 2);
     ASSERT_STR(paths.items[0], "g/a.txt");
     ASSERT_STR(paths.items[1], "g/x y.txt");
     cay_strings_done(&paths);
-    ASSERT_OK(cay_glob(sandbox, NULL, "g/**/*.txt", true, &paths, &err));
+    ASSERT_OK(cay_file_glob(sandbox, NULL, "g/**/*.txt", true, &paths, &err));
     ASSERT_INT(paths.count, 3);
     cay_strings_done(&paths);
-    ASSERT_OK(cay_glob(sandbox, NULL, "none/*", false, &paths, &err));
+    ASSERT_OK(cay_file_glob(sandbox, NULL, "none/*", false, &paths, &err));
     ASSERT_INT(paths.count, 0);
     cay_strings_done(&paths);
 }
@@ -227,7 +227,7 @@ CASE(glob_finds_what_matches)
 static int edit(cay_sandbox *sandbox, const char *path, const char *old_text,
                 const char *new_text, enum cay_edit_kind *kind)
 {
-    return cay_edit_file(sandbox, NULL, path, old_text, strlen(old_text), new_text,
+    return cay_file_edit(sandbox, NULL, path, old_text, strlen(old_text), new_text,
                          strlen(new_text), kind, &err);
 }
 
@@ -255,18 +255,18 @@ CASE(directories_are_made_and_go_with_all_below_them)
 {
     cay_sandbox *sandbox = make();
 
-    ASSERT(cay_create_directory(sandbox, NULL, "no/parents", false, &err) != CAY_OK);
-    ASSERT_OK(cay_create_directory(sandbox, NULL, "with/its/parents", true, &err));
+    ASSERT(cay_directory_create(sandbox, NULL, "no/parents", false, &err) != CAY_OK);
+    ASSERT_OK(cay_directory_create(sandbox, NULL, "with/its/parents", true, &err));
     ASSERT_STR(told(sandbox, "test -d with/its/parents && echo yes"), "yes");
     put(sandbox, "with/file", "x");
     (void)told(sandbox, "echo far > outside; ln -s \"$PWD/outside\" with/link; "
                         "mkfifo with/pipe");
     ASSERT_INT(cay_file_exists(sandbox, NULL, "with/pipe", &err), 1);
-    ASSERT_OK(cay_delete_file(sandbox, NULL, "with/link", &err));
-    ASSERT_OK(cay_delete_file(sandbox, NULL, "with/pipe", &err));
+    ASSERT_OK(cay_file_delete(sandbox, NULL, "with/link", &err));
+    ASSERT_OK(cay_file_delete(sandbox, NULL, "with/pipe", &err));
     ASSERT_INT(cay_file_exists(sandbox, NULL, "with/pipe", &err), 0);
     expect(sandbox, "outside", "far\n");
-    ASSERT_OK(cay_delete_file(sandbox, NULL, "with", &err));
+    ASSERT_OK(cay_file_delete(sandbox, NULL, "with", &err));
     ASSERT_INT(cay_file_exists(sandbox, NULL, "with", &err), 0);
 }
 
@@ -278,19 +278,19 @@ CASE(files_go_in_and_come_out)
     struct cay_transfer transfer = {0};
 
     put_file("in - 'odd' name", "carried\n");
-    ASSERT_OK(cay_upload_file(sandbox, NULL, scratch_path("in - 'odd' name"),
+    ASSERT_OK(cay_file_upload(sandbox, NULL, scratch_path("in - 'odd' name"),
                               "to/a 'place'/file", &transfer, &err));
     ASSERT_INT(transfer.files, 1);
     ASSERT_INT(transfer.bytes, 8);
     expect(sandbox, "to/a 'place'/file", "carried\n");
-    ASSERT_OK(cay_download_file(sandbox, NULL, "to/a 'place'/file",
+    ASSERT_OK(cay_file_download(sandbox, NULL, "to/a 'place'/file",
                                 scratch_path("out/of/it"), &transfer, &err));
     ASSERT_STR(get_file("out/of/it"), "carried\n");
     ASSERT_CODE(
-        cay_upload_file(sandbox, NULL, scratch_path("none"), "x", &transfer, &err),
+        cay_file_upload(sandbox, NULL, scratch_path("none"), "x", &transfer, &err),
         CAY_E_NOT_FOUND);
     ASSERT_CODE(
-        cay_download_file(sandbox, NULL, "none", scratch_path("none"), &transfer, &err),
+        cay_file_download(sandbox, NULL, "none", scratch_path("none"), &transfer, &err),
         CAY_E_NOT_FOUND);
     ASSERT(access(scratch_path("none"), F_OK) != 0 && errno == ENOENT);
 }
@@ -308,10 +308,10 @@ CASE(a_big_file_comes_back_as_it_was)
         bytes[i] = (char)(i ^ (i >> 9));
     put_bytes("big", bytes, LEN);
     ASSERT_OK(
-        cay_upload_file(sandbox, NULL, scratch_path("big"), "big", &transfer, &err));
+        cay_file_upload(sandbox, NULL, scratch_path("big"), "big", &transfer, &err));
     ASSERT_STR(told(sandbox, "wc -c < big"), "12582912");
     ASSERT_OK(
-        cay_download_file(sandbox, NULL, "big", scratch_path("back"), &transfer, &err));
+        cay_file_download(sandbox, NULL, "big", scratch_path("back"), &transfer, &err));
     ASSERT_INT(stat(scratch_path("back"), &st), 0);
     ASSERT_INT(st.st_size, LEN);
     FILE *file = fopen(scratch_path("back"), "re");
@@ -334,11 +334,11 @@ CASE(directories_go_in_and_come_out_with_every_name)
         put_file(path, awkward[i]);
     }
     ASSERT_INT(chmod(scratch_path("tree/one/two words"), 0750), 0);
-    ASSERT_OK(cay_upload_directory(sandbox, NULL, scratch_path("tree"), "there/tree",
+    ASSERT_OK(cay_directory_upload(sandbox, NULL, scratch_path("tree"), "there/tree",
                                    &transfer, &err));
     ASSERT_INT(transfer.files, AWKWARD);
     ASSERT_STR(told(sandbox, "test -x 'there/tree/one/two words' && echo x"), "x");
-    ASSERT_OK(cay_download_directory(sandbox, NULL, "there", scratch_path("back"),
+    ASSERT_OK(cay_directory_download(sandbox, NULL, "there", scratch_path("back"),
                                      &transfer, &err));
     ASSERT_INT(transfer.files, AWKWARD);
     for (size_t i = 0; i < AWKWARD; i++) {
@@ -359,7 +359,7 @@ CASE(a_download_stays_where_it_belongs)
     (void)told(sandbox,
                "mkdir -p tree; echo fine > tree/file; ln -s /etc/passwd tree/out; "
                "ln -s ../../outside tree/up; mkfifo tree/fifo");
-    ASSERT_OK(cay_download_directory(sandbox, NULL, "tree", scratch_path("got/tree"),
+    ASSERT_OK(cay_directory_download(sandbox, NULL, "tree", scratch_path("got/tree"),
                                      &transfer, &err));
     ASSERT_STR(get_file("got/tree/file"), "fine\n");
     ASSERT_STR(get_file("outside/file"), "mine\n");

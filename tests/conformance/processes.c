@@ -385,7 +385,7 @@ static int start_command(cay_sandbox *sandbox, const char *command, uint64_t tim
                                                 .timeout_ms = timeout_ms};
     struct cay_command_result started = {0};
 
-    ASSERT_OK(cay_execute_bash(sandbox, command, &options, &started, &err));
+    ASSERT_OK(cay_bash_run(sandbox, command, &options, &started, &err));
     int pid = started.background_pid;
     cay_command_done(&started);
     return pid;
@@ -399,7 +399,7 @@ static struct cay_command_result end_of_command(cay_sandbox *sandbox, int pid)
 
     for (; ended.status == CAY_STATUS_RUNNING; rest_ms(20)) {
         ASSERT(now_ms() - begin < PATIENCE_MS);
-        ASSERT_OK(cay_background_status(sandbox, pid, NULL, &ended, &err));
+        ASSERT_OK(cay_background_poll(sandbox, pid, NULL, &ended, &err));
         struct cay_command_result told_once = ended;
         cay_command_done(&told_once);
     }

@@ -35,14 +35,13 @@ WITH_PEER(shell_commands_are_run)
     ANSWER answer = {0};
     ANSWER late = {0};
 
-    ASSERT_OK(cay_execute_bash(sandbox, "echo \"it's $((6 * 7))\"; echo no >&2; exit 3",
-                               NULL, &answer, &err));
+    ASSERT_OK(cay_bash_run(sandbox, "echo \"it's $((6 * 7))\"; echo no >&2; exit 3", NULL,
+                           &answer, &err));
     ASSERT_INT(answer.status, CAY_STATUS_ERROR);
     ASSERT_INT(answer.exit_code, 3);
     ASSERT_STR(answer.out, "it's 42\n");
     ASSERT_STR(answer.error, "no\n");
-    ASSERT_OK(
-        cay_execute_bash(sandbox, "echo before; sleep 86400", &options, &late, &err));
+    ASSERT_OK(cay_bash_run(sandbox, "echo before; sleep 86400", &options, &late, &err));
     ASSERT_INT(late.status, CAY_STATUS_TIMEOUT);
 }
 
@@ -53,19 +52,19 @@ WITH_PEER(commands_go_on_in_the_background)
                                                 .flags = CAY_COMMAND_BACKGROUND};
     ANSWER started = {0};
 
-    ASSERT_OK(cay_execute_bash(sandbox,
-                               "echo one; while ! test -e go; do sleep 0.05; done; "
-                               "echo two; exit 5",
-                               &options, &started, &err));
+    ASSERT_OK(cay_bash_run(sandbox,
+                           "echo one; while ! test -e go; do sleep 0.05; done; "
+                           "echo two; exit 5",
+                           &options, &started, &err));
     ASSERT(started.background_pid > 0);
     /* Its program is gone: another handle has only the number. */
     AUTO(cay_sandbox) other = NULL;
     ASSERT_OK(
         cay_backend_connect(configure(NULL), cay_sandbox_id(sandbox), &other, &err));
-    ASSERT_OK(cay_write_file(other, NULL, "go", "", 0, 0, &err));
+    ASSERT_OK(cay_file_write(other, NULL, "go", "", 0, 0, &err));
     for (;;) {
         ANSWER now = {0};
-        ASSERT_OK(cay_background_status(other, started.background_pid, NULL, &now, &err));
+        ASSERT_OK(cay_background_poll(other, started.background_pid, NULL, &now, &err));
         if (now.status == CAY_STATUS_RUNNING)
             continue;
         ASSERT_INT(now.exit_code, 5);
@@ -82,8 +81,8 @@ WITH_PEER(commands_in_the_background_are_killed)
     ANSWER started = {0};
     ANSWER killed = {0};
 
-    ASSERT_OK(cay_execute_bash(sandbox, "setsid sleep 86400 & sleep 86400", &options,
-                               &started, &err));
+    ASSERT_OK(cay_bash_run(sandbox, "setsid sleep 86400 & sleep 86400", &options,
+                           &started, &err));
     ASSERT_OK(cay_background_kill(sandbox, started.background_pid, &killed, &err));
     ASSERT_INT(killed.status, CAY_STATUS_SUCCESS);
     await_silence();
@@ -96,7 +95,7 @@ WITH_PEER(code_is_executed)
     struct cay_code_result result_ = {0};
 
     ASSERT_OK(
-        cay_execute_code(sandbox, code, sizeof code - 1, "python", NULL, &result_, &err));
+        cay_code_run(sandbox, code, sizeof code - 1, "python", NULL, &result_, &err));
     ASSERT_STR(result_.command.out, "out\n");
     ASSERT_INT(result_.status, CAY_STATUS_ERROR);
     ASSERT_HAS(result_.error_value, "odd");
@@ -111,21 +110,21 @@ WITH_PEER(files_are_read_written_edited_and_found)
     struct cay_file_info info = {0};
     enum cay_edit_kind kind;
 
-    ASSERT_OK(cay_write_file(sandbox, NULL, "d/a 'b'\n.txt", "old text", 8, 0, &err));
+    ASSERT_OK(cay_file_write(sandbox, NULL, "d/a 'b'\n.txt", "old text", 8, 0, &err));
     ASSERT_OK(
-        cay_edit_file(sandbox, NULL, "d/a 'b'\n.txt", "old", 3, "new", 3, &kind, &err));
-    ASSERT_OK(cay_read_file(sandbox, NULL, "d/a 'b'\n.txt", &content, &err));
+        cay_file_edit(sandbox, NULL, "d/a 'b'\n.txt", "old", 3, "new", 3, &kind, &err));
+    ASSERT_OK(cay_file_read(sandbox, NULL, "d/a 'b'\n.txt", &content, &err));
     ASSERT_STR(content.data, "new text");
     cay_free(content.data);
-    ASSERT_OK(cay_glob(sandbox, NULL, "**/*.txt", true, &paths, &err));
+    ASSERT_OK(cay_file_glob(sandbox, NULL, "**/*.txt", true, &paths, &err));
     ASSERT_INT(paths.count, 1);
     ASSERT_STR(paths.items[0], "d/a 'b'\n.txt");
     cay_strings_done(&paths);
-    ASSERT_OK(cay_get_file_info(sandbox, NULL, "d/a 'b'\n.txt", &info, &err));
+    ASSERT_OK(cay_file_inspect(sandbox, NULL, "d/a 'b'\n.txt", &info, &err));
     ASSERT(info.exists && info.readable && info.writable);
     ASSERT_INT(info.stat.bytes, 8);
     cay_file_info_done(&info);
-    ASSERT_OK(cay_delete_file(sandbox, NULL, "d", &err));
+    ASSERT_OK(cay_file_delete(sandbox, NULL, "d", &err));
     ASSERT_INT(cay_file_exists(sandbox, NULL, "d", &err), 0);
 }
 
@@ -137,15 +136,15 @@ WITH_PEER(directories_go_up_and_come_down)
     put_file("up/one", "1");
     put_file("up/deep/two words", "2");
     ASSERT_INT(chmod(scratch_path("up/one"), 0750), 0);
-    ASSERT_OK(cay_upload_directory(sandbox, NULL, scratch_path("up"), "there", &transfer,
+    ASSERT_OK(cay_directory_upload(sandbox, NULL, scratch_path("up"), "there", &transfer,
                                    &err));
     ASSERT_INT(transfer.files, 2);
     ASSERT_INT(transfer.bytes, 2);
     ANSWER answer = {0};
-    ASSERT_OK(cay_execute_bash(sandbox, "stat -c %a there/one; ls -A /tmp | grep tar",
-                               NULL, &answer, &err));
+    ASSERT_OK(cay_bash_run(sandbox, "stat -c %a there/one; ls -A /tmp | grep tar", NULL,
+                           &answer, &err));
     ASSERT_STR(answer.out, "750\n");
-    ASSERT_OK(cay_download_directory(sandbox, NULL, "there", scratch_path("down"),
+    ASSERT_OK(cay_directory_download(sandbox, NULL, "there", scratch_path("down"),
                                      &transfer, &err));
     ASSERT_STR(get_file("down/one"), "1");
     ASSERT_STR(get_file("down/deep/two words"), "2");

@@ -59,12 +59,12 @@ class Transfer(Structure):
 
 command_done = bind("cay_command_done", None, POINTER(CommandResult))
 _COMMAND = (POINTER(CommandOptions), POINTER(CommandResult))
-execute_bash = bind_call("cay_execute_bash", HANDLE, TEXT, *_COMMAND)
-background_status = bind_call("cay_background_status", HANDLE, c_int, *_COMMAND)
+execute_bash = bind_call("cay_bash_run", HANDLE, TEXT, *_COMMAND)
+background_status = bind_call("cay_background_poll", HANDLE, c_int, *_COMMAND)
 background_kill = bind_call("cay_background_kill", HANDLE, c_int, POINTER(CommandResult))
 code_done = bind("cay_code_done", None, POINTER(CodeResult))
 execute_code = bind_call(
-    "cay_execute_code",
+    "cay_code_run",
     HANDLE,
     c_void_p,
     c_size_t,
@@ -74,19 +74,19 @@ execute_code = bind_call(
 )
 code_language = bind("cay_code_language", TEXT, c_size_t)
 
-read_file = bind_call("cay_read_file", HANDLE, TEXT, TEXT, POINTER(Content))
-write_file = bind_call("cay_write_file", HANDLE, TEXT, TEXT, c_void_p, c_size_t, c_uint)
-delete_file = bind_call("cay_delete_file", HANDLE, TEXT, TEXT)
+read_file = bind_call("cay_file_read", HANDLE, TEXT, TEXT, POINTER(Content))
+write_file = bind_call("cay_file_write", HANDLE, TEXT, TEXT, c_void_p, c_size_t, c_uint)
+delete_file = bind_call("cay_file_delete", HANDLE, TEXT, TEXT)
 file_info_done = bind("cay_file_info_done", None, POINTER(FileInfo))
 file_infos_done = bind("cay_file_infos_done", None, POINTER(FileInfos))
-get_file_info = bind_call("cay_get_file_info", HANDLE, TEXT, TEXT, POINTER(FileInfo))
+get_file_info = bind_call("cay_file_inspect", HANDLE, TEXT, TEXT, POINTER(FileInfo))
 file_exists = bind_call("cay_file_exists", HANDLE, TEXT, TEXT)
 list_files = bind_call(
-    "cay_list_files", HANDLE, TEXT, TEXT, c_bool, TEXT, POINTER(FileInfos)
+    "cay_file_list", HANDLE, TEXT, TEXT, c_bool, TEXT, POINTER(FileInfos)
 )
-create_directory = bind_call("cay_create_directory", HANDLE, TEXT, TEXT, c_bool)
+create_directory = bind_call("cay_directory_create", HANDLE, TEXT, TEXT, c_bool)
 edit_file = bind_call(
-    "cay_edit_file",
+    "cay_file_edit",
     HANDLE,
     TEXT,
     TEXT,
@@ -96,13 +96,13 @@ edit_file = bind_call(
     c_size_t,
     POINTER(c_int),
 )
-glob = bind_call("cay_glob", HANDLE, TEXT, TEXT, c_bool, POINTER(Strings))
+glob = bind_call("cay_file_glob", HANDLE, TEXT, TEXT, c_bool, POINTER(Strings))
 
 _TRANSFER = (HANDLE, TEXT, TEXT, TEXT, POINTER(Transfer))
-upload_file = bind_call("cay_upload_file", *_TRANSFER)
-download_file = bind_call("cay_download_file", *_TRANSFER)
-upload_directory = bind_call("cay_upload_directory", *_TRANSFER)
-download_directory = bind_call("cay_download_directory", *_TRANSFER)
+upload_file = bind_call("cay_file_upload", *_TRANSFER)
+download_file = bind_call("cay_file_download", *_TRANSFER)
+upload_directory = bind_call("cay_directory_upload", *_TRANSFER)
+download_directory = bind_call("cay_directory_download", *_TRANSFER)
 
 _CLEAN = (c_void_p, c_void_p, c_size_t)
 text_strip_ansi = bind("cay_text_strip_ansi", *_CLEAN, POINTER(c_size_t))
