@@ -65,13 +65,13 @@ enum cay_storage {
 
 /* Isolation levels, best first. cay_sandbox_inspect() reports the level of a sandbox;
  * cay_doctor() reports why a better one is not available. */
-enum cay_rung {
-    CAY_RUNG_BEST = 0,     /* as an option: the best this host allows */
-    CAY_RUNG_ROOT = 1,     /* created by root: a range of user ids for each sandbox */
-    CAY_RUNG_RANGE = 2,    /* an ordinary user with a range in /etc/subuid */
-    CAY_RUNG_SINGLE = 3,   /* an ordinary user without a range: one user id inside */
-    CAY_RUNG_LANDLOCK = 4, /* no user namespaces: landlock and seccomp only */
-    CAY_RUNG_NONE = 5      /* backend "local": no isolation; not valid as an option */
+enum cay_level {
+    CAY_LEVEL_BEST = 0,     /* as an option: the best this host allows */
+    CAY_LEVEL_ROOT = 1,     /* created by root: a range of user ids for each sandbox */
+    CAY_LEVEL_RANGE = 2,    /* an ordinary user with a range in /etc/subuid */
+    CAY_LEVEL_SINGLE = 3,   /* an ordinary user without a range: one user id inside */
+    CAY_LEVEL_LANDLOCK = 4, /* no user namespaces: landlock and seccomp only */
+    CAY_LEVEL_NONE = 5      /* backend "local": no isolation; not valid as an option */
 };
 
 #define CAY_MEMORY_DEFAULT (1ull << 30)
@@ -106,8 +106,8 @@ struct cay_sandbox_options {
     const char *user;    /* default user of commands; NULL: the image's, or "user" */
     const char *workdir; /* where commands start; NULL: the image's, or the user's home */
     enum cay_storage storage;
-    enum cay_rung rung; /* best level to use; CAY_RUNG_BEST: any */
-    bool make_workdir;  /* if missing; it then belongs to the user */
+    enum cay_level level; /* best level to use; CAY_LEVEL_BEST: any */
+    bool make_workdir;    /* if missing; it then belongs to the user */
     /* A name for cay_sandbox_open(), or NULL: a letter or a digit, then up to 62 letters,
      * digits, "_", "." and "-"; not "sb-...".  CAY_E_EXISTS while another sandbox of this
      * user has the name, running or stopped. */
@@ -132,7 +132,7 @@ cay_sandbox_layers(const cay_sandbox *sandbox); /* the active layers */
 
 /* "seccomp" for CAY_LAYER_SECCOMP; NULL unless `layer` is exactly one layer. */
 CAY_PUBLIC const char *cay_layer_slug(unsigned layer);
-CAY_PUBLIC const char *cay_rung_slug(enum cay_rung rung); /* "root", "single", ... */
+CAY_PUBLIC const char *cay_level_slug(enum cay_level level); /* "root", "single", ... */
 
 /* --- Inspecting sandboxes -----------------------------------------------------------
  */
@@ -156,7 +156,7 @@ struct cay_enforced {
 struct cay_sandbox_info {
     char id[CAY_ID_MAX];
     enum cay_state state;
-    enum cay_rung rung;
+    enum cay_level level;
     enum cay_network network;
     enum cay_storage storage;
     bool ephemeral;

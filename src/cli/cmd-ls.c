@@ -95,11 +95,11 @@ static void put_sandbox(struct json *json, const struct cay_sandbox_info *info)
         json_put_null(json);
     json_set_text(json, "type", info->type);
     json_set_text(json, "state", show_state(info->state));
-    json_put_key(json, "rung");
+    json_put_key(json, "level");
     if (info->state == CAY_STATE_STOPPED)
         json_put_null(json);
     else
-        json_put_text(json, cay_rung_slug(info->rung));
+        json_put_text(json, cay_level_slug(info->level));
     json_set_text(json, "template", info->template_name);
     json_set_text(json, "user", info->user);
     json_set_text(json, "workdir", info->workdir);
@@ -199,7 +199,7 @@ static void print_limits(FILE *file, const struct cay_sandbox_info *info)
 {
     char used[QUANTITY_ROOM], limit[QUANTITY_ROOM];
 
-    if (info->rung == CAY_RUNG_NONE) {
+    if (info->level == CAY_LEVEL_NONE) {
         fprintf(file, "processes: %" PRIu32 ", with %s; no limits\n", info->pids_used,
                 quantity_bytes(info->memory_used, used));
         return;
@@ -269,7 +269,7 @@ static void print_sandbox(FILE *file, const struct cay_sandbox_info *info)
         return;
     }
     print_limits(file, info);
-    if (info->rung == CAY_RUNG_NONE) {
+    if (info->level == CAY_LEVEL_NONE) {
         fprintf(file,
                 "host:      first process %d\nisolation: none: processes run directly on "
                 "this machine\n",
@@ -280,7 +280,7 @@ static void print_sandbox(FILE *file, const struct cay_sandbox_info *info)
             "host:      first process %d, user IDs from %" PRIu32 ", %" PRIu32
             " of them\n",
             info->init_pid, info->id_base, info->id_count);
-    fprintf(file, "isolation: level %s\n", cay_rung_slug(info->rung));
+    fprintf(file, "isolation: level %s\n", cay_level_slug(info->level));
     for (size_t i = 0; i < info->enforced_count && i < CAY_LAYERS_MAX; i++) {
         fprintf(file, "  %-9s", cay_layer_slug(info->enforced[i].layer));
         show_name(file, info->enforced[i].by);

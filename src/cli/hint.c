@@ -730,5 +730,5 @@ void hint_level(const cay_sandbox *sandbox, unsigned require)
             "cay: note: isolation level %s: this sandbox has no namespaces (cay doctor "
             "shows how to allow them; --quiet hides this note, --require user makes it "
             "an error)\n",
-            cay_rung_slug(CAY_RUNG_LANDLOCK));
+            cay_level_slug(CAY_LEVEL_LANDLOCK));
 }

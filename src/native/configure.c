@@ -18,7 +18,7 @@ static const char op[] = "sandbox.create";
 
 static const char *const networks[] = {"none", "host", NULL};
 static const char *const storages[] = {"memory", "disk", NULL};
-static const char *const rungs[] = {"best", "root", "range", "single", "landlock", NULL};
+static const char *const levels[] = {"best", "root", "range", "single", "landlock", NULL};
 
 const struct cay_field native_fields[NATIVE_FIELDS] = {
     {"work_dir", "_work_dir", CAY_FIELD_TEXT, "/home/user",
@@ -55,7 +55,7 @@ const struct cay_field native_fields[NATIVE_FIELDS] = {
      "a policy; its paths are mounted inside as /NAME"},
     {"require", NULL, CAY_FIELD_TEXTS, NULL,
      "isolation layers that must be active, or creation fails: seccomp, memory, ..."},
-    {"rung", NULL, CAY_FIELD_CHOICE, "best", "highest isolation level to use", rungs},
+    {"level", NULL, CAY_FIELD_CHOICE, "best", "highest isolation level to use", levels},
     {"ephemeral", NULL, CAY_FIELD_BOOLEAN, "false",
      "whether the sandbox ends with the process that creates it"},
 };
@@ -236,7 +236,7 @@ static int take_options(const cay_config *config, struct config_options *config_
             (enum cay_network)index_of(networks, cay_config_text(config, "network")),
         .storage =
             (enum cay_storage)index_of(storages, cay_config_text(config, "storage")),
-        .rung = (enum cay_rung)index_of(rungs, cay_config_text(config, "rung")),
+        .level = (enum cay_level)index_of(levels, cay_config_text(config, "level")),
         .hostname = cay_config_text(config, "hostname"),
         .user = cay_config_has(config, "user") ? user : NULL,
         .workdir = workdir_of(config, user),

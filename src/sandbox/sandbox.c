@@ -90,12 +90,12 @@ const char *cay_layer_slug(unsigned layer)
     return NULL;
 }
 
-const char *cay_rung_slug(enum cay_rung rung)
+const char *cay_level_slug(enum cay_level level)
 {
     static const char *const slugs[] = {"best",   "root",     "range",
                                         "single", "landlock", "none"};
 
-    return (unsigned)rung < sizeof slugs / sizeof *slugs ? slugs[rung] : "unknown";
+    return (unsigned)level < sizeof slugs / sizeof *slugs ? slugs[level] : "unknown";
 }
 
 int cay_sandbox_inspect(cay_sandbox *sandbox, struct cay_sandbox_info *ret_info,

@@ -286,10 +286,10 @@ def test_a_link_that_is_shown_needs_only_what_it_leads_to(boxes, home):
 
 @pytest.fixture(name="in_place")
 def fixture_in_place(boxes):
-    """A directory that everybody may enter, and the rung that shows things where they are."""
+    """A directory that everybody may enter, and the level that shows things where they are."""
     folder = Path(tempfile.mkdtemp(prefix="cay-test-"))
     folder.chmod(0o755)
-    (boxes.folder / "landlock.yaml").write_text("type: native\nrung: landlock\n")
+    (boxes.folder / "landlock.yaml").write_text("type: native\nlevel: landlock\n")
     words = ("run", "-q", "--config", boxes.folder / "landlock.yaml")
     if boxes.cay(*words, "--", "true").status != 0:
         pytest.skip("this machine has no landlock")

@@ -37,7 +37,7 @@ def test_ls_and_inspect_say_that_nothing_keeps_it_in(boxes, local, tmp_path):
     text = boxes.ok("inspect", local).text
     assert "type:      local\n" in text and "isolation: none" in text
     info = boxes.ok("inspect", "-o", "json", local).json
-    assert (info["type"], info["rung"], info["layers"], info["enforced"]) == (
+    assert (info["type"], info["level"], info["layers"], info["enforced"]) == (
         "local", "none", [], [])
     assert (info["workdir"], info["network"]) == (str(tmp_path), "host")
 

@@ -154,7 +154,7 @@ def test_ls_lists_a_sandbox_while_it_lives(boxes, box):
 def test_inspect_tells_what_holds_a_sandbox(boxes):
     box = boxes.create("-m", "256M", "--pids", "99", "--cpus", "0.5", "--ttl", "1h")
     info = boxes.ok("inspect", "-o", "json", box).json
-    assert (info["id"], info["state"], info["rung"]) == (box, "running", "root")
+    assert (info["id"], info["state"], info["level"]) == (box, "running", "root")
     assert info["limits"] == {"memory_bytes": 256 << 20, "disk_bytes": info["limits"]["disk_bytes"],
                               "pids": 99, "cpu_percent": 50}
     assert LAYERS <= set(info["layers"])
@@ -437,7 +437,7 @@ def test_inspect_omits_limits_that_are_not_enforced(boxes):
     assert "in files; no limit" in boxes.ok("inspect", box).text
     boxes.ok("kill", box)
     info = boxes.ok("inspect", "-o", "json", box).json
-    assert info["rung"] is None and info["limits"]["memory_bytes"] == 256 << 20
+    assert info["level"] is None and info["limits"]["memory_bytes"] == 256 << 20
     text = boxes.ok("inspect", box).text
     assert "256 MiB of memory and 512 processes, once it is started" in text
     assert "not active" not in text and "isolation:" not in text

@@ -72,7 +72,7 @@ def test_files_processes_and_shells_work_as_they_do_for_root(cay):
 def test_inspect_prints_the_level_and_missing_limits(cay):
     box = cay("create").text.strip()
     info = cay("inspect", "-o", "json", box).json
-    assert info["rung"] == "single" and {"user", "pid", "mount", "seccomp"} <= set(info["layers"])
+    assert info["level"] == "single" and {"user", "pid", "mount", "seccomp"} <= set(info["layers"])
     text = cay("inspect", box).text
     assert "isolation: level single" in text
     if "memory" not in info["layers"]:
@@ -131,11 +131,11 @@ def test_who_may_not_make_templates_is_not_told_to(cay):
 # S7
 def test_a_level_without_namespaces_is_noted_once(cay, tmp_path_factory):
     weak = tmp_path_factory.mktemp("weak") / "weak.yaml"
-    weak.write_text("type: native\nrung: landlock\n")
+    weak.write_text("type: native\nlevel: landlock\n")
     for path in (weak, *list(weak.parents)[:-2]):
         path.chmod(0o755)
     strict = weak.with_name("strict.yaml")
-    strict.write_text("type: native\nrung: landlock\nrequire: [seccomp]\n")
+    strict.write_text("type: native\nlevel: landlock\nrequire: [seccomp]\n")
     strict.chmod(0o644)
     done = cay("run", "--config", weak, "--", "true")
     if b"landlock, ABI" in done.err:

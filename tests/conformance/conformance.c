@@ -131,7 +131,7 @@ void end_case(void)
 void begin_case(void)
 {
     if (is_left_out)
-        harness_remark("left out: the rung landlock needs Linux 6.2");
+        harness_remark("left out: the level landlock needs Linux 6.2");
     harness_at_end(end_case);
 }
 
@@ -370,7 +370,7 @@ static void clear_folders(void)
         (void)nftw(folders, remove_name, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Our own oldest kernel is older than the oldest that this one of our rungs needs. */
+/* Our own oldest kernel is older than the oldest that this one of our levels needs. */
 static bool lacks_landlock(void)
 {
     struct cay_error error = {0};

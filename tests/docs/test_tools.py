@@ -194,13 +194,13 @@ def test_a_file_of_the_exceptions_must_need_it(tree):
 
 
 def test_words_that_users_should_not_read_warn_unless_strict(tree):
-    write(tree, "src/a.c", 'int f(void) { return cay_fail(0, "the rung is not to be had"); }\n'
-          "/* a rung in a comment */")
-    write(tree, "README.md", "It is told. `rung` is code.\n")
+    write(tree, "src/a.c", 'int f(void) { return cay_fail(0, "the level is not to be had"); }\n'
+          "/* a level in a comment */")
+    write(tree, "README.md", "It is told. `level` is code.\n")
     status, output = run(tree, "check-english")
     assert status == 0 and output.startswith("warning: 3 words")
     status, output = run(tree, "check-english", "--strict")
-    assert status == 1 and 'src/a.c:2: "rung": write isolation level' in output
+    assert status == 1 and 'src/a.c:2: "level": write isolation level' in output
 
 
 def test_messages_lists_what_a_user_can_see(tree):

@@ -320,7 +320,7 @@ TEST(B14_collecting_does_not_get_in_the_way_of_making)
     pid_t other = world_fork(collect, NULL);
     for (int i = 0; i < 60; i++) {
         const struct cay_sandbox_options options = {
-            .size = sizeof options, .ephemeral = true, .rung = world_rung()};
+            .size = sizeof options, .ephemeral = true, .level = world_level()};
         cay_sandbox *sandbox = NULL;
         ASSERT_OK(cay_sandbox_create(&options, &sandbox, &err));
         int code = cay_sandbox_kill(sandbox, &err);

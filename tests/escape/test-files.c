@@ -48,15 +48,15 @@ static int read_it(const char *path)
 
 static void report(const char *row, int code)
 {
-    printf("# probe %s as user%s: %s %s\n", row, world_rung_name(),
+    printf("# probe %s as user%s: %s %s\n", row, world_level_name(),
            code < 0 ? "BLOCKED" : "VIRTUALISED",
            code < 0 ? cay_code_slug(code) : "the sandbox's own");
 }
 
-/* A rung without a root of its own: the same files, and landlock between. */
+/* A level without a root of its own: the same files, and landlock between. */
 static bool has_root(void)
 {
-    return world_rung() != CAY_RUNG_LANDLOCK;
+    return world_level() != CAY_LEVEL_LANDLOCK;
 }
 
 static bool is_away(int code)
@@ -114,7 +114,7 @@ TEST(F01_a_link_to_a_file_of_the_host_is_one_of_the_sandbox)
     int code = read_it("w/a");
     report("F01_link", code);
     ASSERT(is_away(code));
-    if (world_rung() < CAY_RUNG_SINGLE) /* the sandbox's, and not user's to read */
+    if (world_level() < CAY_LEVEL_SINGLE) /* the sandbox's, and not user's to read */
         ASSERT_INT(read_it("w/s"), CAY_E_DENIED);
     must_read_the_secret_naively("F01_link", "a");
     end();
@@ -329,7 +329,7 @@ static void must_not_read_own(const char *const *paths, size_t count, const char
     for (size_t i = 0; i < count; i++) {
         int code = read_it(paths[i]);
         printf("# probe F22_own as %s%s: %s %s\n", user ? user : "user",
-               world_rung_name(), code < 0 ? "BLOCKED" : "ESCAPE", paths[i]);
+               world_level_name(), code < 0 ? "BLOCKED" : "ESCAPE", paths[i]);
         ASSERT_INT(code, CAY_E_DENIED);
     }
     must_not_list_own("/proc/1");
@@ -358,7 +358,7 @@ TEST(F22_entries_of_init_in_proc_are_refused)
     begin();
     plant("ln -s /proc/self/maps maps; ln -s /proc/1 own; ln -s own/task task");
     must_not_read_own(paths, sizeof paths / sizeof *paths, NULL);
-    if (world_rung() < CAY_RUNG_SINGLE)
+    if (world_level() < CAY_LEVEL_SINGLE)
         must_not_read_own(paths, ABSOLUTE, "root");
     /* Of commands, and of the machine, they are there. */
     if (has_root())
@@ -498,7 +498,7 @@ TEST(F15_writing_through_a_link_touches_nothing_of_the_host)
 
 TEST(F19_what_is_written_belongs_to_whom_it_was_written_for)
 {
-    if (world_rung() >= CAY_RUNG_SINGLE)
+    if (world_level() >= CAY_LEVEL_SINGLE)
         return; /* there is nobody else */
     begin();
     ASSERT_OK(cay_files_write(files, "w/mine", "x", 1, NULL, &err));

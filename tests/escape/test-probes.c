@@ -83,7 +83,7 @@ static const char *name_verdict(const struct answer *answer)
 static bool is_right(const struct row *row, const struct answer *answer)
 {
     /* Where there are no namespaces another layer says no, and earlier. */
-    if (world_rung() == CAY_RUNG_LANDLOCK && answer->verdict < ESCAPE)
+    if (world_level() == CAY_LEVEL_LANDLOCK && answer->verdict < ESCAPE)
         return true;
     for (size_t i = 0; i < ERRORS_MAX && (i == 0 || row->errors[i]); i++)
         if (row->errors[i] == answer->error)
@@ -95,7 +95,7 @@ static bool is_held(const struct row *row, cay_sandbox *sandbox, const char *use
 {
     world_probe_as(sandbox, user, row->name);
     struct answer answer = parse(result.out);
-    printf("# probe %s as %s%s: %s %s\n", row->name, user, world_rung_name(),
+    printf("# probe %s as %s%s: %s %s\n", row->name, user, world_level_name(),
            name_verdict(&answer), answer.detail);
     if (is_right(row, &answer) && result.exit_code == 0)
         return true;
@@ -108,8 +108,8 @@ static bool is_held(const struct row *row, cay_sandbox *sandbox, const char *use
 static bool is_tried(const struct row *row, bool by_root)
 {
     if (by_root)
-        return row->by_root && world_rung() < CAY_RUNG_SINGLE;
-    return row->by_user && (row->by_root || world_rung() < CAY_RUNG_SINGLE);
+        return row->by_root && world_level() < CAY_LEVEL_SINGLE;
+    return row->by_user && (row->by_root || world_level() < CAY_LEVEL_SINGLE);
 }
 
 static bool try_row(const struct row *row, cay_sandbox *sandbox)

@@ -17,10 +17,10 @@
 
 static const char *const both[] = {"user", "root"};
 
-/* On rungs with one user id there is only user. */
+/* On levels with one user id there is only user. */
 static size_t users(void)
 {
-    return world_rung() < CAY_RUNG_SINGLE ? 2 : 1;
+    return world_level() < CAY_LEVEL_SINGLE ? 2 : 1;
 }
 
 static void must_block(cay_sandbox *sandbox, const char *name)
@@ -57,9 +57,9 @@ TEST(rule_1_no_user_of_the_host_is_mapped)
     cay_sandbox *sandbox = world_sandbox(NULL);
     pid_t init = world_init(sandbox);
     ASSERT(init > 1);
-    if (world_rung() == CAY_RUNG_LANDLOCK) /* nothing is mapped, and nobody is root */
+    if (world_level() == CAY_LEVEL_LANDLOCK) /* nothing is mapped, and nobody is root */
         ASSERT(!strstr(read_host(init, "status"), "\nUid:\t0"));
-    for (size_t i = 0; i < 2 && world_rung() != CAY_RUNG_LANDLOCK; i++) {
+    for (size_t i = 0; i < 2 && world_level() != CAY_LEVEL_LANDLOCK; i++) {
         char *at = read_host(init, maps[i]);
         while (*at) {
             (void)strtoul(at, &at, 10);
@@ -129,7 +129,7 @@ static void must_have_few(pid_t init)
 
     ASSERT(at != NULL);
     unsigned long long held = strtoull(at + 8, NULL, 16);
-    ASSERT_INT(held, world_rung() >= CAY_RUNG_SINGLE ? 0 : 0x200004fb | 1 << 20);
+    ASSERT_INT(held, world_level() >= CAY_LEVEL_SINGLE ? 0 : 0x200004fb | 1 << 20);
 }
 
 /* Rows: E16, E17. */
@@ -139,7 +139,7 @@ TEST(rule_4_no_nested_namespaces_and_no_capability_to_make_any)
 
     world_begin();
     cay_sandbox *sandbox = world_sandbox(NULL);
-    bool has_proc = world_rung() != CAY_RUNG_LANDLOCK;
+    bool has_proc = world_level() != CAY_LEVEL_LANDLOCK;
     world_run(sandbox, NULL, "cat /proc/sys/user/max_user_namespaces");
     ASSERT_STR(result.out, has_proc ? "0\n" : "");
     for (size_t i = 0; i < users() && has_proc; i++) {
@@ -178,7 +178,7 @@ TEST(rule_5_everything_is_born_in_the_cgroup_and_does_not_see_where_that_is)
     cay_sandbox *sandbox = world_sandbox(NULL);
     char id[CAY_ID_MAX];
     snprintf(id, sizeof id, "%s", cay_sandbox_id(sandbox));
-    if (world_rung() != CAY_RUNG_BEST &&
+    if (world_level() != CAY_LEVEL_BEST &&
         !(cay_sandbox_layers(sandbox) & CAY_LAYER_CGROUP)) {
         world_end(); /* it has none, and says so */
         return;

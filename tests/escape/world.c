@@ -250,15 +250,15 @@ char *const *world_facts(void)
 
 /* --- Sandboxes --- */
 
-enum cay_rung world_rung(void)
+enum cay_level world_level(void)
 {
     static const char *const names[] = {"", "root", "range", "single", "landlock"};
-    const char *wanted = getenv("CAY_ESCAPE_RUNG");
+    const char *wanted = getenv("CAY_ESCAPE_LEVEL");
 
     for (size_t i = 1; wanted && i < sizeof names / sizeof *names; i++)
         if (strcmp(wanted, names[i]) == 0)
-            return (enum cay_rung)i;
-    return CAY_RUNG_BEST;
+            return (enum cay_level)i;
+    return CAY_LEVEL_BEST;
 }
 
 static void execute(cay_sandbox *sandbox, struct cay_exec_options *options)
@@ -272,18 +272,18 @@ static void execute(cay_sandbox *sandbox, struct cay_exec_options *options)
     ASSERT(!result.error_len || !memmem(result.error, result.error_len, world_token, 32));
 }
 
-const char *world_rung_name(void)
+const char *world_level_name(void)
 {
     static char name[32];
 
-    snprintf(name, sizeof name, " on %s", cay_rung_slug(world_rung()));
-    return world_rung() == CAY_RUNG_BEST ? "" : name;
+    snprintf(name, sizeof name, " on %s", cay_level_slug(world_level()));
+    return world_level() == CAY_LEVEL_BEST ? "" : name;
 }
 
 /* Where the probe is inside; without a root of its own a sandbox has a home only. */
 const char *world_inside(void)
 {
-    return world_rung() == CAY_RUNG_LANDLOCK ? "./probe" : "/tmp/probe";
+    return world_level() == CAY_LEVEL_LANDLOCK ? "./probe" : "/tmp/probe";
 }
 
 int world_bare_sandbox(const struct cay_sandbox_options *options,
@@ -295,7 +295,7 @@ int world_bare_sandbox(const struct cay_sandbox_options *options,
     ASSERT(sandbox_count < SANDBOXES_MAX);
     if (options)
         own = *options;
-    own.rung = world_rung();
+    own.level = world_level();
     own.ephemeral = true;
     cay_sandbox **handle = &sandboxes[sandbox_count].handle;
     int code = cay_sandbox_create(&own, handle, &err);
@@ -303,11 +303,11 @@ int world_bare_sandbox(const struct cay_sandbox_options *options,
         return code;
     sandbox_count++;
     ASSERT_OK(cay_sandbox_inspect(*handle, &info, &err));
-    if (world_rung() != CAY_RUNG_BEST)
-        ASSERT_INT(info.rung, world_rung());
+    if (world_level() != CAY_LEVEL_BEST)
+        ASSERT_INT(info.level, world_level());
     sandboxes[sandbox_count - 1].mark =
         (struct host_mark){.init = info.init_pid,
-                           .first = info.rung == CAY_RUNG_ROOT ? info.id_base : 0,
+                           .first = info.level == CAY_LEVEL_ROOT ? info.id_base : 0,
                            .count = info.id_count};
     snprintf(sandboxes[sandbox_count - 1].mark.id, CAY_ID_MAX, "%s", info.id);
     *ret_sandbox = *handle;
@@ -330,7 +330,7 @@ cay_sandbox *world_sandbox(const struct cay_sandbox_options *options)
              "cp /tmp/probe /opt/probe-setuid; chmod 6755 /opt/probe-setuid; }",
              world_inside(), world_inside());
     ASSERT_OK(world_bare_sandbox(options, &sandbox));
-    if (world_rung() >= CAY_RUNG_SINGLE)
+    if (world_level() >= CAY_LEVEL_SINGLE)
         bring.user = NULL;
     execute(sandbox, &bring);
     ASSERT_INT(result.exit_code, 0);

@@ -28,12 +28,12 @@ extern size_t world_probe_len;
 /* How many connections and datagrams reached the host. */
 int world_visits(void);
 
-/* A sandbox at the rung that CAY_ESCAPE_RUNG names (root, range, single, landlock; the
+/* A sandbox at the level that CAY_ESCAPE_LEVEL names (root, range, single, landlock; the
  * best there is if it is not set) and with the probe in it.  Killed by
  * world_end(), which then looks for leftovers; several may live. */
 cay_sandbox *world_sandbox(const struct cay_sandbox_options *options);
-enum cay_rung world_rung(void);
-const char *world_rung_name(void); /* " on range", or "" if it is the best */
+enum cay_level world_level(void);
+const char *world_level_name(void); /* " on range", or "" if it is the best */
 
 const char *world_inside(void); /* where the probe is there */
 

@@ -85,7 +85,7 @@ NUMBERED = {
     "LAYER": _c.LAYERS,
     "NETWORK": _c.NETWORKS,
     "STORAGE": _c.STORAGES,
-    "RUNG": _c.RUNGS,
+    "LEVEL": _c.LEVELS,
     "STATE": _c.STATES,
     "CAUSE": _c.CAUSES,
     "TEMPLATE": _c.TEMPLATE_SOURCES,
@@ -214,7 +214,7 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_policy_parse",
         "cay_policy_style",
         "cay_process_skip",  # for the server
-        "cay_rung_slug",
+        "cay_level_slug",
         "cay_sandbox_backend",  # its class says it
         "cay_sandbox_dial",  # for the server
         "cay_sandbox_get_note",  # for the server

@@ -421,7 +421,7 @@ def test_the_line_opens_a_shell(environment: CaySandboxEnvironment) -> None:
 
 def test_where_there_is_one_user_only_inspect_is_told_so() -> None:
     with ledger():
-        made = make(CayConfig(rung="single", workdir="/tmp/made"))
+        made = make(CayConfig(level="single", workdir="/tmp/made"))
         environment = made["default"].as_type(CaySandboxEnvironment)
         with pytest.raises(SandboxUserUnsupportedError):
             run(environment.exec, ["id"], user="root")

@@ -257,7 +257,7 @@ def test_a_policy_shows_its_directories(tmp_path: Path) -> None:
         ({"memory": "16M", "disk": "32M"}, SandboxValueError),
         ({"storage": "disk", "disk": "64M"}, SandboxUnsupportedError),
         ({"network": "bridge"}, SandboxValueError),
-        ({"rung": "none"}, SandboxValueError),
+        ({"level": "none"}, SandboxValueError),
         ({"require": ["walls"]}, SandboxValueError),
         ({"volumes": ["nowhere"]}, SandboxValueError),
         ({"volumes": ["/etc:/a:rwx"]}, SandboxValueError),

@@ -5,30 +5,30 @@
 #include "ledger.h"
 #include "ordinary.h"
 
-/* The rung that a test's other half, in a process of an ordinary user, is for. */
-static enum cay_rung rung_here __attribute__((unused));
+/* The level that a test's other half, in a process of an ordinary user, is for. */
+static enum cay_level level_here __attribute__((unused));
 
-static inline cay_sandbox *make_on(enum cay_rung rung)
+static inline cay_sandbox *make_on(enum cay_level level)
 {
-    const struct cay_sandbox_options options = {.size = sizeof options, .rung = rung};
+    const struct cay_sandbox_options options = {.size = sizeof options, .level = level};
 
     return make_sandbox(&options);
 }
 
-/* Calls `act` as somebody whose best rung is this one. */
-static inline void on_rung(enum cay_rung rung, void (*act)(void))
+/* Calls `act` as somebody whose best level is this one. */
+static inline void on_level(enum cay_level level, void (*act)(void))
 {
-    if (rung == CAY_RUNG_LANDLOCK)
+    if (level == CAY_LEVEL_LANDLOCK)
         need_landlock();
-    rung_here = rung;
-    as_ordinary(ordinary_user(rung == CAY_RUNG_RANGE), act);
+    level_here = level;
+    as_ordinary(ordinary_user(level == CAY_LEVEL_RANGE), act);
 }
 
-static inline void on_every_rung(void (*act)(void))
+static inline void on_every_level(void (*act)(void))
 {
-    on_rung(CAY_RUNG_RANGE, act);
-    on_rung(CAY_RUNG_SINGLE, act);
-    on_rung(CAY_RUNG_LANDLOCK, act);
+    on_level(CAY_LEVEL_RANGE, act);
+    on_level(CAY_LEVEL_SINGLE, act);
+    on_level(CAY_LEVEL_LANDLOCK, act);
 }
 
 static struct cay_sandbox_info info __attribute__((unused));

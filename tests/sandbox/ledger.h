@@ -43,21 +43,21 @@ static inline void auto_cay_sandbox(cay_sandbox **sandbox)
     cay_sandbox_free(*sandbox);
 }
 
-/* Tests run as root; those that test-ladder runs again, for ordinary users, on the rung
+/* Tests run as root; those that test-ladder runs again, for ordinary users, on the level
  * that it names. */
-static inline enum cay_rung wanted_rung(void)
+static inline enum cay_level wanted_level(void)
 {
-    const char *name = getenv("CAY_TEST_RUNG");
+    const char *name = getenv("CAY_TEST_LEVEL");
 
-    for (int rung = CAY_RUNG_ROOT; name && rung <= CAY_RUNG_LANDLOCK; rung++)
-        if (strcmp(name, cay_rung_slug((enum cay_rung)rung)) == 0)
-            return (enum cay_rung)rung;
-    return CAY_RUNG_BEST;
+    for (int level = CAY_LEVEL_ROOT; name && level <= CAY_LEVEL_LANDLOCK; level++)
+        if (strcmp(name, cay_level_slug((enum cay_level)level)) == 0)
+            return (enum cay_level)level;
+    return CAY_LEVEL_BEST;
 }
 
 static inline void need_root(void)
 {
-    if (geteuid() != 0 && !getenv("CAY_TEST_RUNG"))
+    if (geteuid() != 0 && !getenv("CAY_TEST_LEVEL"))
         SKIP("this is tested as root, and from there as others");
 }
 
@@ -82,13 +82,13 @@ static inline cay_sandbox *make_sandbox(const struct cay_sandbox_options *option
     if (options)
         own = *options;
     own.ephemeral = true; /* a test that fails must not leave it behind */
-    if (!own.rung)
-        own.rung = wanted_rung();
+    if (!own.level)
+        own.level = wanted_level();
     ASSERT_OK(cay_sandbox_create(&own, &sandbox, &err));
-    if (own.rung) {
+    if (own.level) {
         struct cay_sandbox_info info;
         ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
-        ASSERT_STR(cay_rung_slug(info.rung), cay_rung_slug(own.rung));
+        ASSERT_STR(cay_level_slug(info.level), cay_level_slug(own.level));
     }
     return sandbox;
 }

@@ -188,7 +188,7 @@ static inline void become_ordinary(const struct ordinary *user)
     setenv("HOME", user->runtime, 1); /* it has no other place */
     unsetenv("XDG_STATE_HOME");
     unsetenv("CAY_HOME");
-    setenv("CAY_TEST_RUNG", "any", 0);
+    setenv("CAY_TEST_LEVEL", "any", 0);
 }
 
 /* Landlock alone is enough for a sandbox from Linux 6.2 on (ABI 3), and 6.1 is the floor.
@@ -207,7 +207,7 @@ static inline bool has_landlock(void)
 static inline void need_landlock(void)
 {
     if (!has_landlock())
-        harness_remark("left out: the rung landlock needs Linux 6.2");
+        harness_remark("left out: the level landlock needs Linux 6.2");
 }
 
 /* Calls `act` in a process that is the user's; a failed assertion there is one here. */

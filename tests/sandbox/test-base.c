@@ -197,12 +197,12 @@ TEST(base_on_disk_keeps_changes_of_usr)
 
 TEST(base_is_like_host_on_the_isolation_levels_of_ordinary_users)
 {
-    static const enum cay_rung rungs[] = {CAY_RUNG_SINGLE, CAY_RUNG_LANDLOCK};
+    static const enum cay_level levels[] = {CAY_LEVEL_SINGLE, CAY_LEVEL_LANDLOCK};
 
     use_own_home();
-    for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         struct cay_sandbox_options options = base;
-        options.rung = rungs[i];
+        options.level = levels[i];
         AUTO(cay_sandbox) sandbox = make_sandbox(&options);
         run(sandbox, "echo $PIP_BREAK_SYSTEM_PACKAGES; echo x > /usr/bin/made; ls "
                      "/run/cay-sudo");

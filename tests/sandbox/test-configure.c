@@ -89,7 +89,7 @@ TEST(every_field_reaches_the_sandbox)
                       "hostname: workshop\n"
                       "timeout: 600.5\n"
                       "require: [seccomp, mount]\n"
-                      "rung: root\n"
+                      "level: root\n"
                       "ephemeral: yes\n"
                       "env: {ONE: 'a \"b', TWO: ''}\n");
     struct cay_sandbox_info info;
@@ -100,7 +100,7 @@ TEST(every_field_reaches_the_sandbox)
     ASSERT_INT(info.pids, 77);
     ASSERT_INT(info.cpu_percent, 150);
     ASSERT_INT(info.network, CAY_NETWORK_HOST);
-    ASSERT_INT(info.rung, CAY_RUNG_ROOT);
+    ASSERT_INT(info.level, CAY_LEVEL_ROOT);
     ASSERT(info.ttl_left_ms > 0 && info.ttl_left_ms <= 600500);
     ASSERT(info.ephemeral);
     ASSERT_STR(says(sandbox, "id -un; hostname; echo \"[$ONE][${TWO-unset}]\"; pwd"),
@@ -285,10 +285,10 @@ TEST(a_template_cannot_keep_who_makes_a_sandbox_waiting)
 
 TEST(a_working_directory_that_cannot_be_is_what_is_told_where_there_is_no_root)
 {
-    int code = refused("type: native\nrung: landlock\nwork_dir: /opt/cay-test/x\n");
+    int code = refused("type: native\nlevel: landlock\nwork_dir: /opt/cay-test/x\n");
 
     if (code == CAY_E_UNAVAILABLE && strcmp(err.subject, "landlock") == 0)
-        harness_remark("left out: the rung landlock needs Linux 6.2");
+        harness_remark("left out: the level landlock needs Linux 6.2");
     ASSERT_INT(code, CAY_E_INVALID);
     ASSERT_STR(err.subject, "/opt/cay-test/x");
 }

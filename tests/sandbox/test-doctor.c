@@ -56,7 +56,7 @@ static size_t count_mounts(void)
     return count;
 }
 
-TEST(root_is_told_of_each_facility_and_its_rung)
+TEST(root_is_told_of_each_facility_and_its_level)
 {
     need_root();
     examine();
@@ -87,7 +87,7 @@ static void expect_range(void)
     done();
 }
 
-TEST(a_user_with_subordinate_ids_is_on_the_rung_range)
+TEST(a_user_with_subordinate_ids_is_on_the_level_range)
 {
     as_ordinary(ordinary_user(true), expect_range);
 }
@@ -103,7 +103,7 @@ static void expect_single(void)
     done();
 }
 
-TEST(a_user_without_is_on_the_rung_single_and_told_the_command)
+TEST(a_user_without_is_on_the_level_single_and_told_the_command)
 {
     as_ordinary(ordinary_user(false), expect_single);
 }
@@ -150,8 +150,8 @@ TEST(a_host_without_newuidmap_is_told_what_to_install)
     in_own_mounts("/usr/bin/newuidmap", ordinary_user(true), expect_no_newuidmap);
 }
 
-/* The last rung, or none where its floor is not met. */
-static void expect_the_last_rung(void)
+/* The last level, or none where its floor is not met. */
+static void expect_the_last_level(void)
 {
     ASSERT_INT(check("sandboxes")->finding,
                has_landlock() ? CAY_FINDING_WEAKER : CAY_FINDING_MISSING);
@@ -165,7 +165,7 @@ static void expect_no_proc(void)
     ASSERT_INT(check("user namespaces")->finding, CAY_FINDING_OK);
     ASSERT_INT(check("/proc")->finding, CAY_FINDING_MISSING);
     ASSERT_HAS(check("/proc")->fix, "systempaths=unconfined");
-    expect_the_last_rung();
+    expect_the_last_level();
     done();
 }
 
@@ -183,7 +183,7 @@ static void write_text(const char *path, const char *text)
     ASSERT(fclose(file) == 0);
 }
 
-/* What is refused is refused for the rung that there is. */
+/* What is refused is refused for the level that there is. */
 static void expect_landlock(const char *subject, struct cay_sandbox_options wish)
 {
     cay_sandbox *sandbox = NULL;
@@ -217,7 +217,7 @@ static void expect_no_namespaces(void)
     ASSERT_HAS(check("user namespaces")->fix, "sysctl -w user.max_user_namespaces=");
     for (size_t i = 0; i < check_count; i++) /* findings, section 4 */
         ASSERT(!strstr(checks[i].detail, "No space left"));
-    expect_the_last_rung();
+    expect_the_last_level();
     ASSERT_STR(check("disk limit")->detail, "not enforced");
     ASSERT_STR(check("process limit")->detail, "not enforced");
     done();

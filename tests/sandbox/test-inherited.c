@@ -25,7 +25,7 @@ static void forbid_it_oneself(void)
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
         cay_sandbox *again = NULL;
         umask(masks[i]);
-        AUTO(cay_sandbox) sandbox = make_on(rung_here);
+        AUTO(cay_sandbox) sandbox = make_on(level_here);
         ASSERT_OK(cay_sandbox_open(cay_sandbox_id(sandbox), &again, &err));
         run(again, "umask; stat -c %a /tmp .");
         ASSERT_STR(result.out, "0022\n1777\n755\n");
@@ -42,8 +42,8 @@ static void forbid_it_oneself(void)
 
 TEST(who_makes_a_sandbox_may_have_any_umask)
 {
-    on_rung(CAY_RUNG_RANGE, forbid_it_oneself);
-    on_rung(CAY_RUNG_SINGLE, forbid_it_oneself);
+    on_level(CAY_LEVEL_RANGE, forbid_it_oneself);
+    on_level(CAY_LEVEL_SINGLE, forbid_it_oneself);
 }
 
 /* --- The environment --- */
@@ -54,7 +54,7 @@ static void have_no_home(void)
     size_t count = 0;
 
     unsetenv("HOME");
-    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
     ASSERT_OK(cay_sandbox_list(&infos, &count, &err));
     ASSERT_INT(count, 1);
     cay_free(infos);
@@ -63,7 +63,7 @@ static void have_no_home(void)
 
 TEST(who_has_no_home_can_list_sandboxes)
 {
-    on_rung(CAY_RUNG_SINGLE, have_no_home);
+    on_level(CAY_LEVEL_SINGLE, have_no_home);
 }
 
 /* --- Limits --- */
@@ -73,7 +73,7 @@ static void limit_oneself(void)
     const struct rlimit cpu = {7, RLIM_INFINITY}, size = {1 << 20, RLIM_INFINITY};
 
     ASSERT(setrlimit(RLIMIT_CPU, &cpu) == 0 && setrlimit(RLIMIT_FSIZE, &size) == 0);
-    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
     run(sandbox, "ulimit -t; ulimit -f; ulimit -H -t");
     ASSERT_STR(result.out, "7\n2048\nunlimited\n");
     /* Which may outlive its maker, and works for all its commands. */
@@ -86,7 +86,7 @@ static void limit_oneself(void)
 TEST(limits_that_would_end_pid_1_are_for_commands_only)
 {
     need_root();
-    rung_here = CAY_RUNG_ROOT;
+    level_here = CAY_LEVEL_ROOT;
     in_own_process(limit_oneself);
 }
 
@@ -101,7 +101,7 @@ static void go_before_all(void)
         return;
     }
     ASSERT(syscall(SYS_ioprio_set, 1, 0, 1 << 13) == 0);
-    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_ROOT);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_ROOT);
     run(sandbox, "cut -d' ' -f41 /proc/self/stat /proc/1/stat; ionice -p $$");
     ASSERT_STR(result.out, "0\n0\nnone: prio 0\n");
     ASSERT_OK(cay_sandbox_kill(sandbox, &err));
@@ -118,7 +118,7 @@ TEST(real_time_is_not_passed_on)
 
 static void have_a_score(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
 
     run(sandbox, "cat /proc/self/oom_score_adj");
     long inside = strtol(result.out, NULL, 10);
@@ -134,8 +134,8 @@ static void have_a_score(void)
 /* Finding R12. */
 TEST(the_kernel_ends_processes_of_a_sandbox_before_its_maker)
 {
-    on_rung(CAY_RUNG_RANGE, have_a_score);
-    on_rung(CAY_RUNG_SINGLE, have_a_score);
+    on_level(CAY_LEVEL_RANGE, have_a_score);
+    on_level(CAY_LEVEL_SINGLE, have_a_score);
 }
 
 /* --- A listener of system calls --- */
@@ -152,14 +152,14 @@ static void have_a_listener(void)
     struct sock_filter code = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     const struct sock_fprog program = {.len = 1, .filter = &code};
 
-    AUTO(cay_sandbox) before = make_on(rung_here);
+    AUTO(cay_sandbox) before = make_on(level_here);
     run(before, install_filter);
     ASSERT_INT(strtol(result.out, NULL, 10), EFAULT);
     ASSERT_OK(cay_sandbox_kill(before, &err));
     ASSERT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     ASSERT(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER,
                    &program) >= 0);
-    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
     run(sandbox, install_filter);
     ASSERT_INT(strtol(result.out, NULL, 10), ENOSYS);
     ASSERT_OK(cay_sandbox_kill(sandbox, &err));
@@ -169,7 +169,7 @@ static void have_a_listener(void)
 /* Finding S3: there can be one listener, so PID 1 has none and cannot count filters. */
 TEST(programs_install_no_filter_where_an_outer_sandbox_listens)
 {
-    on_rung(CAY_RUNG_SINGLE, have_a_listener);
+    on_level(CAY_LEVEL_SINGLE, have_a_listener);
     if (has_landlock())
-        on_rung(CAY_RUNG_LANDLOCK, have_a_listener);
+        on_level(CAY_LEVEL_LANDLOCK, have_a_listener);
 }

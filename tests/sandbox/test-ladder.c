@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Sandboxes of ordinary users, rung by rung.  What a rung cannot do it refuses, what it
- * does not keep it does not claim.  Most tests run in a process that is such a user; the
- * one it comes from is root. */
+/* Sandboxes of ordinary users, level by level.  What a level cannot do it refuses, what
+ * it does not keep it does not claim.  Most tests run in a process that is such a user;
+ * the one it comes from is root. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -11,7 +11,7 @@
 
 #include "ladder.h"
 
-/* --- The ordinary tests, on each rung --- */
+/* --- The ordinary tests, on each level --- */
 
 static void print_as_comment(int fd)
 {
@@ -44,10 +44,10 @@ static void execute_as(const struct ordinary *user, const char *program, int out
     _exit(5);
 }
 
-/* Left out are tests of what the rung does not have; this file has others for that. */
-static void run_program(const char *program, enum cay_rung rung, const char *left_out)
+/* Left out are tests of what the level does not have; this file has others for that. */
+static void run_program(const char *program, enum cay_level level, const char *left_out)
 {
-    const struct ordinary *user = ordinary_user(rung == CAY_RUNG_RANGE);
+    const struct ordinary *user = ordinary_user(level == CAY_LEVEL_RANGE);
     int ends[2], status;
 
     ASSERT(pipe2(ends, O_CLOEXEC) == 0);
@@ -55,7 +55,7 @@ static void run_program(const char *program, enum cay_rung rung, const char *lef
     pid_t pid = fork();
     ASSERT(pid >= 0);
     if (pid == 0) {
-        setenv("CAY_TEST_RUNG", cay_rung_slug(rung), 1);
+        setenv("CAY_TEST_LEVEL", cay_level_slug(level), 1);
         setenv("CAY_LEAVE_OUT", left_out, 1);
         execute_as(user, program, ends[1]);
     }
@@ -65,38 +65,38 @@ static void run_program(const char *program, enum cay_rung rung, const char *lef
     ASSERT_INT(status, 0);
 }
 
-TEST(commands_run_on_the_rung_range)
+TEST(commands_run_on_the_level_range)
 {
-    run_program("test-sandbox", CAY_RUNG_RANGE, "the_memory_limit_*");
-    run_program("test-process", CAY_RUNG_RANGE, "the_memory_limit_*");
-    run_program("test-background", CAY_RUNG_RANGE, "kept_output_*");
-    run_program("test-terminal", CAY_RUNG_RANGE, "");
-    run_program("test-files-inside", CAY_RUNG_RANGE, "files_are_there_while_*");
-    run_program("test-files-rights", CAY_RUNG_RANGE, "what_lies_on_the_host_*");
+    run_program("test-sandbox", CAY_LEVEL_RANGE, "the_memory_limit_*");
+    run_program("test-process", CAY_LEVEL_RANGE, "the_memory_limit_*");
+    run_program("test-background", CAY_LEVEL_RANGE, "kept_output_*");
+    run_program("test-terminal", CAY_LEVEL_RANGE, "");
+    run_program("test-files-inside", CAY_LEVEL_RANGE, "files_are_there_while_*");
+    run_program("test-files-rights", CAY_LEVEL_RANGE, "what_lies_on_the_host_*");
 }
 
-TEST(commands_run_on_the_rung_single)
+TEST(commands_run_on_the_level_single)
 {
-    run_program("test-sandbox", CAY_RUNG_SINGLE,
+    run_program("test-sandbox", CAY_LEVEL_SINGLE,
                 "the_memory_limit_* users_* the_working_directory_*");
-    run_program("test-process", CAY_RUNG_SINGLE, "the_memory_limit_* what_cannot_*");
-    run_program("test-background", CAY_RUNG_SINGLE, "the_list_* kept_output_*");
-    run_program("test-terminal", CAY_RUNG_SINGLE, "a_command_has_* root_can_become_*");
+    run_program("test-process", CAY_LEVEL_SINGLE, "the_memory_limit_* what_cannot_*");
+    run_program("test-background", CAY_LEVEL_SINGLE, "the_list_* kept_output_*");
+    run_program("test-terminal", CAY_LEVEL_SINGLE, "a_command_has_* root_can_become_*");
 }
 
-TEST(commands_run_on_the_rung_landlock)
+TEST(commands_run_on_the_level_landlock)
 {
     need_landlock();
-    run_program("test-sandbox", CAY_RUNG_LANDLOCK,
+    run_program("test-sandbox", CAY_LEVEL_LANDLOCK,
                 "a_command_runs_as_user_* a_program_that_cannot_* a_command_ends_with_* "
                 "the_memory_limit_* the_limit_on_processes_* the_disk_* users_* "
                 "the_working_directory_* the_environment_* the_umask_*");
-    run_program("test-process", CAY_RUNG_LANDLOCK,
+    run_program("test-process", CAY_LEVEL_LANDLOCK,
                 "the_end_is_the_first_* the_memory_limit_* what_cannot_*");
-    run_program("test-background", CAY_RUNG_LANDLOCK,
+    run_program("test-background", CAY_LEVEL_LANDLOCK,
                 "so_many_run_* the_list_* kept_output_*");
     /* Its terminals are the host's, and have numbers among those. */
-    run_program("test-terminal", CAY_RUNG_LANDLOCK,
+    run_program("test-terminal", CAY_LEVEL_LANDLOCK,
                 "a_command_has_* root_can_become_* nothing_of_the_callers_* "
                 "exec_can_have_a_terminal_* terminals_are_numbered_*");
 }
@@ -114,7 +114,7 @@ TEST(root_is_told_exactly_what_is_enforced)
     look(sandbox);
     ASSERT_STR(info.id, cay_sandbox_id(sandbox));
     ASSERT_INT(info.state, CAY_STATE_RUNNING);
-    ASSERT_INT(info.rung, CAY_RUNG_ROOT);
+    ASSERT_INT(info.level, CAY_LEVEL_ROOT);
     ASSERT_INT(info.layers, cay_sandbox_layers(sandbox));
     snprintf(ids, sizeof ids, "user ids 0x%x+65536", info.id_base);
     ASSERT_STR(by(CAY_LAYER_USER), ids);
@@ -152,7 +152,7 @@ TEST(a_sandbox_on_the_hosts_network_does_not_claim_one_of_its_own)
 
 static void expect_range(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_RANGE);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_RANGE);
 
     look(sandbox);
     ASSERT_HAS(by(CAY_LAYER_USER), " of /etc/subuid");
@@ -175,7 +175,7 @@ TEST(a_user_with_subordinate_ids_has_all_users_inside)
 
 static void expect_single(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_SINGLE);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_SINGLE);
     char ids[64];
 
     look(sandbox);
@@ -198,7 +198,7 @@ TEST(a_user_without_is_alone_inside)
 
 static void expect_landlock(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_LANDLOCK);
     char script[128];
 
     look(sandbox);
@@ -219,13 +219,13 @@ TEST(without_user_namespaces_there_is_landlock_and_seccomp_and_no_more)
 }
 
 /* Root's programs do not run as root even where nothing is mapped. */
-TEST(root_lends_a_user_id_of_its_own_to_the_lower_rungs)
+TEST(root_lends_a_user_id_of_its_own_to_the_lower_levels)
 {
-    static const enum cay_rung rungs[] = {CAY_RUNG_SINGLE, CAY_RUNG_LANDLOCK};
+    static const enum cay_level levels[] = {CAY_LEVEL_SINGLE, CAY_LEVEL_LANDLOCK};
 
     need_landlock();
     for (size_t i = 0; i < 2; i++) {
-        cay_sandbox *sandbox = make_on(rungs[i]);
+        cay_sandbox *sandbox = make_on(levels[i]);
         look(sandbox);
         ASSERT(info.id_base >= 0x70000000);
         ASSERT_INT(info.id_base & 0xFFFF, 1000);
@@ -274,7 +274,7 @@ static void fall_to_landlock(void)
     forbid_namespaces();
     ASSERT_OK(cay_sandbox_create(&best, &sandbox, &err));
     look(sandbox);
-    ASSERT_INT(info.rung, CAY_RUNG_LANDLOCK);
+    ASSERT_INT(info.level, CAY_LEVEL_LANDLOCK);
     run(sandbox, "echo it runs");
     ASSERT_STR(result.out, "it runs\n");
     ASSERT_OK(cay_sandbox_kill(sandbox, &err));
@@ -290,7 +290,7 @@ static void fall_to_landlock(void)
     cay_exec_done(&result);
 }
 
-TEST(a_host_without_user_namespaces_gives_the_rung_landlock)
+TEST(a_host_without_user_namespaces_gives_the_level_landlock)
 {
     need_landlock();
     as_ordinary(ordinary_user(false), fall_to_landlock);
@@ -308,7 +308,7 @@ static void fall_with_a_command(void)
 
     ASSERT_OK(cay_sandbox_run(&options, &exec, &sandbox, &process, &err));
     look(sandbox);
-    ASSERT_INT(info.rung, CAY_RUNG_LANDLOCK);
+    ASSERT_INT(info.level, CAY_LEVEL_LANDLOCK);
     ASSERT_OK(cay_process_wait(process, UINT64_MAX, &result, &err));
     ASSERT_STR(result.out, "it runs\n");
     cay_exec_done(&result);
@@ -332,13 +332,13 @@ static void require_layers(void)
     ASSERT_CODE(cay_sandbox_create(&demand, &sandbox, &err), CAY_E_UNSUPPORTED);
     ASSERT_STR(err.subject, "require");
     ASSERT_HAS(err.hint, "missing: memory, cpu; no cgroup is delegated");
-    demand.rung = CAY_RUNG_LANDLOCK;
+    demand.level = CAY_LEVEL_LANDLOCK;
     demand.require = CAY_LAYER_PID | CAY_LAYER_USER;
     ASSERT_CODE(cay_sandbox_create(&demand, &sandbox, &err), CAY_E_UNSUPPORTED);
     ASSERT_HAS(err.hint,
                "missing: user, pid; user namespaces are not available: run cay doctor");
     ASSERT_INT(count_names(runtime_path(), "sb-"), 0);
-    demand.rung = CAY_RUNG_BEST;
+    demand.level = CAY_LEVEL_BEST;
     demand.require = CAY_LAYER_PID | CAY_LAYER_USER | CAY_LAYER_PIDS | CAY_LAYER_DISK |
                      CAY_LAYER_SECCOMP | CAY_LAYER_LANDLOCK;
     ASSERT_OK(cay_sandbox_create(&demand, &sandbox, &err));
@@ -392,7 +392,7 @@ TEST(a_list_of_sandboxes_is_by_age_and_has_only_the_living)
 
 static void list_nobody_elses(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_SINGLE);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_SINGLE);
     struct cay_sandbox_info *infos = NULL;
     size_t count = 0;
 
@@ -448,7 +448,7 @@ static bool lists_two_sleeps(cay_sandbox *sandbox)
 /* Those between fork and exec still have other names. */
 static void list_own(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
     const struct timespec moment = {.tv_nsec = 10000000};
     int tries = 0;
 
@@ -461,7 +461,7 @@ static void list_own(void)
 
 TEST(a_list_has_what_runs_inside_and_nothing_else)
 {
-    on_every_rung(list_own);
+    on_every_level(list_own);
 }
 
 /* --- Ids --- */
@@ -497,7 +497,7 @@ static void share_own_files(void)
     ASSERT(mkdir(source, 0700) == 0);
     const struct cay_bind bind = {source, "/mnt", true};
     const struct cay_sandbox_options options = {
-        .size = sizeof options, .rung = rung_here, .binds = &bind, .bind_count = 1};
+        .size = sizeof options, .level = level_here, .binds = &bind, .bind_count = 1};
     AUTO(cay_sandbox) sandbox = make_sandbox(&options);
     struct stat st;
 
@@ -512,8 +512,8 @@ static void share_own_files(void)
 
 TEST(what_a_user_shows_inside_belongs_to_user_there)
 {
-    on_rung(CAY_RUNG_RANGE, share_own_files);
-    on_rung(CAY_RUNG_SINGLE, share_own_files);
+    on_level(CAY_LEVEL_RANGE, share_own_files);
+    on_level(CAY_LEVEL_SINGLE, share_own_files);
 }
 
 /* --- What stays outside --- */
@@ -538,8 +538,8 @@ static void find_in(pid_t pid, const char *what)
 /* Init, and without a PID namespace the command by its number too. */
 TEST(the_callers_terminal_and_log_file_do_not_go_inside)
 {
-    static const enum cay_rung rungs[] = {CAY_RUNG_ROOT, CAY_RUNG_SINGLE,
-                                          CAY_RUNG_LANDLOCK};
+    static const enum cay_level levels[] = {CAY_LEVEL_ROOT, CAY_LEVEL_SINGLE,
+                                            CAY_LEVEL_LANDLOCK};
     int log = open(scratch_path("the.log"), O_RDWR | O_CREAT | O_APPEND, 0600);
     int terminal = open("/dev/ptmx", O_RDWR | O_NOCTTY);
     const char *const argv[] = {"sleep", "1000", NULL};
@@ -551,12 +551,12 @@ TEST(the_callers_terminal_and_log_file_do_not_go_inside)
     ASSERT(log >= 0 && terminal >= 0);
     for (size_t i = 0; i < 3; i++) {
         cay_process *process = NULL;
-        cay_sandbox *sandbox = make_on(rungs[i]);
+        cay_sandbox *sandbox = make_on(levels[i]);
         ASSERT_OK(cay_process_start(sandbox, &options, &process, &err));
         look(sandbox);
         find_in(info.init_pid, "the.log");
         find_in(info.init_pid, "/dev/ptmx");
-        if (rungs[i] == CAY_RUNG_LANDLOCK) {
+        if (levels[i] == CAY_LEVEL_LANDLOCK) {
             find_in(cay_process_pid(process), "the.log");
             find_in(cay_process_pid(process), "ptmx");
         }
@@ -579,7 +579,7 @@ static void use_fallback(void)
 
     unsetenv("XDG_RUNTIME_DIR");
     snprintf(path, sizeof path, "/tmp/cay-%u", (unsigned)getuid());
-    cay_sandbox *sandbox = make_on(CAY_RUNG_SINGLE);
+    cay_sandbox *sandbox = make_on(CAY_LEVEL_SINGLE);
     ASSERT(lstat(path, &st) == 0 && S_ISDIR(st.st_mode));
     ASSERT_INT(st.st_mode & 0777, 0700);
     ASSERT_OK(cay_sandbox_kill(sandbox, &err));
@@ -588,7 +588,7 @@ static void use_fallback(void)
     /* Not what somebody else has put there. */
     ASSERT(symlink(scratch(), path) == 0);
     const struct cay_sandbox_options options = {.size = sizeof options,
-                                                .rung = CAY_RUNG_SINGLE};
+                                                .level = CAY_LEVEL_SINGLE};
     int code = cay_sandbox_create(&options, &sandbox, &err);
     ASSERT(unlink(path) == 0);
     ASSERT(rmdir(scratch()) == 0);

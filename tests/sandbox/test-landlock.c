@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Where there are no user namespaces: what landlock and seccomp keep out of reach, and
- * what is refused because they cannot do it.  And what is refused on the rung above. */
+ * what is refused because they cannot do it.  And what is refused on the level above. */
 #include <errno.h>
 #include <time.h>
 
@@ -12,12 +12,12 @@
 static void refuse_users(void)
 {
     static const char *const others[] = {"root", "0", "1001", "nobody", "nonexistent"};
-    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
     struct cay_sandbox_options wish = {
-        .size = sizeof wish, .rung = rung_here, .user = "root"};
+        .size = sizeof wish, .level = level_here, .user = "root"};
     const char *const argv[] = {"id", NULL};
     struct cay_exec_options options = {.size = sizeof options, .argv = argv};
-    bool is_single = rung_here == CAY_RUNG_SINGLE;
+    bool is_single = level_here == CAY_LEVEL_SINGLE;
     const char *help = is_single ? "/etc/subuid" : "allow user namespaces";
     cay_sandbox *none = NULL;
 
@@ -36,13 +36,13 @@ static void refuse_users(void)
 
 TEST(other_users_are_refused_where_there_is_one)
 {
-    on_rung(CAY_RUNG_SINGLE, refuse_users);
-    on_rung(CAY_RUNG_LANDLOCK, refuse_users);
+    on_level(CAY_LEVEL_SINGLE, refuse_users);
+    on_level(CAY_LEVEL_LANDLOCK, refuse_users);
 }
 
 static void refuse_pause(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
 
     ASSERT_CODE(cay_sandbox_pause(sandbox, &err), CAY_E_UNSUPPORTED);
     ASSERT_HAS(err.hint, "delegated cgroup");
@@ -53,7 +53,7 @@ static void refuse_pause(void)
 
 TEST(a_pause_is_refused_where_no_cgroup_can_be_frozen)
 {
-    on_every_rung(refuse_pause);
+    on_every_level(refuse_pause);
 }
 
 static void refuse_wish(const struct cay_sandbox_options *wish, const char *subject)
@@ -62,7 +62,7 @@ static void refuse_wish(const struct cay_sandbox_options *wish, const char *subj
     cay_sandbox *sandbox = NULL;
 
     own.size = sizeof own;
-    own.rung = CAY_RUNG_LANDLOCK;
+    own.level = CAY_LEVEL_LANDLOCK;
     ASSERT_CODE(cay_sandbox_create(&own, &sandbox, &err), CAY_E_UNSUPPORTED);
     ASSERT_STR(err.subject, subject);
 }
@@ -77,13 +77,13 @@ static void refuse_wishes(void)
                 "bind");
 }
 
-TEST(what_needs_a_root_of_its_own_is_refused_on_the_rung_landlock)
+TEST(what_needs_a_root_of_its_own_is_refused_on_the_level_landlock)
 {
     need_landlock();
     as_ordinary(ordinary_user(false), refuse_wishes);
 }
 
-/* --- The walls of the rung landlock --- */
+/* --- The walls of the level landlock --- */
 
 static void must_fail(cay_sandbox *sandbox, const char *script)
 {
@@ -95,7 +95,7 @@ static void must_fail(cay_sandbox *sandbox, const char *script)
 
 static void climb_the_walls(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_LANDLOCK);
     char script[1200], file[128];
 
     /* Something of the same user's, outside. */
@@ -163,7 +163,7 @@ static void try_calls(void)
         "for name in n:\n"
         "    r = c.syscall(n[name], 0, 0, 0, 0, 0, 0)\n"
         "    if r != -1 or ctypes.get_errno() != 1: print('ESCAPE', name, r)\n";
-    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_LANDLOCK);
     const char *const argv[] = {"python3", "-c", program, NULL};
     const struct cay_exec_options options = {.size = sizeof options, .argv = argv};
 
@@ -173,7 +173,7 @@ static void try_calls(void)
     cay_exec_done(&result);
 }
 
-TEST(sockets_and_the_memory_of_others_are_refused_on_the_rung_landlock)
+TEST(sockets_and_the_memory_of_others_are_refused_on_the_level_landlock)
 {
     need_landlock();
     as_ordinary(ordinary_user(false), try_calls);
@@ -207,7 +207,7 @@ static void expect_refusal(cay_files *files, const char *path)
 
 static void use_files(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
     AUTO(cay_files) files = open_files(sandbox);
     cay_files *others = NULL;
 
@@ -225,13 +225,13 @@ static void use_files(void)
 
 TEST(files_go_in_and_out_with_the_rights_of_the_one_user)
 {
-    on_rung(CAY_RUNG_SINGLE, use_files);
-    on_rung(CAY_RUNG_LANDLOCK, use_files);
+    on_level(CAY_LEVEL_SINGLE, use_files);
+    on_level(CAY_LEVEL_LANDLOCK, use_files);
 }
 
 static void use_forbidden_files(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_LANDLOCK);
     AUTO(cay_files) files = open_files(sandbox);
     char secret[128], stat[64];
 
@@ -253,7 +253,7 @@ static void use_forbidden_files(void)
 
 TEST(the_file_functions_reach_no_further_than_commands)
 {
-    on_rung(CAY_RUNG_LANDLOCK, use_forbidden_files);
+    on_level(CAY_LEVEL_LANDLOCK, use_forbidden_files);
 }
 
 /* --- What it leaves --- */
@@ -277,7 +277,7 @@ static void leave_closed_directories(void)
     };
 
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
-        AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
+        AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_LANDLOCK);
         run(sandbox, scripts[i]);
         ASSERT_INT(result.exit_code, 0);
         cay_exec_done(&result);
@@ -289,7 +289,7 @@ static void leave_closed_directories(void)
 
 TEST(directories_that_are_closed_to_their_owner_are_removed)
 {
-    on_rung(CAY_RUNG_LANDLOCK, leave_closed_directories);
+    on_level(CAY_LEVEL_LANDLOCK, leave_closed_directories);
 }
 
 TEST(a_directory_that_cannot_be_removed_yet_is_told_and_removed_later)
@@ -297,7 +297,7 @@ TEST(a_directory_that_cannot_be_removed_yet_is_told_and_removed_later)
     if (geteuid() != 0)
         SKIP("only root can mount something there");
     need_landlock();
-    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_LANDLOCK);
     char place[64];
 
     snprintf(place, sizeof place, "/tmp/cay-%s/tmp", cay_sandbox_id(sandbox));

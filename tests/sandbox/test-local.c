@@ -460,8 +460,8 @@ static void look_honestly(void)
     ASSERT_INT(cay_sandbox_layers(sandbox), 0);
     ASSERT_OK(cay_sandbox_inspect(sandbox, &now, &err));
     ASSERT_STR(now.type, "local");
-    ASSERT_INT(now.rung, CAY_RUNG_NONE);
-    ASSERT_STR(cay_rung_slug(now.rung), "none");
+    ASSERT_INT(now.level, CAY_LEVEL_NONE);
+    ASSERT_STR(cay_level_slug(now.level), "none");
     ASSERT_INT(now.layers, 0);
     ASSERT_INT(now.enforced_count, 0);
     ASSERT_INT(now.network, CAY_NETWORK_HOST);
@@ -475,7 +475,7 @@ static void look_honestly(void)
         at++;
     ASSERT(at < count);
     ASSERT_STR(all[at].type, "local");
-    ASSERT_INT(all[at].rung, CAY_RUNG_NONE);
+    ASSERT_INT(all[at].level, CAY_LEVEL_NONE);
     cay_free(all);
     ASSERT_CODE(cay_sandbox_pause(sandbox, &err), CAY_E_UNSUPPORTED);
     ASSERT_CODE(cay_sandbox_resume(sandbox, &err), CAY_E_UNSUPPORTED);
@@ -489,17 +489,18 @@ TEST(it_is_listed_as_what_it_is)
 
 static void ask_for_it_otherwise(void)
 {
-    struct cay_sandbox_options options = {.size = sizeof options, .rung = CAY_RUNG_NONE};
+    struct cay_sandbox_options options = {.size = sizeof options,
+                                          .level = CAY_LEVEL_NONE};
     AUTO(cay_sandbox) local = make_local();
     AUTO(cay_config) config = configure("{\"type\": \"local\"}");
     cay_sandbox *none = NULL;
     struct cay_sandbox_info now;
 
     ASSERT_CODE(cay_sandbox_create(&options, &none, &err), CAY_E_INVALID);
-    ASSERT_STR(err.subject, "rung");
+    ASSERT_STR(err.subject, "level");
     options.require = CAY_LAYER_SECCOMP;
     ASSERT_CODE(cay_sandbox_create(&options, &none, &err), CAY_E_INVALID);
-    options.rung = (enum cay_rung)6;
+    options.level = (enum cay_level)6;
     ASSERT_CODE(cay_sandbox_create(&options, &none, &err), CAY_E_INVALID);
     /* Nor is one reached by who thinks that something keeps it in, or the other way. */
     ASSERT_CODE(cay_sandbox_open(cay_sandbox_id(local), &none, &err), CAY_E_INVALID);
@@ -507,7 +508,7 @@ static void ask_for_it_otherwise(void)
     AUTO(cay_sandbox) native = make_sandbox(NULL);
     ASSERT_OK(cay_sandbox_inspect(native, &now, &err));
     ASSERT_STR(now.type, "native");
-    ASSERT(now.rung != CAY_RUNG_NONE && now.layers & CAY_LAYER_SECCOMP);
+    ASSERT(now.level != CAY_LEVEL_NONE && now.layers & CAY_LAYER_SECCOMP);
     ASSERT_CODE(cay_backend_connect(config, cay_sandbox_id(native), &none, &err),
                 CAY_E_INVALID);
     ASSERT_HAS(err.hint, "\"native\"");

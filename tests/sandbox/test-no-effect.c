@@ -40,7 +40,7 @@ static void answer_nothing(void)
 static void create_there(void)
 {
     const struct cay_sandbox_options options = {
-        .size = sizeof options, .rung = rung_here, .ephemeral = true};
+        .size = sizeof options, .level = level_here, .ephemeral = true};
     cay_sandbox *sandbox = NULL;
 
     answer_nothing();
@@ -75,7 +75,7 @@ static void as_root(void (*act)(void))
     pid_t pid = fork();
     ASSERT(pid >= 0);
     if (pid == 0) {
-        rung_here = CAY_RUNG_BEST;
+        level_here = CAY_LEVEL_BEST;
         act();
         fflush(stdout);
         _exit(0);
@@ -89,8 +89,8 @@ TEST(S9_a_sandbox_is_not_created_if_seccomp_has_no_effect)
     need_root();
     lie = (struct lie){SYS_seccomp, anything, "init.seccomp"};
     as_root(create_there);
-    on_rung(CAY_RUNG_SINGLE, create_there);
-    on_rung(CAY_RUNG_LANDLOCK, create_there);
+    on_level(CAY_LEVEL_SINGLE, create_there);
+    on_level(CAY_LEVEL_LANDLOCK, create_there);
 }
 
 TEST(S9_a_sandbox_is_not_created_if_landlock_has_no_effect)
@@ -99,8 +99,8 @@ TEST(S9_a_sandbox_is_not_created_if_landlock_has_no_effect)
     need_landlock();
     lie = (struct lie){SYS_landlock_restrict_self, anything, "init.landlock"};
     as_root(create_there);
-    on_rung(CAY_RUNG_SINGLE, create_there);
-    on_rung(CAY_RUNG_LANDLOCK, create_there);
+    on_level(CAY_LEVEL_SINGLE, create_there);
+    on_level(CAY_LEVEL_LANDLOCK, create_there);
 }
 
 TEST(S9_a_sandbox_is_not_created_if_no_new_privs_has_no_effect)
@@ -134,6 +134,6 @@ TEST(S9_a_sandbox_is_created_below_a_filter_that_lies_about_nothing_of_it)
     need_root();
     lie = (struct lie){SYS_acct, anything, NULL};
     as_root(create_there);
-    on_rung(CAY_RUNG_SINGLE, create_there);
-    on_rung(CAY_RUNG_LANDLOCK, create_there);
+    on_level(CAY_LEVEL_SINGLE, create_there);
+    on_level(CAY_LEVEL_LANDLOCK, create_there);
 }

@@ -424,7 +424,7 @@ static int run_first(const char *const *argv, unsigned flags, cay_sandbox **ret_
                      cay_process **ret_process)
 {
     const struct cay_sandbox_options options = {
-        .size = sizeof options, .ephemeral = true, .rung = wanted_rung()};
+        .size = sizeof options, .ephemeral = true, .level = wanted_level()};
     const struct cay_exec_options exec = {
         .size = sizeof exec, .argv = argv, .flags = flags};
 

@@ -15,7 +15,7 @@
 
 static void kill_trees(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
     size_t before = count_others();
 
     run_late(sandbox, NULL,
@@ -38,19 +38,19 @@ static void kill_trees(void)
     cay_exec_done(&result);
 }
 
-TEST(a_tree_dies_whole_on_the_rung_range)
+TEST(a_tree_dies_whole_on_the_level_range)
 {
-    on_rung(CAY_RUNG_RANGE, kill_trees);
+    on_level(CAY_LEVEL_RANGE, kill_trees);
 }
 
-TEST(a_tree_dies_whole_on_the_rung_single)
+TEST(a_tree_dies_whole_on_the_level_single)
 {
-    on_rung(CAY_RUNG_SINGLE, kill_trees);
+    on_level(CAY_LEVEL_SINGLE, kill_trees);
 }
 
-TEST(a_tree_dies_whole_on_the_rung_landlock)
+TEST(a_tree_dies_whole_on_the_level_landlock)
 {
-    on_rung(CAY_RUNG_LANDLOCK, kill_trees);
+    on_level(CAY_LEVEL_LANDLOCK, kill_trees);
 }
 
 enum { CROWD = 900 }; /* more than one page of /proc/1/task/1/children has room for */
@@ -58,7 +58,7 @@ enum { CROWD = 900 }; /* more than one page of /proc/1/task/1/children has room 
 static cay_sandbox *make_crowded(void)
 {
     const struct cay_sandbox_options options = {
-        .size = sizeof options, .rung = rung_here, .pids = 4 * CROWD};
+        .size = sizeof options, .level = level_here, .pids = 4 * CROWD};
     cay_sandbox *sandbox = make_sandbox(&options);
 
     for (int i = 0; i < CROWD; i++)
@@ -78,7 +78,7 @@ static void kill_a_crowd(void)
 
 TEST(a_sandbox_ends_however_many_are_held_in_it)
 {
-    on_rung(CAY_RUNG_SINGLE, kill_a_crowd);
+    on_level(CAY_LEVEL_SINGLE, kill_a_crowd);
 }
 
 static void kill_a_tree_behind_a_crowd(void)
@@ -94,7 +94,7 @@ static void kill_a_tree_behind_a_crowd(void)
 
 TEST(a_tree_dies_whole_however_many_others_are_held)
 {
-    on_rung(CAY_RUNG_SINGLE, kill_a_tree_behind_a_crowd);
+    on_level(CAY_LEVEL_SINGLE, kill_a_tree_behind_a_crowd);
 }
 
 /* Never the same process for long, and never where its parent was. */
@@ -107,7 +107,7 @@ static void kill_hoppers(void)
                                  "while True:\n"
                                  "    if os.fork(): os._exit(0)\n"
                                  "    os.setsid()\n";
-    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
     const char *const argv[] = {"python3", "-c", hopper, NULL};
     const struct cay_exec_options options = {
         .size = sizeof options, .argv = argv, .flags = CAY_EXEC_BACKGROUND};
@@ -126,13 +126,13 @@ static void kill_hoppers(void)
 
 TEST(processes_that_run_away_from_their_parents_are_caught)
 {
-    on_every_rung(kill_hoppers);
+    on_every_level(kill_hoppers);
 }
 
 /* Whoever holds a command may be of the same user, and is still not for it to kill. */
 static void attack_holders(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
 
     run(sandbox, "kill -9 $PPID 2>/dev/null && echo ESCAPE; "
                  "kill -STOP $PPID 2>/dev/null && echo ESCAPE; "
@@ -146,13 +146,13 @@ static void attack_holders(void)
 
 TEST(a_command_cannot_signal_those_that_hold_it)
 {
-    on_every_rung(attack_holders);
+    on_every_level(attack_holders);
 }
 
 /* On older kernels it could; what it held then dies. */
 static void kill_the_holder_from_outside(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_LANDLOCK);
     const char *const argv[] = {"sh", "-c", "setsid sleep 1000 & sleep 1000", NULL};
     const struct cay_exec_options options = {
         .size = sizeof options, .argv = argv, .flags = CAY_EXEC_BACKGROUND};
@@ -186,7 +186,7 @@ TEST(the_death_of_a_holder_is_the_death_of_what_it_held)
 /* Nobody is there to be told, so all of it must go by itself. */
 static void kill_init_from_outside(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_LANDLOCK);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_LANDLOCK);
     const struct timespec moment = {.tv_nsec = 10000000};
 
     run(sandbox, "setsid sleep 1000 & (setsid sleep 1000 &); exit 0");
@@ -210,7 +210,7 @@ TEST(the_death_of_init_is_the_death_of_all_also_without_a_pid_namespace)
 static void fill_processes(void)
 {
     const struct cay_sandbox_options few = {
-        .size = sizeof few, .rung = rung_here, .pids = 20};
+        .size = sizeof few, .level = level_here, .pids = 20};
     AUTO(cay_sandbox) sandbox = make_sandbox(&few);
 
     run(sandbox, "i=0; while [ $i -lt 100 ]; do sleep 100 & i=$((i+1)); done 2>&1");
@@ -223,8 +223,8 @@ static void fill_processes(void)
 
 TEST(the_number_of_processes_is_kept_by_an_rlimit)
 {
-    on_rung(CAY_RUNG_SINGLE, fill_processes);
-    on_rung(CAY_RUNG_RANGE, fill_processes);
+    on_level(CAY_LEVEL_SINGLE, fill_processes);
+    on_level(CAY_LEVEL_RANGE, fill_processes);
 }
 
 static void make_below_a_lower_limit(void)
@@ -232,7 +232,7 @@ static void make_below_a_lower_limit(void)
     struct rlimit most = {60, 60};
 
     ASSERT_INT(setrlimit(RLIMIT_NPROC, &most), 0);
-    AUTO(cay_sandbox) sandbox = make_on(rung_here);
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
     run(sandbox, "echo runs; ulimit -p 2> /dev/null || ulimit -u");
     ASSERT_STR(result.out, "runs\n60\n");
     cay_exec_done(&result);
@@ -240,15 +240,15 @@ static void make_below_a_lower_limit(void)
 
 TEST(a_user_who_may_have_fewer_processes_than_a_sandbox_has_sandboxes)
 {
-    on_rung(CAY_RUNG_SINGLE, make_below_a_lower_limit);
-    on_rung(CAY_RUNG_RANGE, make_below_a_lower_limit);
+    on_level(CAY_LEVEL_SINGLE, make_below_a_lower_limit);
+    on_level(CAY_LEVEL_RANGE, make_below_a_lower_limit);
 }
 
 /* Two sandboxes of a user do not count for each other. */
 static void fill_two(void)
 {
     const struct cay_sandbox_options few = {
-        .size = sizeof few, .rung = CAY_RUNG_SINGLE, .pids = 20};
+        .size = sizeof few, .level = CAY_LEVEL_SINGLE, .pids = 20};
     AUTO(cay_sandbox) one = make_sandbox(&few);
     AUTO(cay_sandbox) other = make_sandbox(&few);
 
@@ -265,7 +265,7 @@ TEST(each_sandbox_of_a_user_has_processes_of_its_own)
 
 static void refuse_limits(void)
 {
-    struct cay_sandbox_options wish = {.size = sizeof wish, .rung = rung_here};
+    struct cay_sandbox_options wish = {.size = sizeof wish, .level = level_here};
     cay_sandbox *sandbox = NULL;
 
     wish.memory_bytes = 600 << 20;
@@ -278,7 +278,7 @@ static void refuse_limits(void)
     ASSERT_CODE(cay_sandbox_create(&wish, &sandbox, &err), CAY_E_UNSUPPORTED);
     ASSERT_HAS(err.hint, "missing: cpu");
     wish.cpu_percent = 0;
-    if (rung_here != CAY_RUNG_LANDLOCK)
+    if (level_here != CAY_LEVEL_LANDLOCK)
         return;
     wish.pids = 100;
     ASSERT_CODE(cay_sandbox_create(&wish, &sandbox, &err), CAY_E_UNSUPPORTED);
@@ -291,12 +291,12 @@ static void refuse_limits(void)
 
 TEST(a_limit_that_cannot_be_kept_is_an_error)
 {
-    on_every_rung(refuse_limits);
+    on_every_level(refuse_limits);
 }
 
 static void exceed_memory(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_SINGLE);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_SINGLE);
 
     run(sandbox, "python3 -c 'x = bytearray(1 << 31)' 2>&1 | tail -1");
     ASSERT_STR(result.out, "MemoryError\n");
@@ -415,7 +415,7 @@ static void expect_kept(unsigned layer, const char *controller)
 static void use_delegated(void)
 {
     const struct cay_sandbox_options options = {.size = sizeof options,
-                                                .rung = rung_here,
+                                                .level = level_here,
                                                 .memory_bytes = 64 << 20,
                                                 .pids = 30,
                                                 .cpu_percent = 100,
@@ -448,14 +448,14 @@ static void use_delegated(void)
     cay_exec_done(&result);
 }
 
-static void use_delegated_on(enum cay_rung rung)
+static void use_delegated_on(enum cay_level level)
 {
-    const struct ordinary *user = ordinary_user(rung == CAY_RUNG_RANGE);
+    const struct ordinary *user = ordinary_user(level == CAY_LEVEL_RANGE);
     int status;
 
-    if (rung == CAY_RUNG_LANDLOCK)
+    if (level == CAY_LEVEL_LANDLOCK)
         need_landlock();
-    rung_here = rung;
+    level_here = level;
     delegate(user);
     fflush(stdout);
     pid_t pid = fork();
@@ -475,26 +475,26 @@ static void use_delegated_on(enum cay_rung rung)
     ASSERT_INT(left, 0);
 }
 
-TEST(delegated_cgroups_keep_limits_on_the_rung_range)
+TEST(delegated_cgroups_keep_limits_on_the_level_range)
 {
-    use_delegated_on(CAY_RUNG_RANGE);
+    use_delegated_on(CAY_LEVEL_RANGE);
 }
 
-TEST(delegated_cgroups_keep_limits_on_the_rung_single)
+TEST(delegated_cgroups_keep_limits_on_the_level_single)
 {
-    use_delegated_on(CAY_RUNG_SINGLE);
+    use_delegated_on(CAY_LEVEL_SINGLE);
 }
 
-TEST(delegated_cgroups_keep_limits_on_the_rung_landlock)
+TEST(delegated_cgroups_keep_limits_on_the_level_landlock)
 {
-    use_delegated_on(CAY_RUNG_LANDLOCK);
+    use_delegated_on(CAY_LEVEL_LANDLOCK);
 }
 
 /* --- Some cgroups and not others --- */
 
 static void list_uncounted(void)
 {
-    AUTO(cay_sandbox) sandbox = make_on(CAY_RUNG_BEST);
+    AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_BEST);
     struct cay_sandbox_info *infos;
     size_t count;
 

@@ -14,8 +14,8 @@ _LAYERS = "user pid mount network ipc uts cgroup seccomp landlock memory pids cp
 LAYERS = {1 << bit: name for bit, name in enumerate(_LAYERS.split())}
 NETWORKS = {0: "none", 1: "host"}
 STORAGES = {0: "memory", 1: "disk"}
-RUNGS = {0: "best", 1: "root", 2: "range", 3: "single", 4: "landlock", 5: "none"}
-REQUESTABLE_RUNGS = {number: name for number, name in RUNGS.items() if name != "none"}
+LEVELS = {0: "best", 1: "root", 2: "range", 3: "single", 4: "landlock", 5: "none"}
+REQUESTABLE_LEVELS = {number: name for number, name in LEVELS.items() if name != "none"}
 STATES = {1: "running", 2: "paused", 3: "stopped", 4: "damaged"}
 _CAUSES = "exited signalled timeout memory output-limit gone not-started"
 CAUSES = dict(enumerate(_CAUSES.split(), 1))
@@ -40,7 +40,7 @@ class SandboxOptions(Structure):
         size_t size; char *template_name; uint64_t memory_bytes, disk_bytes;
         uint32_t pids, cpu_percent; int network; Bind *binds; size_t bind_count;
         char **env, *hostname; unsigned require; bool ephemeral; void *policy;
-        uint64_t ttl_ms; char *user, *workdir; int storage, rung; bool make_workdir;
+        uint64_t ttl_ms; char *user, *workdir; int storage, level; bool make_workdir;
         char *name;
     """, Bind=Bind)
 
@@ -51,7 +51,7 @@ class Enforced(Structure):
 
 class SandboxInfo(Structure):
     _fields_ = members(f"""
-        char id[{ID_MAX}]; int state, rung, network, storage; bool ephemeral;
+        char id[{ID_MAX}]; int state, level, network, storage; bool ephemeral;
         char template_name[256], user[64], workdir[256]; int64_t created_ms;
         uint64_t ttl_left_ms, memory_bytes, disk_bytes; uint32_t pids, cpu_percent;
         uint64_t memory_used, disk_used, cpu_us; uint32_t pids_used; int init_pid;

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cay.errors import SandboxValueError
 from cay.sandbox import config as c_config
-from cay.sandbox.options import CPUS_MAX, Layer, Rung
+from cay.sandbox.options import CPUS_MAX, Layer, Level
 
 CONFIG_FILE = "cay.yaml"
 
@@ -63,7 +63,7 @@ class CayConfig(BaseModel):
     require: tuple[Layer, ...] = Field(
         default=(), description="Isolation layers without which it must not start"
     )
-    rung: Rung = Field(
+    level: Level = Field(
         default="best", description="The highest isolation level to use"
     )
     ephemeral: bool = Field(

@@ -56,7 +56,7 @@ class NativeSandboxConfig(BaseSandboxConfig):
     """SRC:DST, SRC:DST:ro"""
     policy: dict[str, Any] | None = None
     require: list[str] = field(default_factory=lambda: [])
-    rung: Literal["best", "root", "range", "single", "landlock"] = "best"
+    level: Literal["best", "root", "range", "single", "landlock"] = "best"
     ephemeral: bool | None = None
     """whether it ends with this process; None: if there is no session, or the session is
     in this process's memory"""

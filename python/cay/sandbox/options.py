@@ -23,7 +23,7 @@ Size = int | str
 
 Network = Literal["none", "host"]
 Storage = Literal["memory", "disk"]
-Rung = Literal["best", "root", "range", "single", "landlock"]
+Level = Literal["best", "root", "range", "single", "landlock"]
 Layer = Literal[
     "user", "pid", "mount", "network", "ipc", "uts", "cgroup",
     "seccomp", "landlock", "memory", "pids", "cpu", "disk",

@@ -137,7 +137,7 @@ class SandboxInfo:
 
     id: str
     state: Literal["running", "paused", "stopped", "damaged"]
-    rung: Literal["root", "range", "single", "landlock", "none"]
+    level: Literal["root", "range", "single", "landlock", "none"]
     network: Literal["none", "host"]
     storage: Literal["memory", "disk"]
     ephemeral: bool
@@ -175,7 +175,7 @@ class SandboxInfo:
         return cls(
             id=info.id.decode(),
             state=_c.STATES[info.state],  # type: ignore[arg-type]
-            rung=_c.RUNGS[info.rung],  # type: ignore[arg-type]
+            level=_c.LEVELS[info.level],  # type: ignore[arg-type]
             network=_c.NETWORKS[info.network],  # type: ignore[arg-type]
             storage=_c.STORAGES[info.storage],  # type: ignore[arg-type]
             ephemeral=info.ephemeral,

@@ -23,7 +23,7 @@ from cay.sandbox.options import (
     Layer,
     Network,
     Policy,
-    Rung,
+    Level,
     Size,
     Storage,
     Volumes,
@@ -131,7 +131,7 @@ class Sandbox(_c.Owner):
         hostname: str | None = None,
         storage: Storage = "memory",
         require: Iterable[Layer] = (),
-        rung: Rung = "best",
+        level: Level = "best",
         ephemeral: bool = False,
         name: str | None = None,
     ) -> _Self:
@@ -168,7 +168,7 @@ class Sandbox(_c.Owner):
                 workdir=_options.optional(workdir, "workdir"),
                 make_workdir=make_workdir,
                 storage=_options.choice(storage, _c.STORAGES, "storage"),
-                rung=_options.choice(rung, _c.REQUESTABLE_RUNGS, "rung"),
+                level=_options.choice(level, _c.REQUESTABLE_LEVELS, "level"),
                 name=_options.optional(name, "name"),
             )
             return cls(_create(options, template))

@@ -797,19 +797,19 @@ static void add_level(struct doctor *doctor)
     static const struct {
         enum cay_finding finding;
         const char *detail, *fix;
-    } rungs[] = {
-        [CAY_RUNG_ROOT] =
+    } levels[] = {
+        [CAY_LEVEL_ROOT] =
             {CAY_FINDING_OK,
              "isolation level \"root\": each sandbox gets its own range of user ids", ""},
-        [CAY_RUNG_RANGE] = {CAY_FINDING_OK,
-                            "isolation level \"range\": user ids from /etc/subuid; "
-                            "\"user\" inside is the calling user",
-                            ""},
-        [CAY_RUNG_SINGLE] = {CAY_FINDING_WEAKER,
-                             "isolation level \"single\": one user id inside, so only "
-                             "\"user\" can run commands",
-                             "give this user a range of ids: see \"range of user ids\""},
-        [CAY_RUNG_LANDLOCK] =
+        [CAY_LEVEL_RANGE] = {CAY_FINDING_OK,
+                             "isolation level \"range\": user ids from /etc/subuid; "
+                             "\"user\" inside is the calling user",
+                             ""},
+        [CAY_LEVEL_SINGLE] = {CAY_FINDING_WEAKER,
+                              "isolation level \"single\": one user id inside, so only "
+                              "\"user\" can run commands",
+                              "give this user a range of ids: see \"range of user ids\""},
+        [CAY_LEVEL_LANDLOCK] =
             {CAY_FINDING_WEAKER,
              "isolation level \"landlock\": no namespaces; host programs, and names and "
              "modes of some host files, are visible",
@@ -817,7 +817,7 @@ static void add_level(struct doctor *doctor)
     };
     const struct cay_sandbox_options options = {.size = sizeof options,
                                                 .ephemeral = true};
-    struct cay_sandbox_info info = {.rung = CAY_RUNG_BEST};
+    struct cay_sandbox_info info = {.level = CAY_LEVEL_BEST};
     struct cay_error error = {0};
     cay_sandbox *sandbox = NULL;
 
@@ -832,10 +832,10 @@ static void add_level(struct doctor *doctor)
                   "cannot create a sandbox: %.80s%s%.150s", error.subject,
                   *error.subject ? ", " : "", error.message);
     else
-        add_check(doctor, rungs[info.rung].finding, facility,
+        add_check(doctor, levels[info.level].finding, facility,
                   doctor->lacks_capabilities ? "see \"capabilities\""
-                                             : rungs[info.rung].fix,
-                  "%s", rungs[info.rung].detail);
+                                             : levels[info.level].fix,
+                  "%s", levels[info.level].detail);
     if (sandbox)
         (void)!cay_sandbox_kill(sandbox, NULL);
     cay_sandbox_free(sandbox);

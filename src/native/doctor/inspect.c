@@ -37,22 +37,22 @@ enforce(struct cay_sandbox_info *info, unsigned layer, const char *by, ...)
 
 static void say_user(const struct record *record, struct cay_sandbox_info *info)
 {
-    switch ((enum cay_rung)record->rung) {
-    case CAY_RUNG_ROOT:
+    switch ((enum cay_level)record->level) {
+    case CAY_LEVEL_ROOT:
         enforce(info, CAY_LAYER_USER, "user ids 0x%x+%u", record->id_base,
                 record->id_count);
         return;
-    case CAY_RUNG_RANGE:
+    case CAY_LEVEL_RANGE:
         enforce(info, CAY_LAYER_USER, "user ids %u+%u of /etc/subuid", record->id_base,
                 record->id_count);
         return;
-    case CAY_RUNG_SINGLE:
+    case CAY_LEVEL_SINGLE:
         enforce(info, CAY_LAYER_USER, "user namespace with one user id, %u",
                 record->id_base);
         return;
-    case CAY_RUNG_BEST:
-    case CAY_RUNG_LANDLOCK:
-    case CAY_RUNG_NONE:
+    case CAY_LEVEL_BEST:
+    case CAY_LEVEL_LANDLOCK:
+    case CAY_LEVEL_NONE:
         return;
     }
 }
@@ -100,7 +100,7 @@ static void say_limits(const struct record *record, struct cay_sandbox_info *inf
 static void copy_record(const struct record *record, struct cay_sandbox_info *info)
 {
     memcpy(info->id, record->id, sizeof info->id);
-    info->rung = (enum cay_rung)record->rung;
+    info->level = (enum cay_level)record->level;
     info->network = (enum cay_network)record->network;
     info->storage = (enum cay_storage)record->storage;
     info->ephemeral = record->ephemeral;

@@ -69,7 +69,7 @@ struct create_ctx {
     const struct create_request *first; /* or NULL */
     int64_t created_ms;
     unsigned given; /* limits that the caller set: CAY_LAYER_... */
-    enum cay_rung rung;
+    enum cay_level level;
     struct idmap map;
     uint32_t owner; /* host uid of cay-init */
     struct record *record;
@@ -113,11 +113,11 @@ static int fill_root_plan(const struct create_ctx *ctx, struct root_plan *root_p
     cay_copy_text(head->hostname, sizeof head->hostname, hostname);
     head->own_network = options->network == CAY_NETWORK_NONE;
     head->has_cgroup = record->cgroup.unified[0] != '\0';
-    head->prepared = ctx->rung == CAY_RUNG_ROOT;
-    head->one_user = ctx->rung >= CAY_RUNG_SINGLE;
-    if (ctx->rung == CAY_RUNG_SINGLE)
+    head->prepared = ctx->level == CAY_LEVEL_ROOT;
+    head->one_user = ctx->level >= CAY_LEVEL_SINGLE;
+    if (ctx->level == CAY_LEVEL_SINGLE)
         head->uid = head->gid = PLAN_USER;
-    if (ctx->rung == CAY_RUNG_LANDLOCK) {
+    if (ctx->level == CAY_LEVEL_LANDLOCK) {
         head->no_set_ids = true; /* the home is a directory of the host */
         head->uid = ctx->owner;
         head->gid = record->has_range ? ctx->owner : getegid();
@@ -126,7 +126,7 @@ static int fill_root_plan(const struct create_ctx *ctx, struct root_plan *root_p
     head->max_processes = record->pids_by_rlimit ? options->pids : 0;
     /* A limit for each process, where no cgroup limits all of them together. */
     head->max_data = record->layers & CAY_LAYER_MEMORY ? 0 : options->memory_bytes;
-    if (ctx->rung != CAY_RUNG_LANDLOCK)
+    if (ctx->level != CAY_LEVEL_LANDLOCK)
         return root_sources_plan(&ctx->sources, options, root_plan, err);
     add_landlock_paths(ctx, root_plan);
     return CAY_OK;
@@ -156,7 +156,7 @@ static int build_filter(const struct create_ctx *ctx, struct root_plan *root_pla
                         struct cay_error *err)
 {
     bool host = ctx->options.network == CAY_NETWORK_HOST;
-    bool alone = ctx->rung == CAY_RUNG_LANDLOCK;
+    bool alone = ctx->level == CAY_LEVEL_LANDLOCK;
     struct filter filter;
     int code = filter_build(alone  ? host ? FILTER_ALONE_HOST_NETWORK : FILTER_ALONE
                             : host ? FILTER_HOST_NETWORK
@@ -213,7 +213,7 @@ static int open_plan(const struct create_ctx *ctx, struct root_plan *root_plan,
     int code = fill_root_plan(ctx, root_plan, err);
     if (!code)
         code =
-            ctx->rung == CAY_RUNG_LANDLOCK
+            ctx->level == CAY_LEVEL_LANDLOCK
                 ? add_landlock_env(ctx, root_plan, env, directory, sizeof directory, err)
                 : root_plan_env(root_plan, ctx->sources.env, err);
     if (!code && !root_plan->head.unconfined)
@@ -279,9 +279,9 @@ static int set_limits(const struct create_ctx *ctx, struct cay_error *err)
 
     if (code)
         return code;
-    record->layers = rung_layers(record, record->cgroup.layers);
+    record->layers = level_layers(record, record->cgroup.layers);
     record->pids_by_rlimit = record->layers & CAY_LAYER_PIDS & ~record->cgroup.layers;
-    code = rung_demand(record, record->layers, ctx->given, ctx->options.require, err);
+    code = level_demand(record, record->layers, ctx->given, ctx->options.require, err);
     return code ? code : preflight_disk(&ctx->options, record->layers, err);
 }
 
@@ -508,7 +508,7 @@ static int build_locked(struct create_ctx *ctx, struct native *native,
             cay_fail(err, CAY_E_BUSY, 0, op, record->id,
                      "another process has locked the new sandbox's record", "try again");
     if (!code)
-        code = rung_identify(ctx->rung, record, &ctx->map, &ctx->owner, err);
+        code = level_identify(ctx->level, record, &ctx->map, &ctx->owner, err);
     if (!code && is_new_disk)
         code = storage_create(record->id, storage, err);
     if (!code) {
@@ -548,11 +548,11 @@ static int create_at_level(struct create_ctx *ctx, struct native *native,
 {
     ctx->record = &native->record;
     ctx->launch = (struct launch){.is_dumpable = fsid_begin()};
-    int code = rung_check(ctx->rung, &ctx->options, err);
-    if (!code && ctx->rung == CAY_RUNG_ROOT && ctx->options.network == CAY_NETWORK_NONE)
+    int code = level_check(ctx->level, &ctx->options, err);
+    if (!code && ctx->level == CAY_LEVEL_ROOT && ctx->options.network == CAY_NETWORK_NONE)
         launch_network(&ctx->launch);
     if (!code)
-        code = runtime_reserve(ctx->id, idmap_is_root() && ctx->rung != CAY_RUNG_NONE,
+        code = runtime_reserve(ctx->id, idmap_is_root() && ctx->level != CAY_LEVEL_NONE,
                                ctx->record, err);
     if (!code && ctx->options.name)
         code = claim_name(ctx, err);
@@ -575,19 +575,19 @@ static int create_at_best_level(struct create_ctx *ctx, struct native *native,
 
     if (cay_errno_is_shortage(-error))
         return cay_fail_errno(err, -error, op, "uid_map");
-    ctx->rung = rung_from(ctx->options.rung);
-    if (ctx->rung == CAY_RUNG_BEST)
-        return rung_fail_none(err);
+    ctx->level = level_from(ctx->options.level);
+    if (ctx->level == CAY_LEVEL_BEST)
+        return level_fail_none(err);
     do {
         if (create_at_level(ctx, native, &now) == CAY_OK)
             return CAY_OK;
         /* Report why the best level failed, unless the last level only lacks a requested
          * option. */
         if (first.code == CAY_OK ||
-            (now.code == CAY_E_UNSUPPORTED && ctx->rung == CAY_RUNG_LANDLOCK))
+            (now.code == CAY_E_UNSUPPORTED && ctx->level == CAY_LEVEL_LANDLOCK))
             first = now;
-        ctx->rung = rung_from((enum cay_rung)(ctx->rung + 1));
-    } while (rung_may_fall(&now) && ctx->rung != CAY_RUNG_BEST);
+        ctx->level = level_from((enum cay_level)(ctx->level + 1));
+    } while (level_may_fall(&now) && ctx->level != CAY_LEVEL_BEST);
     if (err)
         *err = first;
     return first.code;
@@ -619,7 +619,7 @@ int create_sandbox(const struct cay_sandbox_options *options, const char *id,
 int create_local(const struct cay_sandbox_options *options, const char *id,
                  struct native *native, struct cay_error *err)
 {
-    struct create_ctx ctx = {.options = *options, .id = id, .rung = CAY_RUNG_NONE};
+    struct create_ctx ctx = {.options = *options, .id = id, .level = CAY_LEVEL_NONE};
     int code = root_sources_open(&ctx.options, NULL, &ctx.sources, err);
 
     if (!code)

@@ -39,41 +39,41 @@ static bool may_mount(void)
            data[CAP_TO_INDEX(CAP_SYS_ADMIN)].effective & CAP_TO_MASK(CAP_SYS_ADMIN);
 }
 
-static bool is_there(enum cay_rung rung)
+static bool is_there(enum cay_level level)
 {
     struct subids users, groups;
 
-    switch (rung) {
-    case CAY_RUNG_ROOT:
+    switch (level) {
+    case CAY_LEVEL_ROOT:
         return idmap_is_root() && may_mount();
-    case CAY_RUNG_RANGE:
+    case CAY_LEVEL_RANGE:
         return geteuid() != 0 && find_ranges(&users, &groups);
     /* Host root is never mapped, and mapping another id needs the same privilege as
      * mounting. */
-    case CAY_RUNG_SINGLE:
+    case CAY_LEVEL_SINGLE:
         return idmap_is_root() ? may_mount() : !idmap_is_host_root();
-    case CAY_RUNG_LANDLOCK:
+    case CAY_LEVEL_LANDLOCK:
         return idmap_is_root() || !idmap_is_host_root();
-    case CAY_RUNG_NONE: /* never chosen automatically */
-    case CAY_RUNG_BEST:
+    case CAY_LEVEL_NONE: /* never chosen automatically */
+    case CAY_LEVEL_BEST:
         break;
     }
     return false;
 }
 
-enum cay_rung rung_from(enum cay_rung limit)
+enum cay_level level_from(enum cay_level limit)
 {
-    int first = limit > CAY_RUNG_BEST ? (int)limit : CAY_RUNG_ROOT;
+    int first = limit > CAY_LEVEL_BEST ? (int)limit : CAY_LEVEL_ROOT;
 
-    for (int rung = first; rung <= CAY_RUNG_LANDLOCK; rung++)
-        if (is_there((enum cay_rung)rung))
-            return (enum cay_rung)rung;
-    return CAY_RUNG_BEST;
+    for (int level = first; level <= CAY_LEVEL_LANDLOCK; level++)
+        if (is_there((enum cay_level)level))
+            return (enum cay_level)level;
+    return CAY_LEVEL_BEST;
 }
 
-int rung_fail_none(struct cay_error *err)
+int level_fail_none(struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "rung",
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "level",
                     "the only user id in this user namespace is the host's root, which "
                     "is never mapped into a sandbox",
                     "map more ids into the namespace, run cay outside it, or run cay as "
@@ -82,7 +82,7 @@ int rung_fail_none(struct cay_error *err)
 
 /* Errors by which the kernel or its administrator refuse namespaces: of the clone, of the
  * map, and of the first privileged operations. */
-bool rung_may_fall(const struct cay_error *error)
+bool level_may_fall(const struct cay_error *error)
 {
     static const char *const steps[] = {"sandbox.launch", "init.namespaces",
                                         "init.user",      "init.network",
@@ -111,34 +111,34 @@ static int fail_range(struct cay_error *err)
         "run cay doctor for the command that adds one");
 }
 
-int rung_identify(enum cay_rung rung, struct record *record, struct idmap *ret_map,
-                  uint32_t *ret_owner, struct cay_error *err)
+int level_identify(enum cay_level level, struct record *record, struct idmap *ret_map,
+                   uint32_t *ret_owner, struct cay_error *err)
 {
     struct subids users, groups;
     bool reserved = record->has_range;
     uint32_t uid = reserved ? record->id_base + PLAN_USER : geteuid();
     uint32_t gid = reserved ? record->id_base + PLAN_USER : getegid();
 
-    record->rung = rung;
+    record->level = level;
     memset(ret_map, 0, sizeof *ret_map);
-    switch (rung) {
-    case CAY_RUNG_ROOT:
+    switch (level) {
+    case CAY_LEVEL_ROOT:
         idmap_for_root(ret_map, record->id_base);
         *ret_owner = record->id_base;
         return CAY_OK;
-    case CAY_RUNG_RANGE:
+    case CAY_LEVEL_RANGE:
         if (!find_ranges(&users, &groups))
             return fail_range(err);
         idmap_for_range(ret_map, users.first, groups.first);
         record->id_base = *ret_owner = users.first;
         record->id_count = IDMAP_COUNT;
         return CAY_OK;
-    case CAY_RUNG_SINGLE:
+    case CAY_LEVEL_SINGLE:
         idmap_for_single(ret_map, uid, gid, !reserved);
         break;
-    case CAY_RUNG_BEST:
-    case CAY_RUNG_LANDLOCK:
-    case CAY_RUNG_NONE:
+    case CAY_LEVEL_BEST:
+    case CAY_LEVEL_LANDLOCK:
+    case CAY_LEVEL_NONE:
         break;
     }
     record->id_base = *ret_owner = uid;
@@ -148,12 +148,12 @@ int rung_identify(enum cay_rung rung, struct record *record, struct idmap *ret_m
 
 /* --- Unsupported options --- */
 
-static int fail_option(const char *what, const char *rung, const char *why,
+static int fail_option(const char *what, const char *level, const char *why,
                        const char *hint, struct cay_error *err)
 {
     char message[256];
 
-    snprintf(message, sizeof message, "a sandbox at isolation level \"%s\" %s", rung,
+    snprintf(message, sizeof message, "a sandbox at isolation level \"%s\" %s", level,
              why);
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, what, message, "%s", hint);
 }
@@ -164,7 +164,7 @@ static const char namespaces_hint[] =
 static int check_landlock(const struct cay_sandbox_options *options,
                           struct cay_error *err)
 {
-    const char *rung = cay_rung_slug(CAY_RUNG_LANDLOCK);
+    const char *level = cay_level_slug(CAY_LEVEL_LANDLOCK);
 
     if (landlock_abi() < OLDEST_LANDLOCK)
         return cay_fail(
@@ -173,14 +173,15 @@ static int check_landlock(const struct cay_sandbox_options *options,
             "use Linux 6.2 or newer with lsm=landlock, or allow user "
             "namespaces");
     if (options->hostname)
-        return fail_option("hostname", rung, "cannot have its own host name",
+        return fail_option("hostname", level, "cannot have its own host name",
                            namespaces_hint, err);
     if (options->policy)
-        return fail_option("policy", rung, "cannot mount a policy's directories as /NAME",
+        return fail_option("policy", level,
+                           "cannot mount a policy's directories as /NAME",
                            namespaces_hint, err);
     for (size_t i = 0; i < options->bind_count; i++)
         if (strcmp(options->binds[i].source, options->binds[i].target) != 0)
-            return fail_option("bind", rung,
+            return fail_option("bind", level,
                                "can mount a directory only at its path on the host",
                                "use the same path inside and outside, or allow user "
                                "namespaces",
@@ -188,12 +189,12 @@ static int check_landlock(const struct cay_sandbox_options *options,
     return CAY_OK;
 }
 
-static int check_options(enum cay_rung rung, const struct cay_sandbox_options *options,
+static int check_options(enum cay_level level, const struct cay_sandbox_options *options,
                          struct cay_error *err)
 {
-    const char *user = options->user, *name = cay_rung_slug(rung);
+    const char *user = options->user, *name = cay_level_slug(level);
 
-    if (rung == CAY_RUNG_ROOT || rung == CAY_RUNG_NONE)
+    if (level == CAY_LEVEL_ROOT || level == CAY_LEVEL_NONE)
         return CAY_OK;
     /* Both need overlays with shifted owners, which only root can mount. */
     if (options->template_name && strcmp(options->template_name, "host") != 0 &&
@@ -203,28 +204,28 @@ static int check_options(enum cay_rung rung, const struct cay_sandbox_options *o
     if (options->storage != CAY_STORAGE_MEMORY)
         return fail_option("storage", name, "supports only storage in memory",
                            "create it as root, or leave the storage option out", err);
-    if (rung < CAY_RUNG_SINGLE)
+    if (level < CAY_LEVEL_SINGLE)
         return CAY_OK;
     if (user && strcmp(user, "user") != 0 && strcmp(user, "1000") != 0)
         return fail_option("user", name, "has only one user, \"user\"",
-                           rung == CAY_RUNG_LANDLOCK
+                           level == CAY_LEVEL_LANDLOCK
                                ? namespaces_hint
                                : "give this user 65536 ids in /etc/subuid and "
                                  "/etc/subgid: cay doctor prints the command",
                            err);
-    return rung == CAY_RUNG_LANDLOCK ? check_landlock(options, err) : CAY_OK;
+    return level == CAY_LEVEL_LANDLOCK ? check_landlock(options, err) : CAY_OK;
 }
 
 /* Options refused here would also be refused at lower levels; only here it is known which
  * fix helps. */
-int rung_check(enum cay_rung rung, const struct cay_sandbox_options *options,
-               struct cay_error *err)
+int level_check(enum cay_level level, const struct cay_sandbox_options *options,
+                struct cay_error *err)
 {
-    int code = check_options(rung, options, err);
-    bool is_between = rung == CAY_RUNG_RANGE || rung == CAY_RUNG_SINGLE;
+    int code = check_options(level, options, err);
+    bool is_between = level == CAY_LEVEL_RANGE || level == CAY_LEVEL_SINGLE;
 
     if (code && is_between && !probe_own_root())
-        return check_options(CAY_RUNG_LANDLOCK, options, err);
+        return check_options(CAY_LEVEL_LANDLOCK, options, err);
     return code;
 }
 
@@ -235,13 +236,13 @@ static const unsigned by_namespaces = CAY_LAYER_USER | CAY_LAYER_PID | CAY_LAYER
 static const unsigned by_cgroup =
     CAY_LAYER_CGROUP | CAY_LAYER_MEMORY | CAY_LAYER_PIDS | CAY_LAYER_CPU;
 
-unsigned rung_layers(const struct record *record, unsigned limits)
+unsigned level_layers(const struct record *record, unsigned limits)
 {
     unsigned layers = limits | CAY_LAYER_SECCOMP;
 
-    if (record->rung == CAY_RUNG_NONE)
+    if (record->level == CAY_LEVEL_NONE)
         return 0;
-    if (record->rung != CAY_RUNG_LANDLOCK)
+    if (record->level != CAY_LEVEL_LANDLOCK)
         layers |= by_namespaces;
     if (record->storage == CAY_STORAGE_DISK) /* no size limit on disk */
         layers &= ~(unsigned)CAY_LAYER_DISK;
@@ -253,7 +254,7 @@ unsigned rung_layers(const struct record *record, unsigned limits)
         layers |= CAY_LAYER_CGROUP;
     /* The kernel counts processes per user and user namespace, and a user created for the
      * sandbox has no other processes. */
-    if (record->rung != CAY_RUNG_LANDLOCK || record->has_range)
+    if (record->level != CAY_LEVEL_LANDLOCK || record->has_range)
         layers |= CAY_LAYER_PIDS;
     return layers;
 }
@@ -304,8 +305,8 @@ static void explain(const struct record *record, unsigned missing, unsigned with
              disk);
 }
 
-int rung_demand(const struct record *record, unsigned layers, unsigned given,
-                unsigned require, struct cay_error *err)
+int level_demand(const struct record *record, unsigned layers, unsigned given,
+                 unsigned require, struct cay_error *err)
 {
     unsigned missing = (given | require) & ~layers;
     unsigned without = left_out(record, missing, given);

@@ -91,9 +91,9 @@ int preflight_options(struct cay_sandbox_options *options, unsigned *ret_given,
         options->memory_bytes = CAY_MEMORY_DEFAULT;
     if (!options->pids)
         options->pids = CAY_PIDS_DEFAULT;
-    if ((unsigned)options->rung > CAY_RUNG_LANDLOCK)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "rung", "unknown isolation level",
-                        "use one of enum cay_rung");
+    if ((unsigned)options->level > CAY_LEVEL_LANDLOCK)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "level", "unknown isolation level",
+                        "use one of enum cay_level");
     if ((options->user && strlen(options->user) >= sizeof((struct plan *)0)->user) ||
         (options->workdir &&
          (strlen(options->workdir) >= sizeof((struct plan *)0)->workdir ||
@@ -132,8 +132,8 @@ int preflight_layers(const struct record *record,
     if (!(given | options->require))
         return CAY_OK;
     unsigned promise = cgroup_preview_layers(&record->cgroup, &limits);
-    unsigned layers = rung_layers(record, promise);
-    int code = rung_demand(record, layers, given, options->require, err);
+    unsigned layers = level_layers(record, promise);
+    int code = level_demand(record, layers, given, options->require, err);
     return code ? code : preflight_disk(options, layers, err);
 }
 
@@ -141,15 +141,15 @@ static int check_host(const struct cay_sandbox_options *options, unsigned given,
                       struct cay_error *err)
 {
     const struct cgroup_limits limits = preflight_limits(options);
-    struct record record = {.rung = rung_from(options->rung),
+    struct record record = {.level = level_from(options->level),
                             .network = options->network,
                             .storage = options->storage,
                             .landlock_abi = landlock_abi(),
                             .has_range = idmap_is_root()};
 
-    if (record.rung == CAY_RUNG_BEST)
-        return rung_fail_none(err);
-    int code = rung_check(record.rung, options, err);
+    if (record.level == CAY_LEVEL_BEST)
+        return level_fail_none(err);
+    int code = level_check(record.level, options, err);
     if (!code)
         code = cgroup_name("sb-foreseen", &limits, &record.cgroup, err);
     return code ? code : preflight_layers(&record, options, given, err);

@@ -360,9 +360,9 @@ int record_recover(const char *id, struct record *ret_record)
         note_listener(ret_record);
     int no_groups = cgroup_find(id, &ret_record->cgroup);
     note_disk(ret_record);
-    ret_record->rung = has_home(ret_record)    ? CAY_RUNG_LANDLOCK
-                       : ret_record->has_range ? CAY_RUNG_ROOT
-                                               : CAY_RUNG_RANGE;
+    ret_record->level = has_home(ret_record)    ? CAY_LEVEL_LANDLOCK
+                        : ret_record->has_range ? CAY_LEVEL_ROOT
+                                                : CAY_LEVEL_RANGE;
     int error = search_all(&search);
     if (heard > 0 || search.count)
         return 1;

@@ -456,7 +456,7 @@ static bool is_sound(const struct record *record, const char *id)
         if (!ends(groups->v1[i], sizeof groups->v1[i]))
             return false;
     return ends(record->id, sizeof record->id) && strcmp(record->id, id) == 0 &&
-           record->init >= 0 && record->rung <= CAY_RUNG_NONE &&
+           record->init >= 0 && record->level <= CAY_LEVEL_NONE &&
            record->network <= CAY_NETWORK_HOST && record->storage <= CAY_STORAGE_DISK &&
            ends(record->template_name, sizeof record->template_name) &&
            ends(record->user, sizeof record->user) &&

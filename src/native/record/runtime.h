@@ -26,7 +26,7 @@ struct record {
     uint64_t init_start;    /* its start time in clock ticks: detects a reused pid */
     uint32_t layers;
     uint32_t has_range; /* id_base is in a range reserved for this sandbox */
-    uint32_t rung, network, storage, ephemeral;
+    uint32_t level, network, storage, ephemeral;
     uint32_t landlock_abi; /* the ABI in force; 0: none */
     uint32_t calls;        /* number of system calls that the filter allows */
     uint32_t pids_by_rlimit;
@@ -101,13 +101,13 @@ int runtime_address(const char *id, struct sockaddr_un *ret_address,
 /* Created by the backend "local". */
 static inline bool runtime_is_local(const struct record *record)
 {
-    return record->rung == CAY_RUNG_NONE;
+    return record->level == CAY_LEVEL_NONE;
 }
 
 /* Without namespaces the sandbox's processes do not end with init. */
 static inline bool runtime_has_namespaces(const struct record *record)
 {
-    return record->rung != CAY_RUNG_LANDLOCK && record->rung != CAY_RUNG_NONE;
+    return record->level != CAY_LEVEL_LANDLOCK && record->level != CAY_LEVEL_NONE;
 }
 
 /* Finds the uid range reserved for `id` and stores it in the record, if one is given.

@@ -220,7 +220,8 @@ int storage_save(const struct storage *storage, const struct cay_sandbox_options
     kvfile_add_number(&file, "ttl_ms", options->ttl_ms);
     kvfile_add(&file, "user", options->user);
     kvfile_add(&file, "workdir", options->workdir);
-    kvfile_add_number(&file, "rung", options->rung);
+    /* 0.1.0 saved the isolation level under this key. */
+    kvfile_add_number(&file, "rung", options->level);
     for (const char *const *env = options->env; env && *env; env++)
         kvfile_add(&file, "env", *env);
     for (size_t i = 0; !code && i < binds->count; i++)
@@ -292,7 +293,7 @@ static void take_options(struct storage_saved *saved)
         .user = kvfile_text(kvfile, "user"),
         .workdir = kvfile_text(kvfile, "workdir"),
         .storage = CAY_STORAGE_DISK,
-        .rung = (enum cay_rung)kvfile_number(kvfile, "rung"),
+        .level = (enum cay_level)kvfile_number(kvfile, "rung"),
     };
 }
 

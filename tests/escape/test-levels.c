@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The same tests for ordinary users: the programs of this suite are run again by one that
- * is made for it, on each rung of the ladder.  Controls are root's, and were had.  What a
- * rung does not have is left out here: other users on those with one, limits that only
+ * is made for it, on each level of the ladder.  Controls are root's, and were had.  What
+ * a level does not have is left out here: other users on those with one, limits that only
  * cgroups keep on all of them. */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ static const char *copy_probe(void)
     return scratch_path("probe");
 }
 
-static _Noreturn void be_program(const struct ordinary *user, enum cay_rung rung,
+static _Noreturn void be_program(const struct ordinary *user, enum cay_level level,
                                  int program, const char *const *patterns)
 {
     char *argv[16] = {(char[]){"test"}};
@@ -48,7 +48,7 @@ static _Noreturn void be_program(const struct ordinary *user, enum cay_rung rung
     for (size_t i = 0; patterns && patterns[i] && i < 14; i++)
         argv[i + 1] = strdup(patterns[i]);
     setenv("CAY_PROBE", scratch_path("probe"), 1);
-    setenv("CAY_ESCAPE_RUNG", cay_rung_slug(rung), 1);
+    setenv("CAY_ESCAPE_LEVEL", cay_level_slug(level), 1);
     become_ordinary(user);
     fexecve(program, argv, environ);
     _exit(127);
@@ -76,14 +76,14 @@ static size_t listen_to(FILE *output, bool *ret_failed)
     return passed;
 }
 
-static void run_on(enum cay_rung rung, const char *name, const char *const *patterns)
+static void run_on(enum cay_level level, const char *name, const char *const *patterns)
 {
-    const struct ordinary *user = ordinary_user(rung == CAY_RUNG_RANGE);
+    const struct ordinary *user = ordinary_user(level == CAY_LEVEL_RANGE);
     bool failed = false;
     int ends[2], status = -1;
 
-    if (rung == CAY_RUNG_LANDLOCK && !has_landlock()) {
-        printf("# %s is left out on the rung landlock: it needs Linux 6.2\n", name);
+    if (level == CAY_LEVEL_LANDLOCK && !has_landlock()) {
+        printf("# %s is left out on the level landlock: it needs Linux 6.2\n", name);
         return;
     }
     (void)copy_probe();
@@ -93,7 +93,7 @@ static void run_on(enum cay_rung rung, const char *name, const char *const *patt
     pid_t child = fork();
     if (child == 0) {
         dup2(ends[1], 1);
-        be_program(user, rung, program, patterns);
+        be_program(user, level, program, patterns);
     }
     close(ends[1]);
     close(program);
@@ -101,53 +101,53 @@ static void run_on(enum cay_rung rung, const char *name, const char *const *patt
     size_t passed = listen_to(output, &failed);
     fclose(output);
     ASSERT(waitpid(child, &status, 0) == child);
-    printf("# %s on %s: %zu passed\n", name, cay_rung_slug(rung), passed);
+    printf("# %s on %s: %zu passed\n", name, cay_level_slug(level), passed);
     if (failed || status != 0 || passed == 0)
         harness_fail(__FILE__, __LINE__, "%s on %s: status 0x%x", name,
-                     cay_rung_slug(rung), (unsigned)status);
+                     cay_level_slug(level), (unsigned)status);
 }
 
-TEST(every_probe_is_held_on_every_rung)
+TEST(every_probe_is_held_on_every_level)
 {
     static const char *const all[] = {"all_of_them*", NULL};
 
-    for (enum cay_rung rung = CAY_RUNG_RANGE; rung <= CAY_RUNG_LANDLOCK; rung++)
-        run_on(rung, "test-probes", all);
+    for (enum cay_level level = CAY_LEVEL_RANGE; level <= CAY_LEVEL_LANDLOCK; level++)
+        run_on(level, "test-probes", all);
 }
 
-TEST(the_rules_hold_on_every_rung)
+TEST(the_rules_hold_on_every_level)
 {
-    for (enum cay_rung rung = CAY_RUNG_RANGE; rung <= CAY_RUNG_LANDLOCK; rung++)
-        run_on(rung, "test-rules", NULL);
+    for (enum cay_level level = CAY_LEVEL_RANGE; level <= CAY_LEVEL_LANDLOCK; level++)
+        run_on(level, "test-rules", NULL);
 }
 
-TEST(files_are_served_safely_on_every_rung)
+TEST(files_are_served_safely_on_every_level)
 {
     static const char *const most[] = {"F0[1-7]*", "F10*", "F15*", "F19*", "F22*", NULL};
 
-    for (enum cay_rung rung = CAY_RUNG_RANGE; rung <= CAY_RUNG_LANDLOCK; rung++)
-        run_on(rung, "test-files", most);
+    for (enum cay_level level = CAY_LEVEL_RANGE; level <= CAY_LEVEL_LANDLOCK; level++)
+        run_on(level, "test-files", most);
 }
 
-TEST(requests_are_served_safely_on_every_rung)
+TEST(requests_are_served_safely_on_every_level)
 {
     static const char *const single[] = {"E01*",          "E14*",      "W*",
                                          "B14_a_killed*", "B14_coll*", NULL};
     static const char *const alone[] = {"E14*", "W11*", "B14_a_killed*", "B14_coll*",
                                         NULL};
 
-    run_on(CAY_RUNG_RANGE, "test-api", NULL);
-    run_on(CAY_RUNG_SINGLE, "test-api", single);
-    run_on(CAY_RUNG_LANDLOCK, "test-api", alone);
+    run_on(CAY_LEVEL_RANGE, "test-api", NULL);
+    run_on(CAY_LEVEL_SINGLE, "test-api", single);
+    run_on(CAY_LEVEL_LANDLOCK, "test-api", alone);
 }
 
-TEST(what_can_be_limited_without_cgroups_is_on_every_rung)
+TEST(what_can_be_limited_without_cgroups_is_on_every_level)
 {
     static const char *const most[] = {"B01*", "B02*", "B04_S3*", "B09*",
                                        "B10*", "B11*", "B12*",    NULL};
     static const char *const alone[] = {"B04_S3*", "B10*", "B11*", "B12*", NULL};
 
-    run_on(CAY_RUNG_RANGE, "test-load", most);
-    run_on(CAY_RUNG_SINGLE, "test-load", most);
-    run_on(CAY_RUNG_LANDLOCK, "test-load", alone);
+    run_on(CAY_LEVEL_RANGE, "test-load", most);
+    run_on(CAY_LEVEL_SINGLE, "test-load", most);
+    run_on(CAY_LEVEL_LANDLOCK, "test-load", alone);
 }
