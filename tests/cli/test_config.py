@@ -215,7 +215,7 @@ def test_what_is_no_library_is_told_with_its_line(config):
     done = config("check", "--load", "cay.yaml", text="type: x\nlibrary: cay.yaml\n")
     assert done.returncode == 2 and "line 2: library: cannot be loaded" in done.stderr
     done = config("check", "cay.yaml", text="type: x\nlibrary: none.so\n")
-    assert done.returncode == 4 and "line 2: library: there is no such" in done.stderr
+    assert done.returncode == 4 and "line 2: library: shared object not found" in done.stderr
 
 
 # --- The manual ---

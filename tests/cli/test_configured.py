@@ -81,7 +81,7 @@ def test_a_choice_that_is_the_default_wins_too(boxes, written):
      "this command creates a new sandbox (cay exec sb-aaaa -- COMMAND uses that one)"),
     ("limts: {memory: 1G}\npolicy: {paths: {docs: {root: docs}}}\n",
      "invalid: cay.yaml: line 1: limts: unknown key (did you mean limits?"),
-    ("limits: {memory: 8M, disk: 16M}\n", "the disk lies in memory and is larger than"),
+    ("limits: {memory: 8M, disk: 16M}\n", "the disk limit is larger than the memory limit"),
 ])
 def test_what_it_cannot_be_made_of_is_told(boxes, written, command, text, line):
     name, *rest = command
