@@ -234,7 +234,7 @@ static int apply(struct files_run *run, const struct cay_edit *edits, size_t cou
 int cmd_files_edit(struct files_run *run, struct cay_error *err)
 {
     const struct files_options *options = &run->options;
-    struct edits edits;
+    struct edits edits = {0};
 
     if (options->edits
             ? options->old_text || options->new_text || options->all || options->exact

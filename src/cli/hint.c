@@ -79,8 +79,8 @@ static void view_place(const struct view *view, const char *path, char room[PATH
 
     if (*path == '/' || !cwd)
         snprintf(room, PATH_MAX, "%s", path);
-    else
-        snprintf(room, PATH_MAX, "%s/%s", cwd, path);
+    else if (snprintf(room, PATH_MAX, "%s/%s", cwd, path) >= PATH_MAX)
+        *room = '\0'; /* no such file */
 }
 
 static bool is_readable(cay_files *files, const char *inside)

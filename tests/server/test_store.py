@@ -128,7 +128,7 @@ def test_a_home_is_absolute_and_its_owners_own(place, monkeypatch, words):
     shared.chmod(0o777)
     refused = cay(shared, *words)
     assert refused.returncode != 0
-    assert "not this user's own" in refused.stderr
+    assert "does not belong to this user" in refused.stderr
     assert list(shared.iterdir()) == []
 
 

@@ -51,8 +51,9 @@ struct doctor {
     bool has_own_root;   /* also a new /proc: all that a root of its own needs */
 };
 
-static void add_check(struct doctor *doctor, enum cay_finding finding,
-                      const char *facility, const char *fix, const char *detail, ...)
+__attribute__((format(printf, 5, 6))) static void
+add_check(struct doctor *doctor, enum cay_finding finding, const char *facility,
+          const char *fix, const char *detail, ...)
 {
     va_list values;
 
