@@ -86,11 +86,12 @@ static void allow_values(struct program *program, unsigned argument,
     refuse(program, sys_errno);
 }
 
-static void deny_bits(struct program *program, unsigned argument, uint32_t bits,
-                      int sys_errno)
+static void deny_bits(struct program *program, unsigned argument, const uint32_t *bits,
+                      uint8_t count, int sys_errno)
 {
+    (void)count; /* one mask */
     load(program, low_half(argument));
-    emit(program, BPF_JMP | BPF_JSET | BPF_K, 0, 1, bits);
+    emit(program, BPF_JMP | BPF_JSET | BPF_K, 0, 1, *bits);
     refuse(program, sys_errno);
 }
 
@@ -151,54 +152,6 @@ static void check_pair(struct program *program, enum filter_kind kind)
         deny_datagrams(program);
 }
 
-static void check_ioctl(struct program *program, enum filter_kind kind)
-{
-    static const uint32_t ioctls[] = {TIOCSTI, TIOCCONS, TIOCSETD, TIOCSSERIAL,
-                                      0x541C /* TIOCLINUX */};
-
-    (void)kind;
-    deny_values(program, 1, ioctls, 5, EPERM);
-}
-
-static void check_fcntl(struct program *program, enum filter_kind kind)
-{
-    static const uint32_t leases[] = {F_SETLEASE, 1040 /* F_SETDELEG */};
-
-    (void)kind;
-    deny_values(program, 1, leases, 2, EPERM);
-}
-
-static void check_personality(struct program *program, enum filter_kind kind)
-{
-    static const uint32_t personalities[] = {0,       8,          0x20000,
-                                             0x20008, 0x00040000, 0xFFFFFFFF};
-
-    (void)kind;
-    allow_values(program, 0, personalities, 6, EPERM);
-}
-
-static void check_clone(struct program *program, enum filter_kind kind)
-{
-    /* Every CLONE_NEW... flag; the bit of the time namespace is part of the exit signal
-     * here. */
-    (void)kind;
-    deny_bits(program, 0, 0x7E020000, EPERM);
-}
-
-static void check_unshare(struct program *program, enum filter_kind kind)
-{
-    (void)kind;
-    deny_bits(program, 0, ~(uint32_t)(CLONE_FILES | CLONE_FS | CLONE_SYSVSEM), EPERM);
-}
-
-/* A core limit of 1 (see lock.c) must not be lowered to 0, which would start the host's
- * core handler again.  Programs that disable core dumps give up on failure, so the call
- * reports success; no core is dumped either way. */
-static void pretend(struct program *program)
-{
-    refuse(program, 0);
-}
-
 /* Only of the caller itself: PID 1 has the same uid as root inside, and needs its
  * descriptors. */
 static void check_limits(struct program *program, enum filter_kind kind)
@@ -214,34 +167,7 @@ static void check_limits(struct program *program, enum filter_kind kind)
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 0);
     load(program, low_half(2) + sizeof(uint32_t));
     emit(program, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 0);
-    pretend(program);
-}
-
-static void check_limit(struct program *program, enum filter_kind kind)
-{
-    (void)kind;
-    load(program, low_half(0));
-    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, RLIMIT_CORE);
-    pretend(program);
-}
-
-/* Without namespaces other processes of the user can be addressed by their pids. */
-static void only_self(struct program *program, enum filter_kind kind, unsigned argument)
-{
-    static const uint32_t self[] = {0};
-
-    if (kind >= FILTER_ALONE)
-        allow_values(program, argument, self, 1, EPERM);
-}
-
-static void check_priority(struct program *program, enum filter_kind kind)
-{
-    only_self(program, kind, 1);
-}
-
-static void check_schedule(struct program *program, enum filter_kind kind)
-{
-    only_self(program, kind, 0);
+    refuse(program, 0); /* as SYS_setrlimit below */
 }
 
 static void deny_options(struct program *program, uint32_t level, const uint32_t *names,
@@ -266,44 +192,6 @@ static void check_option(struct program *program, enum filter_kind kind)
     deny_options(program, SOL_SOCKET, filters, 2, EPERM);
     deny_options(program, SOL_SOCKET, lingers, 1, 0);
     deny_options(program, IPPROTO_TCP, layers, 1, ENOPROTOOPT);
-}
-
-/* Huge pages are reserved by the host, and no cgroup accounts them. */
-
-static void check_map(struct program *program, enum filter_kind kind)
-{
-    (void)kind;
-    deny_bits(program, 3, MAP_HUGETLB, ENOMEM);
-}
-
-static void check_memfd(struct program *program, enum filter_kind kind)
-{
-    (void)kind;
-    deny_bits(program, 1, MFD_HUGETLB, EINVAL);
-}
-
-static void check_segment(struct program *program, enum filter_kind kind)
-{
-    (void)kind;
-    deny_bits(program, 2, SHM_HUGETLB, ENOMEM);
-}
-
-/* Merged pages reveal by timing what other processes have in memory. */
-static void check_advice(struct program *program, enum filter_kind kind)
-{
-    static const uint32_t merge[] = {MADV_MERGEABLE};
-
-    (void)kind;
-    deny_values(program, 2, merge, 1, EINVAL);
-}
-
-/* The page cache of shared files belongs to the host. */
-static void check_file_advice(struct program *program, enum filter_kind kind)
-{
-    (void)kind;
-    load(program, low_half(3));
-    emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, POSIX_FADV_DONTNEED);
-    pretend(program);
 }
 
 /* Filters use kernel memory that no cgroup accounts, and net.core.bpf_jit_limit is one
@@ -350,34 +238,71 @@ static void check_prctl(struct program *program, enum filter_kind kind)
     count_filter(program);
 }
 
-/* Calls with argument rules. */
-static const struct {
+/* Calls with argument rules: a function of their own, or one of the rules above with its
+ * argument, errno and values. */
+static const struct check {
     long number;
     void (*check)(struct program *program, enum filter_kind kind);
+    void (*rule)(struct program *program, unsigned argument, const uint32_t *values,
+                 uint8_t count, int sys_errno);
+    unsigned argument;
+    int sys_errno;
+    uint8_t count;
+    uint32_t values[6];
+    bool is_for_alone; /* only without namespaces */
 } checks[] = {
     {SYS_socket, check_socket},
     {SYS_socketpair, check_pair},
-    {SYS_ioctl, check_ioctl},
-    {SYS_fcntl, check_fcntl},
-    {SYS_clone, check_clone},
-    {SYS_unshare, check_unshare},
-    {SYS_personality, check_personality},
     {SYS_prlimit64, check_limits},
-    {SYS_setrlimit, check_limit},
-    {SYS_setpriority, check_priority},
-    {SYS_ioprio_set, check_priority},
-    {SYS_sched_setaffinity, check_schedule},
-    {SYS_sched_setattr, check_schedule},
-    {SYS_sched_setparam, check_schedule},
-    {SYS_sched_setscheduler, check_schedule},
     {SYS_setsockopt, check_option},
-    {SYS_mmap, check_map},
-    {SYS_memfd_create, check_memfd},
-    {SYS_shmget, check_segment},
-    {SYS_madvise, check_advice},
-    {SYS_fadvise64, check_file_advice},
     {SYS_seccomp, check_seccomp},
     {SYS_prctl, check_prctl},
+
+    {SYS_ioctl,
+     NULL,
+     deny_values,
+     1,
+     EPERM,
+     5,
+     {TIOCSTI, TIOCCONS, TIOCSETD, TIOCSSERIAL, 0x541C /* TIOCLINUX */}},
+    {SYS_fcntl, NULL, deny_values, 1, EPERM, 2, {F_SETLEASE, 1040 /* F_SETDELEG */}},
+    {SYS_personality,
+     NULL,
+     allow_values,
+     0,
+     EPERM,
+     6,
+     {0, 8, 0x20000, 0x20008, 0x00040000, 0xFFFFFFFF}},
+    /* Every CLONE_NEW... flag; the bit of the time namespace is part of the exit signal
+     * here. */
+    {SYS_clone, NULL, deny_bits, 0, EPERM, 1, {0x7E020000}},
+    {SYS_unshare,
+     NULL,
+     deny_bits,
+     0,
+     EPERM,
+     1,
+     {~(uint32_t)(CLONE_FILES | CLONE_FS | CLONE_SYSVSEM)}},
+    /* A core limit of 1 (see confine.c) must not be lowered to 0, which would start the
+     * host's core handler again.  Programs that disable core dumps give up on failure, so
+     * the call reports success; no core is dumped either way. */
+    {SYS_setrlimit, NULL, deny_values, 0, 0, 1, {RLIMIT_CORE}},
+    /* The page cache of shared files belongs to the host: the advice is ignored. */
+    {SYS_fadvise64, NULL, deny_values, 3, 0, 1, {POSIX_FADV_DONTNEED}},
+    /* Huge pages are reserved by the host, and no cgroup accounts them. */
+    {SYS_mmap, NULL, deny_bits, 3, ENOMEM, 1, {MAP_HUGETLB}},
+    {SYS_memfd_create, NULL, deny_bits, 1, EINVAL, 1, {MFD_HUGETLB}},
+    {SYS_shmget, NULL, deny_bits, 2, ENOMEM, 1, {SHM_HUGETLB}},
+    /* Merged pages reveal by timing what other processes have in memory. */
+    {SYS_madvise, NULL, deny_values, 2, EINVAL, 1, {MADV_MERGEABLE}},
+    /* Without namespaces other processes of the user can be addressed by their pids: only
+     * 0, the caller itself. */
+    {SYS_setpriority, NULL, allow_values, 1, EPERM, 1, {0}, true},
+    {SYS_ioprio_set, NULL, allow_values, 1, EPERM, 1, {0}, true},
+    {SYS_sched_setaffinity, NULL, allow_values, 0, EPERM, 1, {0}, true},
+    {SYS_sched_setattr, NULL, allow_values, 0, EPERM, 1, {0}, true},
+    {SYS_sched_setparam, NULL, allow_values, 0, EPERM, 1, {0}, true},
+    {SYS_sched_setscheduler, NULL, allow_values, 0, EPERM, 1, {0}, true},
 };
 
 enum { CHECKS = sizeof checks / sizeof *checks };
@@ -487,6 +412,15 @@ static void search_half(struct search *search, uint32_t at, bool is_upper,
     search_ranges(search, ranges, count);
 }
 
+static void add_check(struct search *search, const struct check *check)
+{
+    if (check->check)
+        check->check(search->program, search->kind);
+    else if (search->kind >= FILTER_ALONE || !check->is_for_alone)
+        check->rule(search->program, check->argument, check->values, check->count,
+                    check->sys_errno);
+}
+
 /* A binary search: the lower half follows its comparison, the upper half comes after
  * it. */
 static void search_ranges(struct search *search, const struct range *ranges, size_t count)
@@ -495,7 +429,7 @@ static void search_ranges(struct search *search, const struct range *ranges, siz
 
     if (count == 1) {
         if (is_checked(ranges))
-            checks[ranges->action - CHECKED].check(program, search->kind);
+            add_check(search, &checks[ranges->action - CHECKED]);
         emit(program, BPF_RET | BPF_K, 0, 0,
              is_checked(ranges) ? SECCOMP_RET_ALLOW : ranges->action);
         return;

@@ -11,6 +11,18 @@
 /* Newer than the kernel headers of Debian 12; the same on every architecture. */
 enum { CACHESTAT = 451, FCHMODAT2 = 452 };
 
+/* Allowed only with namespaces: memory of other processes; extended attributes and
+ * inotify, which landlock does not cover; and message queues, semaphores and shared
+ * memory, which belong to all programs of the user. */
+#define NEED_NAMESPACES                                                                  \
+    CALL(process_mrelease), CALL(process_vm_readv), CALL(process_vm_writev),             \
+        CALL(ptrace), CALL(fremovexattr), CALL(fsetxattr), CALL(inotify_add_watch),      \
+        CALL(lremovexattr), CALL(lsetxattr), CALL(removexattr), CALL(setxattr),          \
+        CALL(mq_getsetattr), CALL(mq_notify), CALL(mq_open), CALL(mq_timedreceive),      \
+        CALL(mq_timedsend), CALL(mq_unlink), CALL(msgctl), CALL(msgget), CALL(msgrcv),   \
+        CALL(msgsnd), CALL(semctl), CALL(semget), CALL(semop), CALL(semtimedop),         \
+        CALL(shmat), CALL(shmctl), CALL(shmdt), CALL(shmget)
+
 const int calls_allowed[] = {
     /* files */
     OF_X86_64(access),
@@ -39,8 +51,6 @@ const int calls_allowed[] = {
     CALL(fgetxattr),
     CALL(flistxattr),
     CALL(flock),
-    CALL(fremovexattr),
-    CALL(fsetxattr),
     CALL(fstat),
     CALL(fstatfs),
     CALL(fsync),
@@ -50,7 +60,6 @@ const int calls_allowed[] = {
     OF_X86_64(getdents),
     CALL(getdents64),
     CALL(getxattr),
-    CALL(inotify_add_watch),
     OF_X86_64(inotify_init),
     CALL(inotify_init1),
     CALL(inotify_rm_watch),
@@ -60,9 +69,7 @@ const int calls_allowed[] = {
     CALL(linkat),
     CALL(listxattr),
     CALL(llistxattr),
-    CALL(lremovexattr),
     CALL(lseek),
-    CALL(lsetxattr),
     OF_X86_64(lstat),
     OF_X86_64(mkdir),
     CALL(mkdirat),
@@ -84,13 +91,11 @@ const int calls_allowed[] = {
     OF_X86_64(readlink),
     CALL(readlinkat),
     CALL(readv),
-    CALL(removexattr),
     OF_X86_64(rename),
     CALL(renameat),
     CALL(renameat2),
     OF_X86_64(rmdir),
     CALL(sendfile),
-    CALL(setxattr),
     CALL(splice),
     OF_X86_64(stat),
     CALL(statfs),
@@ -131,7 +136,6 @@ const int calls_allowed[] = {
     CALL(pkey_alloc),
     CALL(pkey_free),
     CALL(pkey_mprotect),
-    CALL(process_mrelease),
     /* processes */
     OF_X86_64(arch_prctl),
     CALL(clone),
@@ -156,9 +160,6 @@ const int calls_allowed[] = {
     CALL(pidfd_send_signal),
     CALL(prctl),
     CALL(prlimit64),
-    CALL(ptrace),
-    CALL(process_vm_readv),
-    CALL(process_vm_writev),
     CALL(rseq),
     CALL(sched_get_priority_max),
     CALL(sched_get_priority_min),
@@ -281,29 +282,12 @@ const int calls_allowed[] = {
     CALL(shutdown),
     CALL(socket),
     CALL(socketpair),
-    CALL(mq_getsetattr),
-    CALL(mq_notify),
-    CALL(mq_open),
-    CALL(mq_timedreceive),
-    CALL(mq_timedsend),
-    CALL(mq_unlink),
-    CALL(msgctl),
-    CALL(msgget),
-    CALL(msgrcv),
-    CALL(msgsnd),
-    CALL(semctl),
-    CALL(semget),
-    CALL(semop),
-    CALL(semtimedop),
-    CALL(shmat),
-    CALL(shmctl),
-    CALL(shmdt),
-    CALL(shmget),
     CALL(ioctl),
     /* the machine */
     CALL(getrandom),
     CALL(sysinfo),
     CALL(uname),
+    NEED_NAMESPACES,
 };
 
 const int calls_refused[] = {
@@ -355,40 +339,7 @@ const int calls_refused[] = {
     CALL(memfd_secret),
 };
 
-const int calls_refused_alone[] = {
-    /* memory of other processes */
-    CALL(process_mrelease),
-    CALL(process_vm_readv),
-    CALL(process_vm_writev),
-    CALL(ptrace),
-    /* not covered by landlock */
-    CALL(fremovexattr),
-    CALL(fsetxattr),
-    CALL(inotify_add_watch),
-    CALL(lremovexattr),
-    CALL(lsetxattr),
-    CALL(removexattr),
-    CALL(setxattr),
-    /* shared with the user's other programs */
-    CALL(mq_getsetattr),
-    CALL(mq_notify),
-    CALL(mq_open),
-    CALL(mq_timedreceive),
-    CALL(mq_timedsend),
-    CALL(mq_unlink),
-    CALL(msgctl),
-    CALL(msgget),
-    CALL(msgrcv),
-    CALL(msgsnd),
-    CALL(semctl),
-    CALL(semget),
-    CALL(semop),
-    CALL(semtimedop),
-    CALL(shmat),
-    CALL(shmctl),
-    CALL(shmdt),
-    CALL(shmget),
-};
+const int calls_refused_alone[] = {NEED_NAMESPACES};
 
 const size_t calls_allowed_count = sizeof calls_allowed / sizeof *calls_allowed;
 const size_t calls_refused_count = sizeof calls_refused / sizeof *calls_refused;
