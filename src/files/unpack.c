@@ -43,8 +43,20 @@ void unpack_init(struct unpack *unpack, const cay_files *files,
                  const struct target *target, uint64_t max_made)
 {
     *unpack = (struct unpack){.op = target->op,
+                              .fs = files->fs,
+                              .top = target->fd,
                               .files = files,
                               .target = target,
+                              .max_made = max_made,
+                              .dir = -1,
+                              .temp = TEMP_FILE_NONE};
+}
+
+void unpack_init_root(struct unpack *unpack, const char *op, int root, uint64_t max_made)
+{
+    *unpack = (struct unpack){.op = op,
+                              .fs = &fs_direct,
+                              .top = root,
                               .max_made = max_made,
                               .dir = -1,
                               .temp = TEMP_FILE_NONE};
@@ -91,20 +103,27 @@ int unpack_open_directory(cay_files *files, struct target *target,
 
 static int fail_at(const struct unpack *unpack, int sys_errno, struct cay_error *err)
 {
+    if (!unpack->files && (sys_errno == ELOOP || sys_errno == ENOTDIR))
+        return cay_fail(err, CAY_E_OUTSIDE, sys_errno, unpack->op, unpack->label,
+                        "the path of an archive entry leads through a link or a file",
+                        "do not trust this archive; create it again from a directory");
     /* A link is on the way, of the archive or an older one. */
     if (sys_errno == ELOOP)
         return cay_fail(err, CAY_E_OUTSIDE, ELOOP, unpack->op, unpack->label,
                         "an entry leads through a symbolic link",
                         "unpack it where its directories are not links");
-    return fs_fail(unpack->files->fs, sys_errno, unpack->op, unpack->label, err);
+    return fs_fail(unpack->fs, sys_errno, unpack->op, unpack->label, err);
 }
 
 /* Sets rel and label for a path, which must be writable. */
 static int check_path(struct unpack *unpack, const char *path, struct cay_error *err)
 {
+    if (!unpack->files) {
+        cay_copy_text(unpack->label, sizeof unpack->label, path);
+        return CAY_OK;
+    }
     const cay_policy *policy = unpack->files->policy;
     size_t mount = unpack->target->mount;
-
     if (!walk_join(unpack->rel, unpack->target->rel, path) ||
         !policy_label(policy, mount, unpack->rel, unpack->label, sizeof unpack->label))
         return cay_fail_errno(err, ENAMETOOLONG, unpack->op, path);
@@ -118,8 +137,9 @@ static int check_path(struct unpack *unpack, const char *path, struct cay_error 
 static int check_rules(const struct unpack *unpack, const char *name, uint64_t bytes,
                        struct cay_error *err)
 {
+    if (!unpack->files)
+        return CAY_OK;
     const struct mount *mount = target_mount(unpack->files, unpack->target);
-
     int code = policy_check_suffix(mount, unpack->op, unpack->label, name, err);
     return code ? code : policy_check_size(mount, unpack->op, unpack->label, bytes, err);
 }
@@ -128,8 +148,8 @@ static int check_rules(const struct unpack *unpack, const char *name, uint64_t b
  * negative errno. */
 static int make_directories(struct unpack *unpack, const char *path)
 {
-    const struct fs *fs = unpack->files->fs;
-    AUTO_FD dir = fcntl(unpack->target->fd, F_DUPFD_CLOEXEC, 3);
+    const struct fs *fs = unpack->fs;
+    AUTO_FD dir = fcntl(unpack->top, F_DUPFD_CLOEXEC, 3);
     char name[NAME_MAX + 1];
 
     while (dir >= 0 && *path) {
@@ -137,10 +157,12 @@ static int make_directories(struct unpack *unpack, const char *path)
         memcpy(name, path, len);
         name[len] = '\0';
         path += len + (path[len] == '/');
-        int error = fs->make_directory(fs, dir, name, 0777);
+        int error = fs->make_directory(fs, dir, name, unpack->files ? 0777 : 0755);
         if (error) {
             if (error != -EEXIST)
                 return error;
+        } else if (!unpack->files && fchmodat(dir, name, 0755, 0) != 0) {
+            return -errno; /* the umask does not apply to a root */
         } else if (unpack->made_without_entry++ >= unpack->max_made) {
             return -E2BIG;
         }
@@ -156,7 +178,7 @@ static int make_directories(struct unpack *unpack, const char *path)
 /* Makes unpack->dir the directory of `path` and unpack->name the name in it. */
 static int go_to(struct unpack *unpack, const char *path, struct cay_error *err)
 {
-    const struct fs *fs = unpack->files->fs;
+    const struct fs *fs = unpack->fs;
     char parent[PATH_MAX];
 
     int code = check_path(unpack, path, err);
@@ -172,8 +194,7 @@ static int go_to(struct unpack *unpack, const char *path, struct cay_error *err)
 
     if (unpack->dir >= 0)
         (void)close(TAKE_FD(unpack->dir));
-    unpack->dir =
-        fs->open(fs, unpack->target->fd, parent, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    unpack->dir = fs->open(fs, unpack->top, parent, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
     if (unpack->dir == -ENOENT)
         unpack->dir = make_directories(unpack, parent);
     if (unpack->dir == -E2BIG)
@@ -186,6 +207,20 @@ static int go_to(struct unpack *unpack, const char *path, struct cay_error *err)
     return CAY_OK;
 }
 
+/* In a root, an entry replaces a directory of its name; any other kind of file is
+ * replaced as under a policy, in one step. */
+static int clear_directory(const struct unpack *unpack, struct cay_error *err)
+{
+    struct stat st;
+
+    if (unpack->files ||
+        fstatat(unpack->dir, unpack->name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISDIR(st.st_mode))
+        return CAY_OK;
+    return tree_remove(unpack->fs, unpack->op, unpack->dir, unpack->name, unpack->label,
+                       err);
+}
+
 /* --- Files ---------------------------------------------------------------------------
  */
 
@@ -196,12 +231,15 @@ static int begin_file(struct unpack *unpack, const struct tar_item *item,
 
     if (!code)
         code = check_rules(unpack, unpack->name, item->size, err);
+    if (!code)
+        code = clear_directory(unpack, err);
     if (code)
         return code;
-    const struct fs *fs = unpack->files->fs;
+    const struct fs *fs = unpack->fs;
     struct stat st;
-    unpack->mtime = item->mtime;
-    int error = temp_file_open(fs, unpack->dir, item->mode, &unpack->temp);
+    unpack->item = *item;
+    int error =
+        temp_file_open(fs, unpack->dir, unpack->files ? item->mode : 0600, &unpack->temp);
     if (!error && unpack->exact &&
         (fstat(unpack->temp.fd, &st) != 0 || (st.st_mode & 0777) != item->mode))
         error = fs->set_mode(fs, unpack->temp.fd, item->mode);
@@ -232,10 +270,16 @@ static int add_data(struct unpack *unpack, const struct tar_item *item,
 static int end_file(struct unpack *unpack, const struct tar_item *item,
                     struct cay_error *err)
 {
-    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, unpack->mtime};
+    const struct tar_item *entry = &unpack->item;
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, entry->mtime};
     struct temp_file *temp = &unpack->temp;
 
     int error = ftruncate(temp->fd, (off_t)item->size) != 0 ? -errno : 0;
+    /* The mode last: a change of owner clears set-ID bits. */
+    if (!error && !unpack->files &&
+        (fchown(temp->fd, entry->uid, entry->gid) != 0 ||
+         fchmod(temp->fd, entry->mode) != 0))
+        error = -errno;
     /* Where we may do it ourselves, that saves a message to the sandbox. */
     if (!error && futimens(temp->fd, times) != 0)
         error = temp->fs->set_times(temp->fs, temp->fd, NULL, times);
@@ -257,7 +301,7 @@ static int end_file(struct unpack *unpack, const struct tar_item *item,
 static int make_link(const struct unpack *unpack, const char *target, int held,
                      const char *name)
 {
-    const struct fs *fs = unpack->files->fs;
+    const struct fs *fs = unpack->fs;
 
     return target ? fs->make_link(fs, target, unpack->dir, name)
                   : fs->link(fs, held, unpack->dir, name);
@@ -266,7 +310,7 @@ static int make_link(const struct unpack *unpack, const char *target, int held,
 /* The same in place of whatever has the entry's name; 0 or a negative errno. */
 static int put_link(const struct unpack *unpack, const char *target, int held)
 {
-    const struct fs *fs = unpack->files->fs;
+    const struct fs *fs = unpack->fs;
     int error = make_link(unpack, target, held, unpack->name);
     char temp[32];
     uint64_t random = 0;
@@ -288,12 +332,18 @@ static int add_link(struct unpack *unpack, const struct tar_item *item,
                     struct cay_error *err)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, item->mtime};
-    const struct fs *fs = unpack->files->fs;
+    const struct fs *fs = unpack->fs;
 
     int code = go_to(unpack, item->path, err);
+    if (!code)
+        code = clear_directory(unpack, err);
     if (code)
         return code;
     int error = put_link(unpack, item->link, -1);
+    if (!error && !unpack->files &&
+        fchownat(unpack->dir, unpack->name, item->uid, item->gid, AT_SYMLINK_NOFOLLOW) !=
+            0)
+        error = -errno;
     if (error)
         return fail_at(unpack, -error, err);
     (void)fs->set_times(fs, unpack->dir, unpack->name, times);
@@ -306,21 +356,22 @@ static int add_link(struct unpack *unpack, const struct tar_item *item,
 static int hold_original(struct unpack *unpack, const char *path, int *ret_fd,
                          struct stat *ret_stat, struct cay_error *err)
 {
-    const cay_policy *policy = unpack->files->policy;
-    const struct fs *fs = unpack->files->fs;
+    const cay_policy *policy = unpack->files ? unpack->files->policy : NULL;
+    const struct fs *fs = unpack->fs;
 
     int code = check_path(unpack, path, err);
     if (code)
         return code;
-    if (!(policy_access(policy, unpack->target->mount, unpack->rel) & CAY_ACCESS_READ))
+    if (policy &&
+        !(policy_access(policy, unpack->target->mount, unpack->rel) & CAY_ACCESS_READ))
         return policy_fail_outside(policy, unpack->op, unpack->label, NULL, err);
-    *ret_fd = fs->open(fs, unpack->target->fd, path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
+    *ret_fd = fs->open(fs, unpack->top, path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
     if (*ret_fd < 0)
         return fail_at(unpack, -*ret_fd, err);
     if (fstat(*ret_fd, ret_stat) != 0)
         return fail_at(unpack, errno, err);
     if (S_ISLNK(ret_stat->st_mode))
-        return fail_at(unpack, ELOOP, err);
+        return unpack->files ? fail_at(unpack, ELOOP, err) : CAY_OK;
     if (!S_ISREG(ret_stat->st_mode))
         return cay_fail(
             err, CAY_E_NOT_A_FILE, 0, unpack->op, unpack->label,
@@ -340,6 +391,8 @@ static int add_hard_link(struct unpack *unpack, const struct tar_item *item,
         code = go_to(unpack, item->path, err);
     if (!code)
         code = check_rules(unpack, unpack->name, (uint64_t)st.st_size, err);
+    if (!code)
+        code = clear_directory(unpack, err);
     if (code)
         return code;
     int error = put_link(unpack, NULL, original);
@@ -378,7 +431,7 @@ static int remember(struct unpack *unpack, const struct tar_item *item,
 static int add_directory(struct unpack *unpack, const struct tar_item *item,
                          struct cay_error *err)
 {
-    const struct fs *fs = unpack->files->fs;
+    const struct fs *fs = unpack->fs;
     struct stat st;
 
     if (!*item->path)
@@ -386,6 +439,10 @@ static int add_directory(struct unpack *unpack, const struct tar_item *item,
     int code = go_to(unpack, item->path, err);
     if (code)
         return code;
+    if (!unpack->files &&
+        fstatat(unpack->dir, unpack->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        !S_ISDIR(st.st_mode) && unlinkat(unpack->dir, unpack->name, 0) != 0)
+        return fail_at(unpack, errno, err);
     /* Never wider than its final mode: unpacking may stop before the end. */
     int error = fs->make_directory(fs, unpack->dir, unpack->name, item->mode | 0700);
     if (error && error != -EEXIST)
@@ -397,20 +454,27 @@ static int add_directory(struct unpack *unpack, const struct tar_item *item,
     if (fstat(fd, &st) != 0)
         return fail_at(unpack, errno, err);
     unpack->result.entries++;
-    return error ? CAY_OK : remember(unpack, item, &st, err);
+    if (unpack->files)
+        return error ? CAY_OK : remember(unpack, item, &st, err);
+    /* Root needs no access to enter it, and a later layer may change an existing one. */
+    if (fchownat(unpack->dir, unpack->name, item->uid, item->gid, AT_SYMLINK_NOFOLLOW) !=
+            0 ||
+        fchmodat(unpack->dir, unpack->name, item->mode, 0) != 0)
+        return fail_at(unpack, errno, err);
+    return CAY_OK;
 }
 
 /* Newest first: the mode of a directory may forbid to enter what is below it. */
 static void finish_directories(struct unpack *unpack)
 {
-    const struct fs *fs = unpack->files->fs;
+    const struct fs *fs = unpack->fs;
 
     while (unpack->made_count) {
         const struct unpack_made *made = &unpack->made[--unpack->made_count];
         const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, made->mtime};
         struct stat st;
-        AUTO_FD fd = fs->open(fs, unpack->target->fd, made->path, O_RDONLY | O_DIRECTORY,
-                              0, PATH_PLAIN);
+        AUTO_FD fd =
+            fs->open(fs, unpack->top, made->path, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
         if (fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == made->dev &&
             st.st_ino == made->ino) {
             (void)fs->set_mode(fs, fd, made->mode);

@@ -175,8 +175,6 @@ static int add_directory(struct copying *copying, int held, const struct stat *s
         st->st_dev == copying->self.st_dev && st->st_ino == copying->self.st_ino;
     if (st->st_dev == copying->dev && !is_self)
         code = copy_directory(copying, held, to, depth + 1, err);
-    else
-        copying->draft->skipped++;
     if (!code && (fchown(to, clamp_id(st->st_uid), clamp_id(st->st_gid)) != 0 ||
                   fchmod(to, st->st_mode & 07777) != 0))
         code = fail(copying, errno, err);
@@ -205,10 +203,7 @@ static int add(struct copying *copying, int from, int to, const char *name,
         return fail(copying, -held, err);
     if (fstat(held, &st) != 0) {
         int error = errno;
-        if (!is_mounted(from, name))
-            return fail(copying, error, err);
-        copying->draft->skipped++;
-        return CAY_OK;
+        return is_mounted(from, name) ? CAY_OK : fail(copying, error, err);
     }
     if (++copying->draft->entries > TEMPLATE_ENTRIES_MAX)
         return cay_fail(err, CAY_E_LIMIT, 0, op, copying->path,
@@ -220,8 +215,7 @@ static int add(struct copying *copying, int from, int to, const char *name,
         return add_file(copying, held, &st, to, name, err);
     if (S_ISLNK(st.st_mode))
         return add_link(copying, held, &st, to, name, err);
-    copying->draft->skipped++;
-    return CAY_OK;
+    return CAY_OK; /* a device, a socket or a FIFO */
 }
 
 static int copy_directory(struct copying *copying, int from, int to, unsigned depth,

@@ -76,7 +76,7 @@ struct template_draft {
     int dir;  /* the draft directory, also for temporary files */
     int root; /* the root in it */
     struct template_info info;
-    uint64_t entries, bytes, skipped;
+    uint64_t entries, bytes;
     uint64_t made;        /* directories that the archive lacked */
     uint64_t reported_ns; /* when the progress was last reported */
 };
