@@ -19,6 +19,13 @@ static inline uint64_t clock_ms(void)
     return clock_ns() / 1000000;
 }
 
+static inline void clock_sleep_ms(long ms)
+{
+    const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+
+    (void)nanosleep(&pause, NULL);
+}
+
 /* CLOCK_REALTIME, which may go back: for records, and for other machines. */
 static inline int64_t clock_since_1970_ms(void)
 {

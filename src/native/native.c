@@ -250,7 +250,6 @@ int native_kill(void *cookie, struct cay_error *err)
 int native_remove(void *cookie, struct cay_error *err)
 {
     struct native *native = cookie;
-    const struct timespec pause = {.tv_nsec = 10000000};
     uint64_t end = clock_ms() + REMOVE_MS;
     bool has_disk = native->record.storage == CAY_STORAGE_DISK;
     struct cay_error why;
@@ -270,7 +269,7 @@ int native_remove(void *cookie, struct cay_error *err)
             code = storage_remove(native->record.id, &why);
         if (code != CAY_E_BUSY || clock_ms() >= end)
             break;
-        (void)nanosleep(&pause, NULL);
+        clock_sleep_ms(10);
     }
     if (code && err)
         *err = why;

@@ -3,8 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/auto.h"
 
 ssize_t io_pread(int fd, void *data, size_t len, uint64_t offset)
 {
@@ -37,6 +40,23 @@ int io_write(int fd, const void *data, size_t len)
         len -= (size_t)put;
     }
     return 0;
+}
+
+ssize_t io_read_text(int dir, const char *path, char *text, size_t room)
+{
+    AUTO_FD fd = openat(dir, path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, room - 1);
+
+    text[len > 0 ? len : 0] = '\0';
+    return len < 0 ? -errno : len;
+}
+
+int io_write_text(const char *path, const char *text)
+{
+    AUTO_FD fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t len = (ssize_t)strlen(text);
+
+    return fd >= 0 && write(fd, text, (size_t)len) == len ? 0 : -errno;
 }
 
 /* If a writer writes to a terminal and closes it during the read, the kernel may return

@@ -13,6 +13,13 @@ ssize_t io_pread(int fd, void *data, size_t len, uint64_t offset);
 
 int io_write(int fd, const void *data, size_t len);
 
+/* One read of a file of the kernel, by its path from `dir`; `text` is NUL-terminated in
+ * any case.  The number of bytes read. */
+ssize_t io_read_text(int dir, const char *path, char *text, size_t room);
+
+/* Writes the text to such a file, in one write. */
+int io_write_text(const char *path, const char *text);
+
 /* read(2), for what may be a terminal. */
 ssize_t io_read_some(int fd, void *data, size_t room);
 

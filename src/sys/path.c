@@ -64,6 +64,17 @@ DIR *path_list(int dir)
     return directory;
 }
 
+struct dirent *path_next(DIR *list)
+{
+    struct dirent *entry;
+
+    do
+        entry = list ? readdir(list) : NULL;
+    while (entry &&
+           (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+    return entry;
+}
+
 /* A walk from the root: `done` is link-free and verified, `todo` is the rest.  Above the
  * root no directory is read: the way there and back is compared with the text of its own
  * path. */

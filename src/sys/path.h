@@ -29,6 +29,16 @@ int path_name(int fd, char ret_path[PATH_MAX]);
 /* The entries of `dir`, by a new descriptor; NULL and errno if it cannot be read. */
 DIR *path_list(int dir);
 
+/* The next entry other than "." and ".."; NULL at the end, or if the list is NULL. */
+struct dirent *path_next(DIR *list);
+
+static inline void auto_dir(DIR **list)
+{
+    if (*list)
+        (void)closedir(*list);
+}
+#define AUTO_DIR __attribute__((cleanup(auto_dir))) DIR *
+
 /* Resolves the links of `rel` one component at a time and never above `root`. An absolute
  * or climbing link counts as one below the root if it gets there by the names of `host`,
  * the root's own path.  With `follow_last` false the last component may be a link.

@@ -15,6 +15,7 @@
 
 #include "base/auto.h"
 #include "sys/clone.h"
+#include "sys/io.h"
 #include "sys/raw.h"
 
 /* A namespace exists while a process is in it or has it open, so it is created with a
@@ -36,16 +37,6 @@ IN_CLONE static void keep(void *cookie)
     (void)raw_call(SYS_exit, 0, 0, 0, 0, 0);
 }
 
-static int write_map(pid_t pid, const char *name, const char *map)
-{
-    char path[64];
-    ssize_t len = (ssize_t)strlen(map);
-
-    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
-    AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
-    return fd >= 0 && write(fd, map, (size_t)len) == len ? 0 : -errno;
-}
-
 int shift_of_process(pid_t pid)
 {
     char path[64];
@@ -59,6 +50,7 @@ int shift_map(const char *uids, const char *gids)
 {
     struct keeper keeper;
     sigset_t all, before;
+    char path[64];
     int ends[2];
 
     if (pipe2(ends, O_CLOEXEC) != 0)
@@ -77,9 +69,11 @@ int shift_map(const char *uids, const char *gids)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (pid < 0)
         return (int)pid;
-    int result = write_map((pid_t)pid, "uid_map", uids);
+    snprintf(path, sizeof path, "/proc/%ld/uid_map", pid);
+    int result = io_write_text(path, uids);
+    snprintf(path, sizeof path, "/proc/%ld/gid_map", pid);
     if (!result)
-        result = write_map((pid_t)pid, "gid_map", gids);
+        result = io_write_text(path, gids);
     if (!result)
         result = shift_of_process((pid_t)pid);
     (void)close(TAKE_FD(release));

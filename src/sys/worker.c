@@ -19,6 +19,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "sys/io.h"
 #include "sys/landlock.h"
 
 static const int allowed[] = {
@@ -119,16 +120,12 @@ static int limit(int resource, rlim_t value)
 static int limit_memory(uint64_t more)
 {
     char text[64];
-    AUTO_FD fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
 
     if (!LIMIT_MEMORY)
         return 0;
-    if (fd < 0)
-        return -errno;
-    ssize_t len = read(fd, text, sizeof text - 1);
+    ssize_t len = io_read_text(AT_FDCWD, "/proc/self/statm", text, sizeof text);
     if (len <= 0)
-        return -EIO;
-    text[len] = '\0';
+        return len < 0 ? (int)len : -EIO;
     rlim_t pages = strtoul(text, NULL, 10);
     return limit(RLIMIT_AS, pages * (unsigned long)sysconf(_SC_PAGESIZE) + more);
 }
@@ -292,7 +289,6 @@ void worker_end(struct worker *worker)
         while (waitpid(worker->pid, NULL, 0) < 0 && errno == EINTR)
             continue;
     }
-    if (worker->channel >= 0)
-        (void)close(worker->channel);
+    auto_close(&worker->channel);
     *worker = (struct worker)WORKER_NONE;
 }

@@ -37,6 +37,7 @@
 #include "native/record/cgroup.h"
 #include "native/record/idmap.h"
 #include "native/record/runtime.h"
+#include "sys/io.h"
 #include "sys/landlock.h"
 
 enum { DOCTOR_MAX = 48 };
@@ -82,13 +83,9 @@ static void add_result(struct doctor *doctor, const char *facility, int error,
 static long read_number(const char *path)
 {
     char text[32];
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
 
-    if (len <= 0)
-        return -1;
-    text[len] = '\0';
-    return strtol(text, NULL, 10);
+    return io_read_text(AT_FDCWD, path, text, sizeof text) > 0 ? strtol(text, NULL, 10)
+                                                               : -1;
 }
 
 /* --- The host --- */

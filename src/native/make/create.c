@@ -229,8 +229,7 @@ static int open_plan(const struct create_ctx *ctx, struct root_plan *root_plan,
 static void close_all(const int *fds, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (fds[i] >= 0)
-            (void)close(fds[i]);
+        auto_close(&fds[i]);
 }
 
 /* Creates the cgroup of the first command while PID 1 is busy with its root.  PID 1

@@ -9,6 +9,7 @@
  * with this process.  It executes before its user ids are mapped, as an overflow uid, and
  * would lose its capabilities; ambient capabilities preserve them. */
 #include "native/make/launch.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -355,10 +356,8 @@ static int release_child(struct child *child, int status, int program)
 
 static void free_child(struct child *child)
 {
-    if (child->status >= 0)
-        (void)close(child->status);
-    if (child->program >= 0)
-        (void)close(child->program);
+    auto_close(&child->status);
+    auto_close(&child->program);
     free(child);
 }
 
@@ -509,7 +508,6 @@ static bool has_exited(const struct launch *launch)
 
 int launch_map(struct launch *launch, const struct idmap *map, struct cay_error *err)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
     int error =
         launch->mapping ? idmap_finish(&launch->helpers) : idmap_write(map, launch->pid);
 
@@ -517,7 +515,7 @@ int launch_map(struct launch *launch, const struct idmap *map, struct cay_error 
     for (int tries = 0; (error == -EACCES || error == -EPERM) && may_be_hidden() &&
                         tries < (map->by_helper ? 10 : 100);
          tries++) {
-        nanosleep(&moment, NULL);
+        clock_sleep_ms(1);
         error = idmap_write(map, launch->pid);
     }
     if (!error)

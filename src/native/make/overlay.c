@@ -176,8 +176,7 @@ static int create_by_path(const char *lower, const char *upper, const char *work
         fd = -errno;
     else
         fd = upper ? finish(context, 0) : finish_public(context);
-    if (context >= 0)
-        (void)close(context);
+    auto_close(&context);
     return fd;
 }
 

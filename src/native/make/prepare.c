@@ -223,8 +223,7 @@ int prepare_mounts(const struct root_plan *root_plan, int users, uint32_t id_bas
     if (!code)
         code = take_steps(&mount_ctx, true, err);
     (void)take_identity(&mount_ctx, 0);
-    if (mount_ctx.usr >= 0)
-        (void)close(mount_ctx.usr);
+    auto_close(&mount_ctx.usr);
     if (!code)
         *ret_count = mount_ctx.count;
     return code;

@@ -119,12 +119,9 @@ static void remove_directory(const char *path)
 
     if (dir < 0 || fstat(dir, &st) != 0 || st.st_uid != geteuid())
         return;
-    DIR *list = path_list(dir);
-    for (struct dirent *entry; list && (entry = readdir(list));)
-        if (entry->d_name[0] != '.')
-            (void)unlinkat(dir, entry->d_name, 0);
-    if (list)
-        closedir(list);
+    AUTO_DIR list = path_list(dir);
+    for (struct dirent *entry; (entry = path_next(list));)
+        (void)unlinkat(dir, entry->d_name, 0);
     (void)rmdir(path);
 }
 
@@ -198,12 +195,12 @@ static void shared_sweep(struct shared_file *files, size_t count)
 
     if (!name_directory(files, count, top, current))
         return;
-    DIR *list = opendir(top);
-    for (struct dirent *entry; list && (entry = readdir(list));)
+    AUTO_DIR list = opendir(top);
+    for (struct dirent *entry; (entry = path_next(list));)
         is_used |= runtime_is_id(entry->d_name);
     if (list)
         rewinddir(list);
-    for (struct dirent *entry; list && (entry = readdir(list));) {
+    for (struct dirent *entry; (entry = path_next(list));) {
         bool is_draft = strchr(entry->d_name, '.') != NULL;
         if (strncmp(entry->d_name, prefix, sizeof prefix - 1) != 0)
             continue;
@@ -211,8 +208,6 @@ static void shared_sweep(struct shared_file *files, size_t count)
         if ((is_draft || !is_used) && strcmp(path, current) != 0 && is_old(path))
             remove_directory(path);
     }
-    if (list)
-        closedir(list);
 }
 
 static const struct {

@@ -39,8 +39,7 @@ void command_init(struct command *command, int socket, const char *id, int reply
 
 static void shut(int *fd)
 {
-    if (*fd >= 0)
-        (void)close(*fd);
+    auto_close(fd);
     *fd = -1;
 }
 

@@ -62,10 +62,8 @@ const char *files_client_user(const struct files_client *client)
 
 void files_call_done(struct files_call *call)
 {
-    if (call->fd >= 0)
-        (void)close(call->fd);
-    if (call->dir >= 0)
-        (void)close(call->dir);
+    auto_close(&call->fd);
+    auto_close(&call->dir);
 }
 
 static int disconnect(struct files_client *client, int sys_errno)

@@ -487,8 +487,7 @@ static void remote_unref(const struct fs *fs)
     if (atomic_fetch_sub(&remote->references, 1) != 1)
         return;
     files_client_free(remote->client);
-    if (remote->usage >= 0)
-        (void)close(remote->usage);
+    auto_close(&remote->usage);
     free(remote);
 }
 

@@ -28,8 +28,7 @@ void native_close(struct native *native)
         rights_let_go(native->socket, native->owner);
     native->socket = -1;
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
-        if (*fds[i] >= 0)
-            (void)close(*fds[i]);
+        auto_close(fds[i]);
         *fds[i] = -1;
     }
 }
@@ -179,7 +178,6 @@ static int is_frozen(const struct freezer *freezer, bool frozen)
  * resume could leave one paused and the other not. */
 static int take_turn(struct freezer *freezer)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
     uint64_t end = clock_ms() + TURN_MS;
 
     while (flock(freezer->control, LOCK_EX | LOCK_NB) != 0) {
@@ -188,7 +186,7 @@ static int take_turn(struct freezer *freezer)
                                          : is_frozen(freezer, true);
         if (error < 0)
             return error;
-        nanosleep(&moment, NULL);
+        clock_sleep_ms(1);
     }
     freezer->is_held = true;
     return 0;

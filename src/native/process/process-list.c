@@ -25,6 +25,7 @@
 #include "base/error.h"
 #include "native/process/process.h"
 #include "native/record/idmap.h"
+#include "sys/io.h"
 #include "sys/path.h"
 #include "sys/rights.h"
 
@@ -157,27 +158,16 @@ static int request_page(struct native *native, struct listing *listing,
 
 /* --- Processes, from /proc --- */
 
-/* Reads a bounded part of a process's file, NUL-terminated; -1 if it is gone. */
-static ssize_t read_file(int directory, const char *name, char *text, size_t room)
-{
-    AUTO_FD fd = openat(directory, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, room - 1);
-
-    text[len > 0 ? len : 0] = '\0';
-    return len;
-}
-
 /* Just after execve a process has a name but no arguments yet. */
 static void read_command(int directory, const char *name, size_t name_len,
                          bool has_memory, struct cay_process_info *info)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
     char text[2 * sizeof info->command];
-    ssize_t len = read_file(directory, "cmdline", text, sizeof text);
+    ssize_t len = io_read_text(directory, "cmdline", text, sizeof text);
 
     for (int tries = 0; len == 0 && has_memory && tries < 3; tries++) {
-        nanosleep(&moment, NULL);
-        len = read_file(directory, "cmdline", text, sizeof text);
+        clock_sleep_ms(1);
+        len = io_read_text(directory, "cmdline", text, sizeof text);
     }
     while (len > 0 && text[len - 1] == '\0')
         len--;
@@ -196,7 +186,7 @@ static bool read_stat(const struct listing *listing, int directory,
     char text[1024];
     long tick = sysconf(_SC_CLK_TCK), page = sysconf(_SC_PAGESIZE);
 
-    if (read_file(directory, "stat", text, sizeof text) <= 0)
+    if (io_read_text(directory, "stat", text, sizeof text) <= 0)
         return false;
     const char *name = strchr(text, '(');
     char *at = strrchr(text, ')');
@@ -226,7 +216,7 @@ static bool read_process(const struct listing *listing, const char *name,
 
     *info = (struct cay_process_info){.pid = (int)strtol(name, NULL, 10)};
     if (directory < 0 || !read_stat(listing, directory, info) ||
-        read_file(directory, "status", text, sizeof text) <= 0)
+        io_read_text(directory, "status", text, sizeof text) <= 0)
         return false;
     const char *uid = strstr(text, "\nUid:");
     unsigned long outside = uid ? strtoul(uid + 5, NULL, 10) : UINT32_MAX;
@@ -254,14 +244,14 @@ static void find_boot(struct listing *listing)
 
 static int walk_proc(struct listing *listing, struct cay_error *err)
 {
-    DIR *directory = path_list(listing->proc);
+    AUTO_DIR directory = path_list(listing->proc);
 
     if (!directory)
         return cay_fail_errno(err, errno, op, "/proc");
     find_boot(listing);
     idmap_read(listing->proc, "1/uid_map", &listing->users);
     int code = CAY_OK;
-    for (struct dirent *entry; !code && (entry = readdir(directory));) {
+    for (struct dirent *entry; !code && (entry = path_next(directory));) {
         const char *name = entry->d_name;
         if (strspn(name, "0123456789") != strlen(name) || strcmp(name, "1") == 0)
             continue;
@@ -271,7 +261,6 @@ static int walk_proc(struct listing *listing, struct cay_error *err)
         else if (read_process(listing, name, info) && info->pid != listing->spare)
             listing->count++;
     }
-    closedir(directory);
     return code;
 }
 

@@ -341,8 +341,7 @@ void process_free(void *cookie)
     const int fds[] = {process->events.memory, process->events.pids, process->epoll,
                        process->ready};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
-        if (fds[i] >= 0)
-            (void)close(fds[i]);
+        auto_close(&fds[i]);
     tail_done(&process->tails[0]);
     tail_done(&process->tails[1]);
     free(process->piece);

@@ -285,8 +285,7 @@ void binds_done(struct binds *binds)
     for (size_t i = 0; i < binds->count; i++) {
         free(binds->list[i].source);
         free(binds->list[i].target);
-        if (binds->list[i].fd >= 0)
-            (void)close(binds->list[i].fd);
+        auto_close(&binds->list[i].fd);
     }
     free(binds->list);
     *binds = (struct binds){0};

@@ -18,8 +18,11 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "cay/sandbox.h"
+#include "sys/io.h"
+#include "sys/path.h"
 
 static const char op[] = "sandbox.cgroup";
 
@@ -217,9 +220,17 @@ static int put(const char *directory, const char *file, const char *value)
     char path[CGROUP_PATH + 64];
 
     snprintf(path, sizeof path, "%s/%s", directory, file);
-    AUTO_FD fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-    return fd >= 0 && write(fd, value, strlen(value)) == (ssize_t)strlen(value) ? 0
-                                                                                : -errno;
+    return io_write_text(path, value);
+}
+
+/* False if the file is missing; `directory` may be "". */
+static bool get(const char *directory, const char *file, char *text, size_t room)
+{
+    char path[2 * CGROUP_PATH + 64];
+
+    *text = '\0';
+    snprintf(path, sizeof path, "%s/%s", directory, file);
+    return *directory && io_read_text(AT_FDCWD, path, text, room) >= 0;
 }
 
 static int put_number(const char *directory, const char *file, uint64_t value)
@@ -300,17 +311,6 @@ static int make_v1(size_t i, const struct cgroup_limits *limits, struct cgroup *
 
 /* --- cgroup v2 --- */
 
-/* The controllers of a cgroup, or those it delegates: "cpu memory pids". */
-static void read_list(const char *directory, const char *file, char text[256])
-{
-    char path[2 * CGROUP_PATH + 64];
-
-    snprintf(path, sizeof path, "%s/%s", directory, file);
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, 255);
-    text[len > 0 ? len : 0] = '\0';
-}
-
 static void cut_last(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -327,7 +327,7 @@ static bool find_delegating_parent(struct hierarchy *where)
 
     while (may_create(where)) {
         snprintf(path, sizeof path, "%s%s", where->mount, where->own);
-        read_list(path, "cgroup.subtree_control", handed);
+        (void)get(path, "cgroup.subtree_control", handed, sizeof handed);
         if (lists(handed, " \n", "memory") || lists(handed, " \n", "pids"))
             return true;
         if (!where->own[0])
@@ -344,8 +344,8 @@ static size_t delegate(const char *directory)
     char there[256], handed[256], order[32];
     size_t count = 0;
 
-    read_list(directory, "cgroup.controllers", there);
-    read_list(directory, "cgroup.subtree_control", handed);
+    (void)get(directory, "cgroup.controllers", there, sizeof there);
+    (void)get(directory, "cgroup.subtree_control", handed, sizeof handed);
     for (size_t i = 0; i < CGROUP_V1; i++) {
         const char *name = controllers[i].controller;
         snprintf(order, sizeof order, "+%s", name);
@@ -365,7 +365,7 @@ static void choose_parent(struct hierarchy *where)
     struct hierarchy at = *where;
     char there[256], above[2 * CGROUP_PATH], beside[2 * CGROUP_PATH + 8];
 
-    read_list(at.mount, "cgroup.controllers", there);
+    (void)get(at.mount, "cgroup.controllers", there, sizeof there);
     if (!lists(there, " \n", "memory"))
         return;
     if (geteuid() == 0)
@@ -391,7 +391,7 @@ static int limit_unified(const struct cgroup_limits *limits, struct cgroup *cgro
     char there[256], cpu[64];
     int error = 0;
 
-    read_list(cgroup->unified, "cgroup.controllers", there);
+    (void)get(cgroup->unified, "cgroup.controllers", there, sizeof there);
     if (lists(there, " \n", "memory")) {
         error = put_number(cgroup->unified, "memory.max", limits->memory_bytes);
         if (!error)
@@ -444,7 +444,7 @@ unsigned cgroup_preview_layers(const struct cgroup *cgroup,
     memcpy(parent, cgroup->unified, sizeof parent);
     cut_last(parent);
     if (parent[0])
-        read_list(parent, "cgroup.subtree_control", handed);
+        (void)get(parent, "cgroup.subtree_control", handed, sizeof handed);
     for (size_t i = 0; i < CGROUP_V1; i++)
         if (cgroup->v1[i][0] || lists(handed, " \n", controllers[i].controller))
             layers |= controllers[i].layer;
@@ -499,14 +499,12 @@ int cgroup_open_tasks(const struct cgroup *cgroup, int ret_fds[CGROUP_V1],
 /* Removes a cgroup whose processes were killed; they take a moment to disappear. */
 static int remove_and_wait(const char *path)
 {
-    const struct timespec pause = {.tv_nsec = 1000000};
-
     for (int tries = 0; tries < 1000; tries++) {
         if (rmdir(path) == 0 || errno == ENOENT)
             return 0;
         if (errno != EBUSY)
             return -errno;
-        nanosleep(&pause, NULL);
+        clock_sleep_ms(1);
     }
     return -EBUSY;
 }
@@ -520,17 +518,15 @@ static int remove_empty(const char *path)
 static int remove_below(const char *path, int (*remove)(const char *path))
 {
     char child[CGROUP_PATH + 300];
-    DIR *directory = opendir(path);
+    AUTO_DIR directory = opendir(path);
     int first = directory || errno == ENOENT ? 0 : -errno;
 
-    for (struct dirent *entry; directory && (entry = readdir(directory));)
-        if (entry->d_type == DT_DIR && entry->d_name[0] != '.') {
+    for (struct dirent *entry; (entry = path_next(directory));)
+        if (entry->d_type == DT_DIR) {
             snprintf(child, sizeof child, "%s/%s", path, entry->d_name);
             int error = remove(child);
             first = first ? first : error;
         }
-    if (directory)
-        closedir(directory);
     return first;
 }
 
@@ -582,21 +578,6 @@ int cgroup_remove(const struct cgroup *cgroup)
 /* --- Usage and limits, as the kernel reports them --- */
 
 enum { ROOM_SPARED = 64 }; /* 1/64 of the memory limit is left free */
-
-static bool get(const char *directory, const char *file, char *text, size_t room)
-{
-    char path[CGROUP_PATH + 64];
-
-    if (!*directory)
-        return false;
-    snprintf(path, sizeof path, "%s/%s", directory, file);
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, room - 1);
-    if (len < 0)
-        return false;
-    text[len] = '\0';
-    return true;
-}
 
 /* The number at the start of a file, from the first cgroup that has the file. */
 static bool get_number(const struct cgroup *cgroup, const char *unified, const char *v1,
@@ -738,7 +719,7 @@ enum { DEPTH_MAX = 16 };
 static bool name_child(const char *path, const struct dirent *entry,
                        char ret_child[CGROUP_PATH])
 {
-    if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+    if (entry->d_type != DT_DIR)
         return false;
     int len = snprintf(ret_child, CGROUP_PATH, "%s/%s", path, entry->d_name);
     return len > 0 && len < CGROUP_PATH;
@@ -757,10 +738,10 @@ static int find_below(const char *path, const char *name, int depth,
                       char ret_path[CGROUP_PATH])
 {
     char child[CGROUP_PATH];
-    DIR *directory = depth < DEPTH_MAX ? opendir(path) : NULL;
+    AUTO_DIR directory = depth < DEPTH_MAX ? opendir(path) : NULL;
     int found = !directory && cay_errno_is_shortage(errno) ? -errno : 0;
 
-    for (struct dirent *entry; directory && !found && (entry = readdir(directory));) {
+    for (struct dirent *entry; !found && (entry = path_next(directory));) {
         if (!name_child(path, entry, child))
             continue;
         found = strcmp(entry->d_name, name) == 0 && is_own_directory(child);
@@ -770,8 +751,6 @@ static int find_below(const char *path, const char *name, int depth,
                  0) /* belongs to another sandbox */
             found = find_below(child, name, depth + 1, ret_path);
     }
-    if (directory)
-        closedir(directory);
     return found;
 }
 
@@ -796,16 +775,14 @@ static int visit_below(const char *path, int depth,
                        void (*visit)(pid_t pid, void *cookie), void *cookie)
 {
     char child[CGROUP_PATH], file[CGROUP_PATH + 16], line[32];
-    DIR *directory = depth < DEPTH_MAX ? opendir(path) : NULL;
+    AUTO_DIR directory = depth < DEPTH_MAX ? opendir(path) : NULL;
     int error = directory || errno == ENOENT ? 0 : -errno;
 
-    for (struct dirent *entry; directory && (entry = readdir(directory));)
+    for (struct dirent *entry; (entry = path_next(directory));)
         if (name_child(path, entry, child)) {
             int below = visit_below(child, depth + 1, visit, cookie);
             error = error ? error : below;
         }
-    if (directory)
-        closedir(directory);
     snprintf(file, sizeof file, "%s/cgroup.procs", path);
     FILE *procs = fopen(file, "re");
     if (!procs)

@@ -47,10 +47,8 @@ void idmap_read(int dir, const char *path, struct idmap_shown *ret_shown)
 {
     const size_t room = sizeof ret_shown->lines / sizeof *ret_shown->lines;
     char text[512], *at = text;
-    AUTO_FD fd = openat(dir, path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    ssize_t len = fd < 0 ? 0 : io_pread(fd, text, sizeof text - 1, 0);
 
-    text[len > 0 ? len : 0] = '\0';
+    (void)io_read_text(dir, path, text, sizeof text);
     ret_shown->count = 0;
     while (*at && ret_shown->count < room) {
         struct idmap_line *line = &ret_shown->lines[ret_shown->count];
@@ -155,10 +153,7 @@ static int put(pid_t pid, const char *name, const char *text)
     char path[64];
 
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
-    AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    return write(fd, text, strlen(text)) == (ssize_t)strlen(text) ? 0 : -errno;
+    return io_write_text(path, text);
 }
 
 static int put_lines(pid_t pid, const char *name, const struct idmap_line *lines,

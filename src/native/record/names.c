@@ -180,11 +180,8 @@ void names_sweep(void)
     if (access(path, F_OK) != 0)
         return;
     AUTO_FD names = open_locked(NULL);
-    DIR *list = names < 0 ? NULL : path_list(names);
-    for (struct dirent *entry; list && (entry = readdir(list));)
-        if (entry->d_name[0] != '.' && read_owner(names, entry->d_name, &owner) &&
-            !is_there(&owner))
+    AUTO_DIR list = names < 0 ? NULL : path_list(names);
+    for (struct dirent *entry; (entry = path_next(list));)
+        if (read_owner(names, entry->d_name, &owner) && !is_there(&owner))
             (void)unlinkat(names, entry->d_name, 0);
-    if (list)
-        closedir(list);
 }

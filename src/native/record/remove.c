@@ -16,11 +16,14 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "init/protocol.h"
 #include "native/record/cgroup.h"
 #include "native/record/home.h"
 #include "native/record/storage.h"
+#include "sys/io.h"
+#include "sys/path.h"
 
 enum { KILL_MS = 10000 };
 
@@ -217,9 +220,7 @@ static bool is_in_cgroup(const struct record *record, pid_t pid)
 
     snprintf(path, sizeof path, "/proc/%d/cgroup", (int)pid);
     snprintf(name, sizeof name, "/cay-%.32s", record->id);
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    text[len > 0 ? len : 0] = '\0';
+    (void)io_read_text(AT_FDCWD, path, text, sizeof text);
     return strstr(text, name) != NULL;
 }
 
@@ -261,11 +262,11 @@ static bool is_in_range(const struct record *record, pid_t pid)
  * such a process is neither in a PID namespace nor in a cgroup of the sandbox. */
 static int search_range(struct search *search)
 {
-    DIR *list = search->record->has_range ? opendir("/proc") : NULL;
+    AUTO_DIR list = search->record->has_range ? opendir("/proc") : NULL;
 
     if (!list)
         return search->record->has_range ? -errno : 0;
-    for (struct dirent *entry; (entry = readdir(list));) {
+    for (struct dirent *entry; (entry = path_next(list));) {
         pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
         if (pid <= 0 || !is_in_range(search->record, pid))
             continue;
@@ -274,7 +275,6 @@ static int search_range(struct search *search)
         if (search->is_asked)
             kill_if(pid, is_in_range, search->record);
     }
-    closedir(list);
     return 0;
 }
 
@@ -372,7 +372,6 @@ int record_recover(const char *id, struct record *ret_record)
 
 int record_kill_processes(const struct record *record)
 {
-    const struct timespec pause = {.tv_nsec = 10000000};
     struct record copy = *record;
     struct search search = {.record = &copy, .is_asked = true};
     int error = 0;
@@ -381,7 +380,7 @@ int record_kill_processes(const struct record *record)
         error = search_all(&search);
         if (error || !search.count)
             return error;
-        nanosleep(&pause, NULL);
+        clock_sleep_ms(10);
     }
     return -EBUSY;
 }

@@ -263,11 +263,11 @@ int runtime_find_range(const char *id, struct record *record)
 {
     char owner[CAY_ID_MAX];
     AUTO_FD ranges = runtime_open_dir("ranges", NULL);
-    DIR *list = ranges < 0 ? NULL : path_list(ranges);
+    AUTO_DIR list = ranges < 0 ? NULL : path_list(ranges);
 
     if (!list)
         return -EMFILE;
-    for (struct dirent *entry; !record->has_range && (entry = readdir(list));) {
+    for (struct dirent *entry; !record->has_range && (entry = path_next(list));) {
         ssize_t len = readlinkat(ranges, entry->d_name, owner, sizeof owner);
         unsigned long range = strtoul(entry->d_name, NULL, 16);
         if (len != (ssize_t)strlen(id) || memcmp(owner, id, (size_t)len) != 0 ||
@@ -277,7 +277,6 @@ int runtime_find_range(const char *id, struct record *record)
         record->id_base = (uint32_t)range << 16;
         record->id_count = RUNTIME_IDS;
     }
-    closedir(list);
     return 0;
 }
 
@@ -298,12 +297,10 @@ static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
 static bool release_ranges(const char *id)
 {
     AUTO_FD ranges = runtime_open_dir("ranges", NULL);
-    DIR *list = ranges < 0 ? NULL : path_list(ranges);
+    AUTO_DIR list = ranges < 0 ? NULL : path_list(ranges);
 
-    for (struct dirent *entry; list && (entry = readdir(list));)
+    for (struct dirent *entry; (entry = path_next(list));)
         (void)release_if_of(ranges, entry->d_name, id);
-    if (list)
-        closedir(list);
     return list;
 }
 
@@ -504,7 +501,6 @@ static int fail_unknown(const char *id, int error, struct cay_error *err)
  * is unfinished: its creator has died or is about to write it, unless processes run. */
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
     unsigned char bytes[RECORD_MAX + 1];
     enum reading reading = READ_DAMAGED;
     char path[PATH_MAX];
@@ -521,7 +517,7 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
                                : cay_fail_errno(err, errno, op, id);
     for (int tries = 0; reading == READ_DAMAGED && tries < READ_TRIES; tries++) {
         if (tries)
-            nanosleep(&moment, NULL);
+            clock_sleep_ms(1);
         ssize_t len = io_pread(fd, bytes, sizeof bytes, 0);
         if (len >= 0)
             reading = take_record(bytes, (size_t)len, id, ret_record);
@@ -576,11 +572,10 @@ int runtime_lock(const char *id)
 
 int runtime_wait_lock(const char *id)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
     int fd = runtime_lock(id);
 
     for (int tries = 0; fd < 0 && errno == EWOULDBLOCK && tries < LOCK_TRIES; tries++) {
-        nanosleep(&moment, NULL);
+        clock_sleep_ms(1);
         fd = runtime_lock(id);
     }
     return fd;
@@ -591,16 +586,15 @@ int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
 {
     char path[PATH_MAX];
     int code = runtime_directory(path, err);
-    DIR *directory = code ? NULL : opendir(path);
+    AUTO_DIR directory = code ? NULL : opendir(path);
 
     if (code)
         return code == CAY_E_NOT_FOUND ? CAY_OK : code;
     if (!directory)
         return errno == ENOENT ? CAY_OK : cay_fail_errno(err, errno, op, path);
-    for (struct dirent *entry; (entry = readdir(directory));)
+    for (struct dirent *entry; (entry = path_next(directory));)
         if (runtime_is_id(entry->d_name))
             visit(entry->d_name, cookie);
-    closedir(directory);
     return CAY_OK;
 }
 
@@ -616,14 +610,12 @@ void runtime_mark_collected(void)
 bool runtime_was_collected(int64_t within_ms)
 {
     char path[PATH_MAX];
-    struct timespec now;
     struct stat st;
 
     if (runtime_directory(path, NULL) != CAY_OK || lstat(path, &st) != 0)
         return false;
-    clock_gettime(CLOCK_REALTIME, &now);
-    int64_t past = (now.tv_sec - st.st_atim.tv_sec) * 1000 +
-                   (now.tv_nsec - st.st_atim.tv_nsec) / 1000000;
+    int64_t past =
+        clock_since_1970_ms() - (st.st_atim.tv_sec * 1000 + st.st_atim.tv_nsec / 1000000);
     return past >= 0 && past < within_ms;
 }
 
@@ -657,11 +649,9 @@ int runtime_start_time(pid_t pid, uint64_t *ret_start)
 
     *ret_start = 0;
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    ssize_t len = io_read_text(AT_FDCWD, path, text, sizeof text);
     if (len <= 0)
-        return len < 0 && cay_errno_is_shortage(errno) ? -errno : 0;
-    text[len] = '\0';
+        return cay_errno_is_shortage((int)-len) ? (int)len : 0;
     /* The name may contain any byte; fields 3 and later follow its last ")". */
     const char *at = strrchr(text, ')');
     if (!at || strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0)

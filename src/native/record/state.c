@@ -86,10 +86,10 @@ int state_remove(int dir, const char *name, const char *who, struct cay_error *e
 
 size_t state_sweep(int dir, const char *prefix)
 {
-    DIR *directory = path_list(dir);
+    AUTO_DIR directory = path_list(dir);
     size_t count = 0;
 
-    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+    for (struct dirent *entry; (entry = path_next(directory));) {
         if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
             continue;
         AUTO_FD fd = path_open(dir, entry->d_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
@@ -98,8 +98,6 @@ size_t state_sweep(int dir, const char *prefix)
                 CAY_OK)
             count++;
     }
-    if (directory)
-        closedir(directory);
     return count;
 }
 

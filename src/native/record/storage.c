@@ -47,10 +47,8 @@ static int open_sandboxes_with(const char *id, struct cay_error *err)
 
 void storage_done(struct storage *storage)
 {
-    if (storage->disk >= 0)
-        (void)close(storage->disk);
-    if (storage->dir >= 0)
-        (void)close(storage->dir);
+    auto_close(&storage->disk);
+    auto_close(&storage->dir);
     *storage = (struct storage)STORAGE_NONE;
 }
 
@@ -358,13 +356,12 @@ int storage_visit(void (*visit)(const char *id, void *cookie), void *cookie,
             *err = own;
         return sandboxes;
     }
-    DIR *directory = path_list(sandboxes);
+    AUTO_DIR directory = path_list(sandboxes);
     if (!directory)
         return cay_fail_errno(err, errno, op, "sandboxes");
-    for (struct dirent *entry; (entry = readdir(directory));)
+    for (struct dirent *entry; (entry = path_next(directory));)
         if (runtime_is_id(entry->d_name) && has_options(sandboxes, entry->d_name))
             visit(entry->d_name, cookie);
-    closedir(directory);
     return CAY_OK;
 }
 
@@ -375,8 +372,8 @@ size_t storage_sweep(void)
 
     if (sandboxes < 0)
         return 0;
-    DIR *directory = path_list(sandboxes);
-    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+    AUTO_DIR directory = path_list(sandboxes);
+    for (struct dirent *entry; (entry = path_next(directory));) {
         const char *id = entry->d_name;
         if (!runtime_is_id(id) || has_options(sandboxes, id))
             continue;
@@ -391,7 +388,5 @@ size_t storage_sweep(void)
         if (dir >= 0 && !has_options(sandboxes, id) && !lives(id))
             count += state_remove(sandboxes, id, op, NULL) == CAY_OK;
     }
-    if (directory)
-        closedir(directory);
     return count + state_sweep(sandboxes, ".old-");
 }

@@ -238,19 +238,15 @@ static uint64_t mix_states(uint64_t hash, const char *const *paths, size_t count
 static uint64_t mix_tree(uint64_t hash, const char *path, unsigned depth)
 {
     char name[PATH_MAX];
-    DIR *list;
 
     hash = mix_state(hash, path);
     snprintf(name, sizeof name, "/%s", path);
-    list = depth < DEPTH_MAX ? opendir(name) : NULL;
-    for (struct dirent *entry; list && (entry = readdir(list));)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            (size_t)snprintf(name, sizeof name, "%s/%s", path, entry->d_name) <
-                sizeof name)
+    AUTO_DIR list = depth < DEPTH_MAX ? opendir(name) : NULL;
+    for (struct dirent *entry; (entry = path_next(list));)
+        if ((size_t)snprintf(name, sizeof name, "%s/%s", path, entry->d_name) <
+            sizeof name)
             hash = entry->d_type == DT_DIR ? mix_tree(hash, name, depth + 1)
                                            : mix_state(hash, name);
-    if (list)
-        closedir(list);
     return hash;
 }
 
@@ -259,10 +255,9 @@ static uint64_t base_version(void)
     static const char version[] = CAY_VERSION;
     uint64_t hash = UINT64_C(0xCBF29CE484222325) + FORMAT;
     char boot[64];
-    AUTO_FD fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? 0 : read(fd, boot, sizeof boot);
 
-    hash = mix(hash, boot, len > 0 ? (size_t)len : 0);
+    (void)io_read_text(AT_FDCWD, "/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+    hash = mix(hash, boot, strlen(boot));
     hash = mix(hash, version, sizeof version);
     hash = mix(hash, &cay_init_size, sizeof cay_init_size);
     for (uint64_t i = 0; i < cay_init_size; i += SAMPLE)
@@ -407,14 +402,11 @@ static int copy_entry(int from, int to, const char *name, const char *top, unsig
 
 static int copy_tree(int from, int to, const char *top, unsigned depth)
 {
-    DIR *list = path_list(from);
+    AUTO_DIR list = path_list(from);
     int error = 0;
 
-    for (struct dirent *entry; !error && list && (entry = readdir(list));)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            error = copy_entry(from, to, entry->d_name, top, depth);
-    if (list)
-        closedir(list);
+    for (struct dirent *entry; !error && (entry = path_next(list));)
+        error = copy_entry(from, to, entry->d_name, top, depth);
     return error;
 }
 
@@ -709,12 +701,12 @@ int template_base_open(bool is_offline, struct template *ret_template,
 
 size_t template_base_sweep(int store)
 {
-    DIR *list = path_list(store);
+    AUTO_DIR list = path_list(store);
     char current[NAME_MAX + 1];
     size_t count = 0;
 
     name_version(current);
-    for (struct dirent *entry; list && (entry = readdir(list));) {
+    for (struct dirent *entry; (entry = path_next(list));) {
         const char *name = entry->d_name;
         if (strncmp(name, prefix, sizeof prefix - 1) != 0 || strcmp(name, current) == 0)
             continue;
@@ -722,7 +714,5 @@ size_t template_base_sweep(int store)
         if (dir >= 0 && template_check_unused(dir, op, name, NULL) == CAY_OK)
             count += state_remove(store, name, op, NULL) == CAY_OK;
     }
-    if (list)
-        closedir(list);
     return count;
 }

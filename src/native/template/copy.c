@@ -228,13 +228,11 @@ static int copy_directory(struct copying *copying, int from, int to, unsigned de
         return cay_fail(err, CAY_E_LIMIT, 0, op, copying->path,
                         "the directory is nested too deeply for a template",
                         "the limit is %d", TEMPLATE_DEPTH_MAX);
-    DIR *directory = path_list(from);
+    AUTO_DIR directory = path_list(from);
     if (!directory)
         return fail(copying, errno, err);
-    for (struct dirent *entry; !code && (entry = readdir(directory));) {
+    for (struct dirent *entry; !code && (entry = path_next(directory));) {
         const char *name = entry->d_name;
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-            continue;
         size_t name_len = strlen(name);
         if (len + 1 + name_len >= PATH_MAX) {
             code = fail(copying, ENAMETOOLONG, err);
@@ -249,7 +247,6 @@ static int copy_directory(struct copying *copying, int from, int to, unsigned de
             code = add(copying, from, to, name, depth, err);
         copying->path[len] = '\0';
     }
-    closedir(directory);
     return code;
 }
 

@@ -186,8 +186,7 @@ int cay_template_create(const struct cay_template_options *options, struct cay_e
     if (code)
         (void)tree_remove(&fs_direct, op, store, draft_name, draft_name, NULL);
     (void)close(draft.dir);
-    if (draft.root >= 0)
-        (void)close(draft.root);
+    auto_close(&draft.root);
     template_info_done(&draft.info);
     return code;
 }

@@ -535,8 +535,7 @@ int template_from_image(struct template_draft *draft, struct cay_error *err)
         code = use_image(&image, err);
     if (!code)
         code = make_workdir(&image, err);
-    if (image.dir >= 0)
-        (void)close(image.dir);
+    auto_close(&image.dir);
     if (!code && image.is_ours)
         code = tree_remove(&fs_direct, op, draft->dir, "image", path, err);
     return code;

@@ -157,12 +157,9 @@ int template_open(const char *name, bool is_known, struct template *ret_template
 
 void template_done(struct template *template)
 {
-    if (template->dir >= 0)
-        (void)close(template->dir);
-    if (template->root >= 0)
-        (void)close(template->root);
-    if (template->usr >= 0)
-        (void)close(template->usr);
+    auto_close(&template->dir);
+    auto_close(&template->root);
+    auto_close(&template->usr);
     template_info_done(&template->info);
     template->dir = template->root = template->usr = -1;
 }

@@ -43,15 +43,13 @@ static bool is_whiteout(const char *path)
 
 static int hide_all(int dir, const char *path, struct cay_error *err)
 {
-    DIR *directory = path_list(dir);
+    AUTO_DIR directory = path_list(dir);
     int code = CAY_OK;
 
     if (!directory)
         return cay_fail_errno(err, errno, op, path);
-    for (struct dirent *entry; !code && (entry = readdir(directory));)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            code = tree_remove(&fs_direct, op, dir, entry->d_name, path, err);
-    closedir(directory);
+    for (struct dirent *entry; !code && (entry = path_next(directory));)
+        code = tree_remove(&fs_direct, op, dir, entry->d_name, path, err);
     return code;
 }
 
