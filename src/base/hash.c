@@ -61,3 +61,12 @@ uint64_t hash_bytes(const void *data, size_t len)
     rounds(v, 4);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
+
+uint64_t hash_stable(uint64_t hash, const void *data, size_t len)
+{
+    const unsigned char *bytes = data;
+
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001B3);
+    return hash;
+}

@@ -9,4 +9,8 @@
  * them collide.  Values differ between processes. */
 uint64_t hash_bytes(const void *data, size_t len);
 
+/* FNV-1a, which is the same in every process: continues from `hash`. */
+#define HASH_STABLE UINT64_C(0xCBF29CE484222325)
+uint64_t hash_stable(uint64_t hash, const void *data, size_t len);
+
 #endif

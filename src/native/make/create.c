@@ -78,17 +78,6 @@ struct create_ctx {
 
 /* --- The plan --- */
 
-/* Landlock is the only layer for files, so it must also list what is readable. */
-static void add_landlock_paths(const struct create_ctx *ctx, struct root_plan *root_plan)
-{
-    struct plan *head = &root_plan->head;
-
-    home_path(ctx->record, head->home);
-    root_plan_landlock_paths(root_plan, ctx->options.network == CAY_NETWORK_HOST);
-    root_plan_step(root_plan, PLAN_WRITABLE, head->home);
-    root_plan_landlock_binds(root_plan, &ctx->sources.binds);
-}
-
 static int fill_root_plan(const struct create_ctx *ctx, struct root_plan *root_plan,
                           struct cay_error *err)
 {
@@ -128,7 +117,10 @@ static int fill_root_plan(const struct create_ctx *ctx, struct root_plan *root_p
     head->max_data = record->layers & CAY_LAYER_MEMORY ? 0 : options->memory_bytes;
     if (ctx->level != CAY_LEVEL_LANDLOCK)
         return root_sources_plan(&ctx->sources, options, root_plan, err);
-    add_landlock_paths(ctx, root_plan);
+    /* Landlock is the only layer for files, so it must also list what is readable. */
+    home_path(record, head->home);
+    root_plan_landlock(root_plan, options->network == CAY_NETWORK_HOST, head->home,
+                       &ctx->sources.binds);
     return CAY_OK;
 }
 

@@ -48,8 +48,8 @@ static uint32_t keep_bytes(struct buf *bytes, const void *data, size_t len)
     return buf_append(bytes, data, len) && buf_append(bytes, "", 1) ? at : 0;
 }
 
-static struct plan_step *add(struct root_plan *root_plan, enum plan_kind kind,
-                             const char *path)
+struct plan_step *root_plan_add(struct root_plan *root_plan, enum plan_kind kind,
+                                const char *path)
 {
     if (root_plan->step_count == PLAN_STEPS_MAX) {
         root_plan->overflow = true;
@@ -61,108 +61,19 @@ static struct plan_step *add(struct root_plan *root_plan, enum plan_kind kind,
     return step;
 }
 
-static void add_directory(struct root_plan *root_plan, enum plan_kind kind,
-                          const char *path, unsigned mode, unsigned owner)
+struct plan_step *root_plan_add_data(struct root_plan *root_plan, enum plan_kind kind,
+                                     const char *path, const void *data, size_t len)
 {
-    struct plan_step *step = add(root_plan, kind, path);
-
-    step->mode = mode;
-    step->uid = step->gid = owner;
-}
-
-static struct plan_step *add_data(struct root_plan *root_plan, enum plan_kind kind,
-                                  const char *path, const void *data, size_t len)
-{
-    struct plan_step *step = add(root_plan, kind, path);
+    struct plan_step *step = root_plan_add(root_plan, kind, path);
 
     step->data_len = (uint32_t)len;
     step->data = keep_bytes(&root_plan->bytes, data, len);
     return step;
 }
 
-void root_plan_tree(struct root_plan *root_plan, const char *path, unsigned mode,
-                    uint64_t size, unsigned flags)
-{
-    struct plan_step *step = add(root_plan, PLAN_TREE, path);
-
-    step->mode = mode;
-    step->number = size;
-    step->flags = flags;
-}
-
-void root_plan_directory(struct root_plan *root_plan, const char *path, unsigned mode,
-                         unsigned owner)
-{
-    add_directory(root_plan, PLAN_DIRECTORY, path, mode, owner);
-}
-
-void root_plan_bytes(struct root_plan *root_plan, const char *path, unsigned mode,
-                     const void *data, size_t len)
-{
-    add_data(root_plan, PLAN_FILE, path, data, len)->mode = mode;
-}
-
-void root_plan_file(struct root_plan *root_plan, const char *path, unsigned mode,
-                    const char *text)
-{
-    root_plan_bytes(root_plan, path, mode, text, strlen(text));
-}
-
-void root_plan_copy(struct root_plan *root_plan, const char *path, unsigned mode)
-{
-    size_t len;
-    struct buf *bytes = &root_plan->bytes;
-    AUTO_FD fd = root_plan_open_host_file(path, &len);
-    uint32_t at = (uint32_t)bytes->len;
-
-    if (fd < 0 || !buf_reserve(bytes, len))
-        return;
-    ssize_t got = io_pread(fd, bytes->data + at, len, 0);
-    if (got < 0)
-        return;
-    bytes->len += (size_t)got;
-    (void)!buf_append(bytes, "", 1);
-    struct plan_step *step = add(root_plan, PLAN_FILE, path);
-    step->mode = mode;
-    step->data = at;
-    step->data_len = (uint32_t)got;
-}
-
-void root_plan_link(struct root_plan *root_plan, const char *path, const char *target)
-{
-    (void)add_data(root_plan, PLAN_LINK, path, target, strlen(target));
-}
-
-void root_plan_node(struct root_plan *root_plan, const char *path, unsigned mode,
-                    uint64_t device)
-{
-    struct plan_step *step = add(root_plan, PLAN_NODE, path);
-
-    step->mode = mode;
-    step->number = device;
-}
-
-void root_plan_bind(struct root_plan *root_plan, const char *path, const char *source,
-                    unsigned flags)
-{
-    add_data(root_plan, PLAN_BIND, path, source, strlen(source))->flags = flags;
-}
-
-void root_plan_need(struct root_plan *root_plan, const char *path, unsigned mode,
-                    unsigned owner)
-{
-    add_directory(root_plan, PLAN_NEED, path, mode, owner);
-}
-
-void root_plan_replace(struct root_plan *root_plan, const char *path, unsigned mode,
-                       const void *data, size_t len)
-{
-    add_data(root_plan, PLAN_REPLACE, path, data, len)->mode = mode;
-}
-
 /* The library mounts the descriptors it has open; cay-init can only look the path up
  * again, and checks that it finds the same file. */
-void root_plan_binds(struct root_plan *root_plan, const struct binds *binds)
+static void add_binds(struct root_plan *root_plan, const struct binds *binds)
 {
     char path[PATH_MAX];
 
@@ -170,30 +81,13 @@ void root_plan_binds(struct root_plan *root_plan, const struct binds *binds)
     for (size_t i = 0; i < binds->count; i++) {
         const struct bind *bind = &binds->list[i];
         bool ours = root_plan->head.prepared;
-        root_plan_bind(root_plan, bind->target + 1,
-                       ours ? bind->source : bind_path(bind, path),
-                       (bind->writable ? PLAN_WITH_WRITING : 0u) |
-                           (bind->is_directory ? PLAN_ON_DIRECTORY : PLAN_ON_FILE));
-        root_plan->steps[root_plan->step_count - 1].number = ours ? i + 1 : bind->inode;
+        const char *source = ours ? bind->source : bind_path(bind, path);
+        struct plan_step *step = root_plan_add_data(
+            root_plan, PLAN_BIND, bind->target + 1, source, strlen(source));
+        step->flags = (bind->writable ? PLAN_WITH_WRITING : 0u) |
+                      (bind->is_directory ? PLAN_ON_DIRECTORY : PLAN_ON_FILE);
+        step->number = ours ? i + 1 : bind->inode;
     }
-}
-
-void root_plan_landlock_binds(struct root_plan *root_plan, const struct binds *binds)
-{
-    char path[PATH_MAX];
-
-    for (size_t i = 0; i < binds->count; i++) {
-        const struct bind *bind = &binds->list[i];
-        struct plan_step *step =
-            add(root_plan, bind->writable ? PLAN_WRITABLE : PLAN_READABLE,
-                bind_path(bind, path));
-        step->number = bind->inode;
-    }
-}
-
-void root_plan_step(struct root_plan *root_plan, enum plan_kind kind, const char *path)
-{
-    (void)add(root_plan, kind, path);
 }
 
 int root_plan_env(struct root_plan *root_plan, const char *const *env,
@@ -357,16 +251,26 @@ static void add_all(struct root_plan *root_plan, enum plan_kind kind,
 {
     for (size_t i = 0; i < count; i++)
         if (access(paths[i], R_OK) == 0)
-            root_plan_step(root_plan, kind, paths[i]);
+            (void)root_plan_add(root_plan, kind, paths[i]);
 }
 
-void root_plan_landlock_paths(struct root_plan *root_plan, bool with_network)
+void root_plan_landlock(struct root_plan *root_plan, bool with_network, const char *home,
+                        const struct binds *binds)
 {
+    char path[PATH_MAX];
+
     add_all(root_plan, PLAN_READABLE, readable, sizeof readable / sizeof *readable);
     add_all(root_plan, PLAN_WRITABLE, devices, sizeof devices / sizeof *devices);
     if (with_network)
         add_all(root_plan, PLAN_READABLE, for_network,
                 sizeof for_network / sizeof *for_network);
+    (void)root_plan_add(root_plan, PLAN_WRITABLE, home);
+    for (size_t i = 0; i < binds->count; i++) {
+        const struct bind *bind = &binds->list[i];
+        root_plan_add(root_plan, bind->writable ? PLAN_WRITABLE : PLAN_READABLE,
+                      bind_path(bind, path))
+            ->number = bind->inode;
+    }
 }
 
 /* --- Sources --- */
@@ -453,6 +357,6 @@ int root_sources_plan(const struct root_sources *sources,
         root_plan_host(root_plan, size);
     else
         code = root_plan_template(root_plan, &sources->template, size, err);
-    root_plan_binds(root_plan, &sources->binds);
+    add_binds(root_plan, &sources->binds);
     return code;
 }

@@ -30,27 +30,11 @@ struct root_plan {
 void root_plan_init(struct root_plan *ret_root_plan);
 void root_plan_done(struct root_plan *root_plan);
 
-void root_plan_tree(struct root_plan *root_plan, const char *path, unsigned mode,
-                    uint64_t size, unsigned flags);
-void root_plan_directory(struct root_plan *root_plan, const char *path, unsigned mode,
-                         unsigned owner);
-void root_plan_file(struct root_plan *root_plan, const char *path, unsigned mode,
-                    const char *text);
-void root_plan_bytes(struct root_plan *root_plan, const char *path, unsigned mode,
-                     const void *data, size_t len);
-/* Copies a file of the host, for example "etc/services", if every user may read it. */
-void root_plan_copy(struct root_plan *root_plan, const char *path, unsigned mode);
-void root_plan_link(struct root_plan *root_plan, const char *path, const char *target);
-void root_plan_node(struct root_plan *root_plan, const char *path, unsigned mode,
-                    uint64_t device);
-void root_plan_bind(struct root_plan *root_plan, const char *path, const char *source,
-                    unsigned flags);
-void root_plan_need(struct root_plan *root_plan, const char *path, unsigned mode,
-                    unsigned owner);
-void root_plan_replace(struct root_plan *root_plan, const char *path, unsigned mode,
-                       const void *data, size_t len);
-void root_plan_binds(struct root_plan *root_plan, const struct binds *binds);
-void root_plan_step(struct root_plan *root_plan, enum plan_kind kind, const char *path);
+/* A new step, to be filled in; with a copy of the data. */
+struct plan_step *root_plan_add(struct root_plan *root_plan, enum plan_kind kind,
+                                const char *path);
+struct plan_step *root_plan_add_data(struct root_plan *root_plan, enum plan_kind kind,
+                                     const char *path, const void *data, size_t len);
 
 /* The environment of every command, NULL-terminated; the caller keeps it.  NULL: none.
  * At most ENV_COUNT_MAX variables and ENV_MAX bytes in total. */
@@ -63,27 +47,17 @@ const char *root_plan_text(const struct root_plan *root_plan, uint32_t offset);
  * else, of at most `disk_bytes` in memory or on the overlay's disk. */
 void root_plan_host(struct root_plan *root_plan, uint64_t disk_bytes);
 
-/* Opens a regular file of the host that every user may read and that is not too large,
- * for example "etc/services": a descriptor, or -1. */
-int root_plan_open_host_file(const char *path, size_t *ret_len);
-
 /* Removes shared files that no sandbox uses any more. */
 void root_plan_host_sweep(void);
 
-/* The host files and devices that landlock permits a sandbox without its own root. */
-void root_plan_landlock_paths(struct root_plan *root_plan, bool with_network);
-void root_plan_landlock_binds(struct root_plan *root_plan, const struct binds *binds);
+/* Everything that landlock permits a sandbox without its own root: host files, devices,
+ * its home and its mounts. */
+void root_plan_landlock(struct root_plan *root_plan, bool with_network, const char *home,
+                        const struct binds *binds);
 
 /* Any other template, under a writable root of at most `disk_bytes`. */
 int root_plan_template(struct root_plan *root_plan, const struct template *template,
                        uint64_t disk_bytes, struct cay_error *err);
-
-/* Common to all templates: devices, shared memory of at most `shm_bytes`, /proc, and
- * landlock write access wherever the mounts are writable. */
-void root_plan_kernel(struct root_plan *root_plan, uint64_t shm_bytes);
-
-/* The host's /etc/resolv.conf, or NULL; the caller frees it. */
-char *root_plan_resolver(size_t *ret_len);
 
 /* Writes the plan to a sealed memfd; the caller owns the descriptor. */
 int root_plan_seal(struct root_plan *root_plan, int *ret_fd, struct cay_error *err);

@@ -20,6 +20,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "native/record/idmap.h"
 #include "native/record/names.h"
 #include "native/record/remove.h"
@@ -389,17 +390,15 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
     return code;
 }
 
-/* FNV-1a, which detects any single changed byte. */
+/* Of a record, without its own field; detects any single changed byte. */
 static uint64_t sum_up(const unsigned char *bytes, size_t len)
 {
-    const size_t own = offsetof(struct record, checksum);
-    uint64_t hash = UINT64_C(0xCBF29CE484222325);
+    static const uint64_t none = 0;
+    const size_t own = offsetof(struct record, checksum), end = own + sizeof none;
+    uint64_t hash = hash_stable(HASH_STABLE, bytes, own);
 
-    for (size_t i = 0; i < len; i++) {
-        bool is_own = i >= own && i < own + sizeof hash;
-        hash = (hash ^ (is_own ? 0 : bytes[i])) * UINT64_C(0x100000001B3);
-    }
-    return hash;
+    hash = hash_stable(hash, &none, sizeof none);
+    return hash_stable(hash, bytes + end, len - end);
 }
 
 int runtime_save(const struct record *record, struct cay_error *err)

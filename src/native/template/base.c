@@ -21,6 +21,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "files/walk.h"
 #include "init/plan.h"
 #include "native/record/idmap.h"
@@ -45,27 +46,20 @@ extern const uint64_t cay_init_size;
 #define BASE_APT_OFFLINE "/etc/apt-offline.conf"
 
 enum {
-    FORMAT = 3,            /* version of this layout */
+    FORMAT = 4,            /* version of this layout */
     DEPTH_MAX = 16,        /* of trees */
     CHECKED_MAX = 1 << 20, /* bytes of a file; larger ones are left out */
     SAMPLE = 61            /* every 61st byte of cay-init is part of the version */
 };
 
-static const struct {
-    const char *path;
-    unsigned mode, owner;
-} directories[] = {
+const struct template_directory template_directories[TEMPLATE_DIRECTORIES] = {
     {"usr", 0755, 0},
     {"etc", 0755, 0},
-    {"etc/xdg", 0755, 0},
-    {"etc/xdg/pip", 0755, 0},
     {"etc/default", 0755, 0},
-    {"etc/dpkg", 0755, 0},
-    {"etc/dpkg/dpkg.cfg.d", 0755, 0},
-    {"etc/profile.d", 0755, 0},
     {"home", 0755, 0},
     {"home/user", 0755, PLAN_USER},
     {"root", 0700, 0},
+    {"etc/profile.d", 0755, 0},
     {"tmp", 01777, 0},
     {"run", 0755, 0},
     {"run/lock", 01777, 0},
@@ -78,18 +72,37 @@ static const struct {
     {"dev", 0755, 0},
     {"var", 0755, 0},
     {"var/tmp", 01777, 0},
-    {"var/backups", 0755, 0},
     {"var/mail", 0755, 0},
     {"var/spool", 0755, 0},
     {"var/log", 0755, 0},
-    {"var/log/apt", 0755, 0},
     {"var/cache", 0755, 0},
+    {"var/lib", 0755, 0},
+};
+
+const char *const template_usr_links[TEMPLATE_USR_LINKS] = {"bin",   "sbin",  "lib",
+                                                            "lib32", "lib64", "libx32"};
+
+/* The host's profile.d is not mounted: its scripts may refer to files that are missing
+ * inside. */
+const char template_profile[] = "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}\n"
+                                "for script in /etc/profile.d/*.sh; do\n"
+                                "    [ -r \"$script\" ] && . \"$script\"\n"
+                                "done\n"
+                                "unset script\n";
+
+/* Of "base" alone. */
+static const struct template_directory directories[] = {
+    {"etc/xdg", 0755, 0},
+    {"etc/xdg/pip", 0755, 0},
+    {"etc/dpkg", 0755, 0},
+    {"etc/dpkg/dpkg.cfg.d", 0755, 0},
+    {"var/backups", 0755, 0},
+    {"var/log/apt", 0755, 0},
     {"var/cache/apt", 0755, 0},
     {"var/cache/apt/archives", 0755, 0},
     {"var/cache/apt/archives/partial", 0700, 0},
     {"var/cache/debconf", 0755, 0},
     {"var/cache/ldconfig", 0700, 0},
-    {"var/lib", 0755, 0},
     {"var/lib/misc", 0755, 0},
     {"var/lib/apt", 0755, 0},
     {"var/lib/apt/lists", 0755, 0},
@@ -142,9 +155,7 @@ static const char *const watched[] = {"etc/ssl/certs", "usr/bin/python",
                                       "usr/bin/python3"};
 
 /* From Debian's base-passwd; packages expect these. */
-static const char passwd[] =
-    "root:x:0:0:root:/root:/bin/bash\n"
-    "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n"
+static const char passwd[] = TEMPLATE_PASSWD_SYSTEM
     "bin:x:2:2:bin:/bin:/usr/sbin/nologin\n"
     "sys:x:3:3:sys:/dev:/usr/sbin/nologin\n"
     "games:x:5:60:games:/usr/games:/usr/sbin/nologin\n"
@@ -157,9 +168,7 @@ static const char passwd[] =
     "backup:x:34:34:backup:/var/backups:/usr/sbin/nologin\n"
     "list:x:38:38:list:/var/list:/usr/sbin/nologin\n"
     "irc:x:39:39:irc:/run/ircd:/usr/sbin/nologin\n"
-    "_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n"
-    "user:x:1000:1000:user:/home/user:/bin/bash\n"
-    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
+    "_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n" TEMPLATE_PASSWD_USERS;
 static const char group[] =
     "root:x:0:\ndaemon:x:1:\nbin:x:2:\nsys:x:3:\nadm:x:4:\ntty:x:5:\ndisk:x:6:\n"
     "lp:x:7:\nmail:x:8:\nnews:x:9:\nuucp:x:10:\nman:x:12:\nproxy:x:13:\nkmem:x:15:\n"
@@ -173,22 +182,16 @@ static const char group[] =
  * those without a prompt. */
 static const char dpkg_settings[] = "force-confmiss\nforce-confdef\nforce-confold\n";
 
-static const char profile[] = "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}\n"
-                              "for i in /etc/profile.d/*.sh; do\n"
-                              "  if [ -r \"$i\" ]; then . \"$i\"; fi\n"
-                              "done\n"
-                              "unset i\n";
-
 static const struct {
     const char *path, *text;
     unsigned mode;
 } new_files[] = {
     {"etc/passwd", passwd, 0644},
     {"etc/group", group, 0644},
-    {"etc/shadow", "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\n", 0640},
+    {"etc/shadow", TEMPLATE_SHADOW, 0640},
     {"etc/gshadow", "", 0640},
-    {"etc/shells", "/bin/sh\n/bin/bash\n", 0644},
-    {"etc/profile", profile, 0644},
+    {"etc/shells", TEMPLATE_SHELLS, 0644},
+    {"etc/profile", template_profile, 0644},
     /* Beside /etc/pip.conf, which is the host's. */
     {"etc/xdg/pip/pip.conf", "[global]\nbreak-system-packages = true\n", 0644},
     {&BASE_APT_OFFLINE[1], "Acquire::Retries \"0\";\n", 0644},
@@ -199,32 +202,22 @@ static const struct {
 
 /* --- The version --- */
 
-/* FNV-1a, which is the same in every process. */
-static uint64_t mix(uint64_t hash, const void *data, size_t len)
-{
-    const unsigned char *bytes = data;
-
-    for (size_t i = 0; i < len; i++)
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001B3);
-    return hash;
-}
-
 static uint64_t mix_state(uint64_t hash, const char *path)
 {
-    uint64_t kvfile[6] = {0};
+    uint64_t state[6] = {0};
     char name[PATH_MAX + 1];
     struct stat st;
 
     snprintf(name, sizeof name, "/%s", path);
     if (stat(name, &st) == 0) {
-        kvfile[0] = st.st_dev;
-        kvfile[1] = st.st_ino;
-        kvfile[2] = (uint64_t)st.st_size;
-        kvfile[3] = st.st_mode;
-        kvfile[4] = (uint64_t)st.st_mtim.tv_sec;
-        kvfile[5] = (uint64_t)st.st_mtim.tv_nsec;
+        state[0] = st.st_dev;
+        state[1] = st.st_ino;
+        state[2] = (uint64_t)st.st_size;
+        state[3] = st.st_mode;
+        state[4] = (uint64_t)st.st_mtim.tv_sec;
+        state[5] = (uint64_t)st.st_mtim.tv_nsec;
     }
-    return mix(hash, kvfile, sizeof kvfile);
+    return hash_stable(hash, state, sizeof state);
 }
 
 static uint64_t mix_states(uint64_t hash, const char *const *paths, size_t count)
@@ -253,15 +246,15 @@ static uint64_t mix_tree(uint64_t hash, const char *path, unsigned depth)
 static uint64_t base_version(void)
 {
     static const char version[] = CAY_VERSION;
-    uint64_t hash = UINT64_C(0xCBF29CE484222325) + FORMAT;
+    uint64_t hash = HASH_STABLE + FORMAT;
     char boot[64];
 
     (void)io_read_text(AT_FDCWD, "/proc/sys/kernel/random/boot_id", boot, sizeof boot);
-    hash = mix(hash, boot, strlen(boot));
-    hash = mix(hash, version, sizeof version);
-    hash = mix(hash, &cay_init_size, sizeof cay_init_size);
+    hash = hash_stable(hash, boot, strlen(boot));
+    hash = hash_stable(hash, version, sizeof version);
+    hash = hash_stable(hash, &cay_init_size, sizeof cay_init_size);
     for (uint64_t i = 0; i < cay_init_size; i += SAMPLE)
-        hash = mix(hash, cay_init + i, 1);
+        hash = hash_stable(hash, cay_init + i, 1);
     hash = mix_states(hash, trees, sizeof trees / sizeof *trees);
     hash = mix_states(hash, files, sizeof files / sizeof *files);
     hash = mix_tree(hash, "etc/apt", 0);
@@ -436,16 +429,14 @@ static int put_file(int dir, const char *path, unsigned mode, const void *data,
     return io_write(fd, data, len);
 }
 
-static int put_directories(int root)
+static int put_directories(int root, const struct template_directory *list, size_t count)
 {
-    for (size_t i = 0; i < sizeof directories / sizeof *directories; i++) {
-        const char *path = directories[i].path;
-        unsigned owner = directories[i].owner;
-        if (mkdirat(root, path, 0755) != 0 ||
-            fchmodat(root, path, directories[i].mode, 0) != 0 ||
-            (owner && fchownat(root, path, owner, owner, 0) != 0))
+    for (size_t i = 0; i < count; i++)
+        if (mkdirat(root, list[i].path, 0755) != 0 ||
+            fchmodat(root, list[i].path, list[i].mode, 0) != 0 ||
+            (list[i].owner &&
+             fchownat(root, list[i].path, list[i].owner, list[i].owner, 0) != 0))
             return -errno;
-    }
     return 0;
 }
 
@@ -456,7 +447,6 @@ static int put_link(int dir, const char *path, const char *target)
 
 static int put_links(int root)
 {
-    static const char *const names[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
     char path[16], target[16];
     struct stat st;
     int error = put_link(root, "etc/mtab", "/proc/mounts");
@@ -465,11 +455,12 @@ static int put_links(int root)
         error = put_link(root, "etc/localtime", "/usr/share/zoneinfo/Etc/UTC");
     if (!error)
         error = put_link(root, "var/run", "/run");
-    for (size_t i = 0; !error && i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "/%s", names[i]);
-        snprintf(target, sizeof target, "usr/%s", names[i]);
+    for (size_t i = 0; !error && i < TEMPLATE_USR_LINKS; i++) {
+        const char *name = template_usr_links[i];
+        snprintf(path, sizeof path, "/%s", name);
+        snprintf(target, sizeof target, "usr/%s", name);
         if (lstat(path, &st) == 0)
-            error = put_link(root, names[i], target);
+            error = put_link(root, name, target);
     }
     return error;
 }
@@ -513,8 +504,11 @@ static int fill_usr(int usr)
 
 static int base_fill(int root, int usr)
 {
-    int error = put_directories(root);
+    int error = put_directories(root, template_directories, TEMPLATE_DIRECTORIES);
 
+    if (!error)
+        error =
+            put_directories(root, directories, sizeof directories / sizeof *directories);
     for (size_t i = 0; !error && i < sizeof new_files / sizeof *new_files; i++)
         error = put_file(root, new_files[i].path, new_files[i].mode, new_files[i].text,
                          strlen(new_files[i].text));

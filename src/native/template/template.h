@@ -60,6 +60,24 @@ int template_base_open(bool is_offline, struct template *ret_template,
 /* Removes versions that are neither used nor current. */
 size_t template_base_sweep(int store);
 
+/* Common to "host" and "base": directories, links from / into /usr, and texts in /etc. */
+struct template_directory {
+    const char *path;
+    unsigned mode, owner;
+};
+enum { TEMPLATE_DIRECTORIES = 24, TEMPLATE_USR_LINKS = 6 };
+extern const struct template_directory template_directories[TEMPLATE_DIRECTORIES];
+extern const char *const template_usr_links[TEMPLATE_USR_LINKS];
+extern const char template_profile[];
+#define TEMPLATE_PASSWD_SYSTEM                                                           \
+    "root:x:0:0:root:/root:/bin/bash\n"                                                  \
+    "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n"
+#define TEMPLATE_PASSWD_USERS                                                            \
+    "user:x:1000:1000:user:/home/user:/bin/bash\n"                                       \
+    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+#define TEMPLATE_SHADOW "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\n"
+#define TEMPLATE_SHELLS "/bin/sh\n/bin/bash\n"
+
 /* CAY_E_BUSY if a sandbox uses it or is being created from it; `dir` is locked
  * afterwards. */
 int template_check_unused(int dir, const char *who, const char *name,
