@@ -18,7 +18,6 @@
 #include "base/error.h"
 #include "native/make/root-plan.h"
 #include "native/process/process.h"
-#include "native/record/home.h"
 #include "native/record/names.h"
 #include "native/record/remove.h"
 #include "native/record/storage.h"

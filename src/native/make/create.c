@@ -33,7 +33,6 @@
 #include "native/make/preflight.h"
 #include "native/make/root-plan.h"
 #include "native/make/seccomp.h"
-#include "native/record/home.h"
 #include "native/record/names.h"
 #include "native/record/remove.h"
 #include "sys/fsid.h"

@@ -5,50 +5,289 @@
  *
  * Every descriptor must be of the requested kind.  A file opened by init is never mapped,
  * names are never looked up here below a directory from inside, and nothing on /proc is
- * accepted. */
+ * accepted.
+ *
+ * Code inside may have taken over init, so every reply is untrusted: one that does not
+ * match the request exactly ends the connection. */
 #include "native/process/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/handle.h"
-#include "native/process/files-client.h"
+#include "init/packet.h"
+#include "init/user.h"
 #include "native/process/handle.h"
+#include "native/process/wire.h"
 #include "native/record/cgroup.h"
 #include "sys/io.h"
+#include "sys/rights.h"
 
+/* --- The connection --- */
+
+static const char op[] = "sandbox.files";
+
+/* Longer than init ever takes: afterwards it counts as stuck. */
+enum { REPLY_MS = 60000 };
+
+/* About 25 microseconds. */
+enum { POLLS = 64 };
+
+/* A connection to init for requests about files, with the rights of one user.  Shared by
+ * handles and threads; one request is pending at a time. */
 struct remote {
     struct fs fs; /* its cookie is this struct */
     atomic_uint references;
-    struct files_client *client;
+    char user[USER_NAME_MAX];
     struct idmap_shown users, groups;
     struct cgroup cgroups; /* account files in memory, */
     uint64_t memory_bytes; /* up to this limit; 0: none */
     int usage;             /* cgroup_open_usage(), or -1 */
     bool is_in_memory;     /* the root, possibly an overlay */
+
+    pthread_mutex_t mutex; /* guards the fields below */
+    int socket;
+    pid_t owner; /* the process that connected it, not a child of fork(2) */
+    int broken;  /* why there is no socket: an errno */
+    int polls;   /* number of polls before sleeping */
+    struct packet packet;
 };
 
-static int request(const struct fs *fs, struct files_call *call)
-{
-    const struct remote *remote = fs->cookie;
+/* A request and its reply. */
+struct files_call {
+    struct file_request head;
+    const char *name, *other; /* NULL: "" */
+    int fds[2];               /* -1: the root */
+    unsigned fd_count;
 
-    return files_client_request(remote->client, call);
+    struct file_reply reply;
+    int fd, dir; /* the caller checks and closes them; -1: none */
+    char text[PATH_MAX];
+    struct file_look *looks; /* look_count entries, all of which must come */
+    size_t look_count;
+};
+
+static void call_done(struct files_call *call)
+{
+    auto_close(&call->fd);
+    auto_close(&call->dir);
 }
 
+#define AUTO_CALL __attribute__((cleanup(call_done))) struct files_call
+#define FILES_CALL(operation, ...)                                                       \
+    {                                                                                    \
+        .head.op = (operation), .fd = -1, .dir = -1, __VA_ARGS__                         \
+    }
+
+static int disconnect(struct remote *remote, int sys_errno)
+{
+    if (remote->socket >= 0)
+        rights_hang_up(remote->socket);
+    remote->socket = -1;
+    remote->broken = sys_errno;
+    return -sys_errno;
+}
+
+static int send_call(const struct remote *remote, struct files_call *call)
+{
+    char payload[sizeof call->head + 2 * PATH_MAX];
+    const char *texts[2] = {call->name ? call->name : "", call->other ? call->other : ""};
+    size_t name = strlen(texts[0]) + 1, other = strlen(texts[1]) + 1;
+    size_t len = sizeof call->head, count = 0;
+    int fds[2];
+
+    if (name > PATH_MAX || other > PATH_MAX)
+        return -ENAMETOOLONG;
+    for (unsigned i = 0; i < call->fd_count; i++) {
+        if (call->fds[i] < 0)
+            call->head.at_root |= 1u << i;
+        else
+            fds[count++] = call->fds[i];
+    }
+    memcpy(payload, &call->head, len);
+    memcpy(payload + len, texts[0], name);
+    memcpy(payload + len + name, texts[1], other);
+    return packet_send(remote->socket, MESSAGE_FILE, payload, len + name + other, fds,
+                       count);
+}
+
+/* Parses a reply; false if it is invalid. */
+static bool take_reply(struct packet *packet, struct files_call *call)
+{
+    struct file_reply *reply = &call->reply;
+    size_t len = packet->head.len;
+    const char *text = packet->payload + sizeof *reply;
+
+    if (packet->head.kind != MESSAGE_FILE_DONE || len < sizeof *reply)
+        return false;
+    memcpy(reply, packet->payload, sizeof *reply);
+    bool has_fd = reply->flags & FILE_HAS_FD, has_dir = reply->flags & FILE_HAS_DIR;
+    size_t text_len = reply->flags & FILE_HAS_TEXT ? (size_t)reply->text_len + 1 : 0;
+    size_t looks_len = reply->error ? 0 : call->look_count * sizeof *call->looks;
+    if (reply->error > 0 || reply->error < -4095 || text_len > PATH_MAX ||
+        (text_len && looks_len) || len != sizeof *reply + text_len + looks_len ||
+        packet->head.fd_count != (unsigned)has_fd + has_dir ||
+        (reply->error && packet->head.fd_count) ||
+        (text_len && strnlen(text, text_len) != text_len - 1))
+        return false;
+    memcpy(call->text, text, text_len);
+    if (looks_len)
+        memcpy(call->looks, text, looks_len);
+    if (has_fd)
+        call->fd = TAKE_FD(packet->fds[0]);
+    if (has_dir)
+        call->dir = TAKE_FD(packet->fds[has_fd]);
+    return true;
+}
+
+/* A packet loses its descriptors if there are too few free ones. */
+static bool has_room(int fd)
+{
+    AUTO_FD one = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    AUTO_FD other = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+    return one >= 0 && other >= 0;
+}
+
+/* Polls first, since a reply mostly arrives sooner than a sleep and a wake-up take. */
+static int receive(struct remote *remote)
+{
+    for (int i = 0; i < remote->polls; i++) {
+        int got = packet_poll(remote->socket, &remote->packet);
+        if (got != -EAGAIN)
+            return got;
+    }
+    return packet_receive(remote->socket, &remote->packet);
+}
+
+static int exchange(struct remote *remote, struct files_call *call)
+{
+    if (remote->socket < 0)
+        return -remote->broken;
+    int error = send_call(remote, call);
+    if (error == -ENAMETOOLONG)
+        return error;
+    int got = error ? 0 : receive(remote);
+    if (error == -EAGAIN || got == -EAGAIN)
+        return disconnect(remote, ETIME);
+    if (got == 0)
+        return disconnect(remote, ECONNRESET);
+    if (got < 0)
+        return has_room(remote->socket) ? disconnect(remote, EPROTO) : -EMFILE;
+    bool fine = take_reply(&remote->packet, call);
+    packet_close_fds(&remote->packet);
+    return fine ? call->reply.error : disconnect(remote, EPROTO);
+}
+
+/* --- Opening a session --- */
+
+/* With a single CPU, init would have to wait for this process. */
+static int count_polls(void)
+{
+    cpu_set_t processors;
+
+    return sched_getaffinity(0, sizeof processors, &processors) == 0 &&
+                   CPU_COUNT(&processors) == 1
+               ? 0
+               : POLLS;
+}
+
+static int fail_open(int sys_errno, struct cay_error *err)
+{
+    return sys_errno == EPROTO ? cay_fail(err, CAY_E_PROTOCOL, sys_errno, op, NULL,
+                                          "PID 1 of the sandbox sent an invalid reply",
+                                          "kill the sandbox: it may be compromised")
+                               : cay_fail(err, CAY_E_UNAVAILABLE, sys_errno, op, NULL,
+                                          "the sandbox has ended", "create a new one");
+}
+
+static int take_failure(const struct packet *packet, struct cay_error *err)
+{
+    struct cay_error failure;
+    size_t len = packet->head.fd_count ? 0 : packet->head.len;
+    int code = wire_error(packet->payload, len, &failure);
+
+    return cay_fail(err, code, failure.sys_errno, op, failure.subject, failure.message,
+                    "%s", failure.hint);
+}
+
+/* "start\0user\0", both within their limits. */
+static bool take_session(const struct packet *packet, struct remote *remote,
+                         char ret_start[PATH_MAX])
+{
+    size_t len = packet->head.len;
+    size_t start = strnlen(packet->payload, len) + 1;
+
+    if (packet->head.kind != MESSAGE_FILES_READY || packet->head.fd_count ||
+        start > PATH_MAX || start >= len || packet->payload[0] != '/')
+        return false;
+    size_t user = strnlen(packet->payload + start, len - start) + 1;
+    if (user > sizeof remote->user || start + user != len)
+        return false;
+    memcpy(ret_start, packet->payload, start);
+    memcpy(remote->user, packet->payload + start, user);
+    wire_make_text(remote->user, user - 1);
+    return true;
+}
+
+static int open_session(struct remote *remote, const char *user, uint32_t reply_ms,
+                        char ret_start[PATH_MAX], struct cay_error *err)
+{
+    const struct timeval limit = {.tv_sec = reply_ms / 1000,
+                                  .tv_usec = reply_ms % 1000 * 1000};
+    struct packet *packet = &remote->packet;
+
+    if (setsockopt(remote->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 ||
+        setsockopt(remote->socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0)
+        return cay_fail_errno(err, errno, op, NULL);
+    int got = packet_send(remote->socket, MESSAGE_FILES, user, strlen(user) + 1, NULL, 0);
+    if (!got)
+        got = packet_receive(remote->socket, packet);
+    if (got != 1)
+        return fail_open(got == -EPROTO ? EPROTO : ECONNRESET, err);
+    packet_close_fds(packet);
+    if (packet->head.kind == MESSAGE_FAILED)
+        return take_failure(packet, err);
+    return take_session(packet, remote, ret_start) ? CAY_OK : fail_open(EPROTO, err);
+}
+
+/* --- Requests --- */
+
+/* 0 or a negative errno: that of the reply, or -ECONNRESET (init is gone), -ETIME (no
+ * reply in time) or -EPROTO (invalid reply), which then stays for all later requests. */
+static int request(const struct fs *fs, struct files_call *call)
+{
+    struct remote *remote = fs->cookie;
+
+    pthread_mutex_lock(&remote->mutex);
+    int error = exchange(remote, call);
+    pthread_mutex_unlock(&remote->mutex);
+    return error;
+}
+
+/* The reply is invalid. */
 static int fail_protocol(const struct fs *fs)
 {
-    const struct remote *remote = fs->cookie;
+    struct remote *remote = fs->cookie;
 
-    return files_client_fail(remote->client);
+    pthread_mutex_lock(&remote->mutex);
+    int error = disconnect(remote, EPROTO);
+    pthread_mutex_unlock(&remote->mutex);
+    return error;
 }
 
 /* For requests whose reply is only an error code. */
@@ -122,8 +361,8 @@ static void own(const struct fs *fs, struct stat *st)
 static int remote_find(const struct fs *fs, int dir, const char *host, const char *path,
                        unsigned flags, char ret_rel[PATH_MAX], struct fs_found *ret_found)
 {
-    AUTO_FILES_CALL call = FILES_CALL(FILE_FIND, .head.flags = flags, .name = path,
-                                      .fds = {dir}, .fd_count = 1);
+    AUTO_CALL call = FILES_CALL(FILE_FIND, .head.flags = flags, .name = path,
+                                .fds = {dir}, .fd_count = 1);
 
     (void)host;
     int error = request(fs, &call);
@@ -148,9 +387,8 @@ static int remote_find(const struct fs *fs, int dir, const char *host, const cha
 static int remote_open(const struct fs *fs, int dir, const char *path, uint64_t flags,
                        uint64_t mode, uint64_t resolve)
 {
-    AUTO_FILES_CALL call =
-        FILES_CALL(FILE_OPEN, .head.flags = flags, .head.resolve = resolve, .name = path,
-                   .fds = {dir}, .fd_count = 1);
+    AUTO_CALL call = FILES_CALL(FILE_OPEN, .head.flags = flags, .head.resolve = resolve,
+                                .name = path, .fds = {dir}, .fd_count = 1);
     struct stat st;
 
     (void)mode;
@@ -165,8 +403,8 @@ static int remote_open(const struct fs *fs, int dir, const char *path, uint64_t 
 
 static int remote_reopen(const struct fs *fs, int fd, int flags, bool *ret_copied)
 {
-    AUTO_FILES_CALL call = FILES_CALL(FILE_REOPEN, .head.flags = (unsigned)flags,
-                                      .fds = {fd}, .fd_count = 1);
+    AUTO_CALL call = FILES_CALL(FILE_REOPEN, .head.flags = (unsigned)flags, .fds = {fd},
+                                .fd_count = 1);
     struct stat st;
 
     *ret_copied = false;
@@ -181,7 +419,7 @@ static int remote_reopen(const struct fs *fs, int fd, int flags, bool *ret_copie
 
 static int remote_may_write(const struct fs *fs, int fd)
 {
-    AUTO_FILES_CALL call = FILES_CALL(FILE_MAY_WRITE, .fds = {fd}, .fd_count = 1);
+    AUTO_CALL call = FILES_CALL(FILE_MAY_WRITE, .fds = {fd}, .fd_count = 1);
 
     return request_plain(fs, &call);
 }
@@ -241,9 +479,8 @@ static int remote_look(const struct fs *fs, int dir, struct fs_look *looks, size
 
     while (count) {
         size_t part = join_names(looks, count, names);
-        AUTO_FILES_CALL call =
-            FILES_CALL(FILE_LOOK, .name = names, .fds = {dir}, .fd_count = 1,
-                       .looks = found, .look_count = part);
+        AUTO_CALL call = FILES_CALL(FILE_LOOK, .name = names, .fds = {dir}, .fd_count = 1,
+                                    .looks = found, .look_count = part);
         int error = request_plain(fs, &call);
         if (error)
             return error;
@@ -258,7 +495,7 @@ static int remote_look(const struct fs *fs, int dir, struct fs_look *looks, size
 
 static ssize_t remote_read_link(const struct fs *fs, int fd, char *text, size_t room)
 {
-    AUTO_FILES_CALL call = FILES_CALL(FILE_READ_LINK, .fds = {fd}, .fd_count = 1);
+    AUTO_CALL call = FILES_CALL(FILE_READ_LINK, .fds = {fd}, .fd_count = 1);
 
     int error = request_plain(fs, &call);
     if (error)
@@ -273,8 +510,8 @@ static ssize_t remote_read_link(const struct fs *fs, int fd, char *text, size_t 
 static int remote_make_directory(const struct fs *fs, int dir, const char *name,
                                  mode_t mode)
 {
-    AUTO_FILES_CALL call = FILES_CALL(FILE_MAKE_DIRECTORY, .head.mode = mode,
-                                      .name = name, .fds = {dir}, .fd_count = 1);
+    AUTO_CALL call = FILES_CALL(FILE_MAKE_DIRECTORY, .head.mode = mode, .name = name,
+                                .fds = {dir}, .fd_count = 1);
 
     return request_plain(fs, &call);
 }
@@ -282,16 +519,15 @@ static int remote_make_directory(const struct fs *fs, int dir, const char *name,
 static int remote_make_link(const struct fs *fs, const char *text, int dir,
                             const char *name)
 {
-    AUTO_FILES_CALL call = FILES_CALL(FILE_MAKE_LINK, .name = name, .other = text,
-                                      .fds = {dir}, .fd_count = 1);
+    AUTO_CALL call = FILES_CALL(FILE_MAKE_LINK, .name = name, .other = text, .fds = {dir},
+                                .fd_count = 1);
 
     return request_plain(fs, &call);
 }
 
 static int remote_link(const struct fs *fs, int fd, int dir, const char *name)
 {
-    AUTO_FILES_CALL call =
-        FILES_CALL(FILE_LINK, .name = name, .fds = {fd, dir}, .fd_count = 2);
+    AUTO_CALL call = FILES_CALL(FILE_LINK, .name = name, .fds = {fd, dir}, .fd_count = 2);
 
     return request_plain(fs, &call);
 }
@@ -299,17 +535,16 @@ static int remote_link(const struct fs *fs, int fd, int dir, const char *name)
 static int remote_rename(const struct fs *fs, int from_dir, const char *from, int to_dir,
                          const char *to, unsigned flags)
 {
-    AUTO_FILES_CALL call =
-        FILES_CALL(FILE_RENAME, .head.flags = flags, .name = from, .other = to,
-                   .fds = {from_dir, to_dir}, .fd_count = 2);
+    AUTO_CALL call = FILES_CALL(FILE_RENAME, .head.flags = flags, .name = from,
+                                .other = to, .fds = {from_dir, to_dir}, .fd_count = 2);
 
     return request_plain(fs, &call);
 }
 
 static int remote_remove(const struct fs *fs, int dir, const char *name, int flags)
 {
-    AUTO_FILES_CALL call = FILES_CALL(FILE_REMOVE, .head.flags = (unsigned)flags,
-                                      .name = name, .fds = {dir}, .fd_count = 1);
+    AUTO_CALL call = FILES_CALL(FILE_REMOVE, .head.flags = (unsigned)flags, .name = name,
+                                .fds = {dir}, .fd_count = 1);
 
     return request_plain(fs, &call);
 }
@@ -317,17 +552,16 @@ static int remote_remove(const struct fs *fs, int dir, const char *name, int fla
 static int remote_set_times(const struct fs *fs, int fd, const char *name,
                             const struct timespec times[2])
 {
-    AUTO_FILES_CALL call =
-        FILES_CALL(FILE_SET_TIMES, .name = name, .fds = {fd}, .fd_count = 1,
-                   .head.times = {times[0].tv_sec, times[0].tv_nsec, times[1].tv_sec,
-                                  times[1].tv_nsec});
+    AUTO_CALL call = FILES_CALL(FILE_SET_TIMES, .name = name, .fds = {fd}, .fd_count = 1,
+                                .head.times = {times[0].tv_sec, times[0].tv_nsec,
+                                               times[1].tv_sec, times[1].tv_nsec});
 
     return request_plain(fs, &call);
 }
 
 static int remote_set_mode(const struct fs *fs, int fd, mode_t mode)
 {
-    AUTO_FILES_CALL call =
+    AUTO_CALL call =
         FILES_CALL(FILE_SET_MODE, .head.mode = mode, .fds = {fd}, .fd_count = 1);
 
     return request_plain(fs, &call);
@@ -363,9 +597,8 @@ static int remote_take_room(const struct fs *fs, int fd, uint64_t at, uint64_t l
         return 0;
     for (uint64_t done = 0; done < len;) {
         uint64_t part = len - done < FILE_ROOM_MAX ? len - done : FILE_ROOM_MAX;
-        AUTO_FILES_CALL call =
-            FILES_CALL(FILE_TAKE_ROOM, .head.flags = at + done, .head.resolve = part,
-                       .fds = {fd}, .fd_count = 1);
+        AUTO_CALL call = FILES_CALL(FILE_TAKE_ROOM, .head.flags = at + done,
+                                    .head.resolve = part, .fds = {fd}, .fd_count = 1);
         if (!cgroup_has_room(&remote->cgroups, remote->usage, remote->memory_bytes, part))
             return give_back(fd, at, done, -EDQUOT);
         int error = request_plain(fs, &call);
@@ -393,10 +626,9 @@ static uint64_t room_ahead(const struct fs *fs, uint64_t room)
 static int remote_draft(const struct fs *fs, int dir, mode_t mode, int model,
                         uint64_t room, char ret_temp[FS_TEMP_MAX])
 {
-    AUTO_FILES_CALL call =
-        FILES_CALL(model < 0 ? FILE_DRAFT : FILE_DRAFT_LIKE, .head.mode = mode,
-                   .head.resolve = room_ahead(fs, room), .fds = {dir, model},
-                   .fd_count = model < 0 ? 1 : 2);
+    AUTO_CALL call = FILES_CALL(model < 0 ? FILE_DRAFT : FILE_DRAFT_LIKE,
+                                .head.mode = mode, .head.resolve = room_ahead(fs, room),
+                                .fds = {dir, model}, .fd_count = model < 0 ? 1 : 2);
     struct stat st;
 
     *ret_temp = '\0';
@@ -412,7 +644,7 @@ static int remote_draft(const struct fs *fs, int dir, mode_t mode, int model,
 
 static int remote_like(const struct fs *fs, int fd, int model)
 {
-    AUTO_FILES_CALL call = FILES_CALL(FILE_LIKE, .fds = {fd, model}, .fd_count = 2);
+    AUTO_CALL call = FILES_CALL(FILE_LIKE, .fds = {fd, model}, .fd_count = 2);
 
     return request_plain(fs, &call);
 }
@@ -420,8 +652,8 @@ static int remote_like(const struct fs *fs, int fd, int model)
 static int remote_commit(const struct fs *fs, int fd, int dir, const char *temp,
                          const char *name, bool replace)
 {
-    AUTO_FILES_CALL call = FILES_CALL(FILE_COMMIT, .head.flags = replace, .name = name,
-                                      .other = temp, .fds = {fd, dir}, .fd_count = 2);
+    AUTO_CALL call = FILES_CALL(FILE_COMMIT, .head.flags = replace, .name = name,
+                                .other = temp, .fds = {fd, dir}, .fd_count = 2);
 
     return request_plain(fs, &call);
 }
@@ -438,7 +670,7 @@ static int remote_fail(const struct fs *fs, int sys_errno, const char *step,
             err, CAY_E_DENIED, sys_errno, step, subject,
             "permission denied inside the sandbox",
             "user \"%s\" has no permission here; use another path or another user",
-            files_client_user(remote->client));
+            remote->user);
     case ELOOP:
         return cay_fail(err, CAY_E_INVALID, sys_errno, step, subject,
                         "too many symbolic links, or a link through /proc",
@@ -486,7 +718,9 @@ static void remote_unref(const struct fs *fs)
 
     if (atomic_fetch_sub(&remote->references, 1) != 1)
         return;
-    files_client_free(remote->client);
+    if (remote->socket >= 0)
+        rights_let_go(remote->socket, remote->owner);
+    pthread_mutex_destroy(&remote->mutex);
     auto_close(&remote->usage);
     free(remote);
 }
@@ -519,24 +753,28 @@ static const struct fs calls = {
 int files_open_sandbox(const struct files_target *sandbox, cay_files **ret_files,
                        struct cay_error *err)
 {
+    const char *user = sandbox->user;
+    AUTO_FD socket = sandbox->socket;
     char start[PATH_MAX];
-    struct files_client *client;
 
-    int code = files_client_new(sandbox->socket, sandbox->user, sandbox->reply_ms,
-                                &client, start, err);
-    if (code)
-        return code;
+    if (user && (!*user || strlen(user) >= FILES_USER_MAX))
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, user,
+                        "there is no such user in the sandbox",
+                        "a user name has 1 to %d characters", USER_NAME_MAX - 1);
     struct remote *remote = malloc(sizeof *remote);
-    if (!remote) {
-        files_client_free(client);
-        return cay_fail_memory(err, "sandbox.files");
-    }
-    *remote = (struct remote){.fs = calls,
-                              .client = client,
-                              .usage = -1,
-                              .users = sandbox->users,
-                              .groups = sandbox->groups};
+    if (!remote)
+        return cay_fail_memory(err, op);
+    memset(remote, 0, offsetof(struct remote, packet));
+    remote->fs = calls;
     remote->fs.cookie = remote;
+    remote->users = sandbox->users;
+    remote->groups = sandbox->groups;
+    remote->usage = -1;
+    remote->socket = TAKE_FD(socket);
+    remote->owner = getpid();
+    remote->polls = count_polls();
+    pthread_mutex_init(&remote->mutex, NULL);
+    atomic_init(&remote->references, 1);
     if (sandbox->cgroups && sandbox->memory_bytes) {
         remote->cgroups = *sandbox->cgroups;
         remote->memory_bytes = sandbox->memory_bytes;
@@ -544,8 +782,10 @@ int files_open_sandbox(const struct files_target *sandbox, cay_files **ret_files
         remote->is_in_memory = sandbox->is_in_memory;
         remote->fs.take_room = remote_take_room;
     }
-    atomic_init(&remote->references, 1);
-    code = files_open_fs(&remote->fs, start, ret_files, err);
+    int code = open_session(remote, user ? user : "",
+                            sandbox->reply_ms ? sandbox->reply_ms : REPLY_MS, start, err);
+    if (!code)
+        code = files_open_fs(&remote->fs, start, ret_files, err);
     remote_unref(&remote->fs);
     return code;
 }

@@ -34,4 +34,14 @@ int record_recover(const char *id, struct record *ret_record);
  * ended.  0, -EBUSY if some have not ended in time, or another negative errno. */
 int record_kill_processes(const struct record *record);
 
+enum { HOME_PATH = 64 };
+
+/* SANDBOX_HOME: the only directory that a sandbox isolated by landlock alone may write
+ * to, and where a local sandbox keeps the results of commands. */
+void home_path(const struct record *record, char ret_path[HOME_PATH]);
+
+/* Creates it for `uid`, with "tmp" in it; for a local sandbox of root it is open to all
+ * users. */
+int home_create(const struct record *record, uint32_t uid, struct cay_error *err);
+
 #endif

@@ -4,7 +4,9 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 
+#include "base/buf.h"
 #include "cay/error.h"
 
 /* What outlives a sandbox and a reboot: templates and disks, below the state directory of
@@ -36,5 +38,27 @@ int state_write(int dir, const char *name, const void *data, size_t len,
 /* Reads a file of at most `max` bytes; NUL-terminated, the caller frees it.  NULL with
  * errno set on failure. */
 char *state_read(int dir, const char *name, size_t max, size_t *ret_len);
+
+/* A file of "KEY=VALUE" entries, each ended by a NUL, so that a value may contain any
+ * text. A key may occur several times. */
+struct kvfile {
+    char *data; /* the caller frees it */
+    size_t len;
+};
+
+/* Adds an entry; NULL values are left out.  As with any buffer, check for failure once at
+ * the end. */
+void kvfile_add(struct buf *file, const char *key, const char *value);
+void kvfile_add_number(struct buf *file, const char *key, uint64_t value);
+
+/* Starts a file with its signature; kvfile_is_valid() checks it. */
+void kvfile_begin(struct buf *file, size_t max);
+bool kvfile_is_valid(const struct kvfile *kvfile);
+
+/* The next value of the key after `last`, or the first if that is NULL; NULL: none. */
+const char *kvfile_next(const struct kvfile *kvfile, const char *key, const char *last);
+const char *kvfile_text(const struct kvfile *kvfile, const char *key);
+uint64_t kvfile_number(const struct kvfile *kvfile, const char *key); /* or 0 */
+size_t kvfile_count(const struct kvfile *kvfile, const char *key);
 
 #endif

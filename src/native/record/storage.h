@@ -4,8 +4,8 @@
 
 #include "cay/sandbox.h"
 #include "native/record/binds.h"
-#include "native/record/kvfile.h"
 #include "native/record/runtime.h"
+#include "native/record/state.h"
 
 /* The disk of a sandbox, in STATE/sandboxes/ID/: "disk" with its files (owners as inside)
  * and "options" for the next start, 0600.  "options" is written once the sandbox runs; a

@@ -11,7 +11,6 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "native/record/kvfile.h"
 #include "native/record/remove.h"
 #include "native/record/state.h"
 #include "native/record/storage.h"

@@ -103,9 +103,7 @@ struct template_draft {
 int template_report(struct template_draft *draft, const char *step,
                     struct cay_error *err);
 
-int template_from_directory(struct template_draft *draft, struct cay_error *err);
 int template_from_image(struct template_draft *draft, struct cay_error *err);
-int template_from_debootstrap(struct template_draft *draft, struct cay_error *err);
 
 /* Unpacks an archive below `root`. */
 enum template_unpack_mode {
