@@ -15,7 +15,6 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "init/plan.h"
-#include "native/doctor/inspect.h"
 #include "native/native.h"
 #include "native/record/idmap.h"
 #include "sandbox/backend.h"
@@ -245,16 +244,7 @@ const struct cay_backend backend_local = {
     .field_count = sizeof fields / sizeof *fields,
     .create = create,
     .connect = connect_local,
-    .free = native_free,
-    .id = native_id,
-    .layers = native_layers,
-    .state = native_get_state,
-    .inspect = inspect_sandbox,
-    .set_ttl = native_set_ttl,
-    .kill = native_kill,
-    .exec = native_exec,
-    .open_files = native_files,
-    .processes = &native_processes,
+    NATIVE_CALLS,
     .create_marked = create_marked,
     .find_marked = find_marked,
     .check = check,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/backend.h"
-#include "native/doctor/inspect.h"
 #include "native/native.h"
 
 static int find_marked(void *data, const cay_config *config, const char *mark,
@@ -19,20 +18,11 @@ const struct cay_backend backend_native = {
     .field_count = NATIVE_FIELDS,
     .create = native_create_config,
     .connect = native_connect_config,
-    .free = native_free,
-    .id = native_id,
-    .layers = native_layers,
-    .state = native_get_state,
-    .inspect = inspect_sandbox,
-    .open_files = native_files,
-    .exec = native_exec,
+    NATIVE_CALLS,
     .pause = native_pause,
     .resume = native_resume,
-    .set_ttl = native_set_ttl,
-    .kill = native_kill,
     .start = native_restart,
     .remove = native_remove,
-    .processes = &native_processes,
     .create_marked = native_create_marked,
     .find_marked = find_marked,
     .dial = native_dial_port,

@@ -365,26 +365,13 @@ int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
     return native_open(id, is_local, ret_cookie, err);
 }
 
-struct first_exec {
-    const struct cay_exec_options *options;
-    struct process *process;
-};
-
-static int send_first(struct native *native, void *cookie, struct cay_error *err)
-{
-    struct first_exec *first = cookie;
-
-    process_free(TAKE_PTR(first->process));
-    return process_send_start(native, first->options, &first->process, err);
-}
-
 int native_run(const struct cay_sandbox_options *options,
                const struct cay_exec_options *exec, void **ret_native, void **ret_process,
                struct cay_error *err)
 {
     struct cay_sandbox_options known;
     struct cay_exec_options command;
-    struct first_exec first = {.options = &command};
+    struct create_first first = {.options = &command};
     AUTO_NATIVE native = native_new();
 
     if (!native)
@@ -398,8 +385,7 @@ int native_run(const struct cay_sandbox_options *options,
         return code ? code : process_start(*ret_native, &command, ret_process, err);
     }
     if (!code)
-        code = create_sandbox(&known, NULL, &(struct create_request){send_first, &first},
-                              native, err);
+        code = create_sandbox(&known, NULL, &first, native, err);
     AUTO_PROCESS process = first.process;
     if (code)
         return code;

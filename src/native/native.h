@@ -2,8 +2,17 @@
 #ifndef NATIVE_NATIVE_H
 #define NATIVE_NATIVE_H
 
+#include "native/doctor/inspect.h"
 #include "native/make/create.h"
 #include "native/process/handle.h"
+
+/* The calls that every table of these sandboxes has: backend.c, backend-small.c and
+ * local.c. */
+#define NATIVE_CALLS                                                                     \
+    .free = native_free, .id = native_id, .layers = native_layers,                       \
+    .state = native_get_state, .inspect = inspect_sandbox, .open_files = native_files,   \
+    .exec = native_exec, .set_ttl = native_set_ttl, .kill = native_kill,                 \
+    .processes = &native_processes
 
 /* Handles on a new sandbox, and on an existing one, even if it is stopped.
  * CAY_E_INVALID: it is local and `is_local` is false, or the other way round. */

@@ -354,7 +354,7 @@ static bool try_living(struct listing *listing, const char *id)
     }
     code = look_outside(native, &listing->infos[one->index]);
     if (!code)
-        code = wire_send(native, op, MESSAGE_STATUS, NULL);
+        code = wire_send(native, op, MESSAGE_STATUS, NULL, 0, NULL);
     if (code == CAY_E_TIMEOUT)
         listing->reply_ms = REPLY_MS;
     if (code)

@@ -33,6 +33,7 @@
 #include "native/make/preflight.h"
 #include "native/make/root-plan.h"
 #include "native/make/seccomp.h"
+#include "native/process/process.h"
 #include "native/record/names.h"
 #include "native/record/remove.h"
 #include "sys/fsid.h"
@@ -65,7 +66,7 @@ struct create_ctx {
     struct root_sources sources;
     const char *id;    /* requested id, or NULL */
     const char *start; /* the id of a sandbox on disk that is started again, or NULL */
-    const struct create_request *first; /* or NULL */
+    struct create_first *first; /* or NULL */
     int64_t created_ms;
     unsigned given; /* limits that the caller set: CAY_LAYER_... */
     enum cay_level level;
@@ -366,24 +367,34 @@ static int setup_root(const struct create_ctx *ctx, int group, struct launch *la
     return code;
 }
 
+static int send_first(const struct create_ctx *ctx, struct native *native,
+                      struct cay_error *err)
+{
+    struct create_first *first = ctx->first;
+
+    if (!first)
+        return CAY_OK;
+    process_free(TAKE_PTR(first->process));
+    return process_send_start(native, first->options, &first->process, err);
+}
+
 /* Connects to the control socket, and sends the first request, while cay-init gets ready:
  * the socket accepts connections before cay-init serves them. */
 static int start_init(const struct create_ctx *ctx, int group, struct launch *launch,
                       struct native *native, struct cay_error *err)
 {
-    const struct create_request *first = ctx->first;
     struct cay_error own;
     int code = setup_root(ctx, group, launch, err);
 
     if (!code && ctx->record->cgroup.unified[0])
         code = record_init(ctx, launch, err);
     bool is_connected = !code && native_prepare_exec(native, NULL) == CAY_OK;
-    int sent = first && is_connected ? first->send(native, first->cookie, &own) : CAY_OK;
+    int sent = is_connected ? send_first(ctx, native, &own) : CAY_OK;
     if (!code)
         code = launch_wait(
             launch, err); /* its report is more specific than a failed connection */
-    if (first && !is_connected && !code)
-        code = first->send(native, first->cookie, err);
+    if (!is_connected && !code)
+        code = send_first(ctx, native, err);
     if (!code && sent && err)
         *err = own;
     return code ? code : sent;
@@ -598,7 +609,7 @@ static int create_new(struct create_ctx *ctx, struct native *native,
 }
 
 int create_sandbox(const struct cay_sandbox_options *options, const char *id,
-                   const struct create_request *first, struct native *native,
+                   struct create_first *first, struct native *native,
                    struct cay_error *err)
 {
     struct create_ctx ctx = {.options = *options, .id = id, .first = first};

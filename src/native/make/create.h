@@ -4,17 +4,17 @@
 
 #include "native/process/handle.h"
 
-/* A request that is sent as soon as the control socket is connected, before PID 1 serves
- * it; sent again for each isolation level that is tried. */
-struct create_request {
-    int (*send)(struct native *native, void *cookie, struct cay_error *err);
-    void *cookie;
+/* A command that is sent as soon as the control socket is connected, before PID 1 serves
+ * it; sent again for each isolation level that is tried.  The caller frees `process`. */
+struct create_first {
+    const struct cay_exec_options *options;
+    struct process *process;
 };
 
 /* Creates a sandbox and waits until it is ready; fills in the handle except for the
  * output buffer.  `id` is unused so far, or NULL: one is drawn.  `first` may be NULL. */
 int create_sandbox(const struct cay_sandbox_options *options, const char *id,
-                   const struct create_request *first, struct native *native,
+                   struct create_first *first, struct native *native,
                    struct cay_error *err);
 
 /* The same for the backend "local", without isolation.  Of the options it uses env, user,

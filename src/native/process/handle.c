@@ -106,6 +106,23 @@ int native_connect_init(const struct record *record, int reply_ms, int *ret_sock
     return CAY_OK;
 }
 
+static void open_once(const char *path, int *fd)
+{
+    if (*fd < 0 && *path)
+        *fd = open(path, O_RDONLY | O_CLOEXEC);
+}
+
+int native_prepare_exec(struct native *native, struct cay_error *err)
+{
+    int code = native_connect(native, err);
+
+    if (!code) {
+        open_once(native->record.cgroup.memory_events, &native->events.memory);
+        open_once(native->record.cgroup.pids_events, &native->events.pids);
+    }
+    return code;
+}
+
 const char *native_id(const void *cookie)
 {
     return ((const struct native *)cookie)->record.id;

@@ -74,10 +74,6 @@ int native_dial_port(void *cookie, uint16_t port, int *ret_fd, struct cay_error 
 int native_exec(void *cookie, const struct cay_exec_options *options,
                 struct cay_exec_result *ret_result, struct cay_error *err);
 
-/* Refuses invalid options of a command; `flags` are the supported ones. */
-int native_check_exec(const struct cay_exec_options *options, const char *name,
-                      unsigned flags, struct cay_error *err);
-
 int native_pause(void *cookie, struct cay_error *err);
 int native_resume(void *cookie, struct cay_error *err);
 int native_set_ttl(void *cookie, uint64_t ttl_ms, struct cay_error *err);

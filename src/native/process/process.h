@@ -4,6 +4,17 @@
 
 #include "native/process/command.h"
 
+enum { PROCESS_PIECE = 64 << 10 }; /* output buffer */
+
+/* What has been read of a command's output. */
+struct sink {
+    const struct cay_exec_options *options; /* on_output of a command that is waited for,
+                                               else NULL */
+    struct tail tails[2];                   /* output that the caller has not read yet */
+    char *piece;                            /* PROCESS_PIECE bytes */
+    bool fails_on_limit, over_limit;
+};
+
 /* A handle on a process.  It does not depend on the sandbox's handle after creation. */
 struct process {
     struct command command;
@@ -13,13 +24,10 @@ struct process {
     int ready; /* an eventfd: events that the others do not show */
     bool is_ready;
     bool is_new; /* attached, with nothing read yet */
-    bool fails_on_limit, over_limit, fetched;
-    struct tail tails[2]; /* output that a wait has read and the caller has not */
-    char *piece;
+    bool fetched;
+    struct sink sink;
     struct packet packet;
 };
-
-enum { PROCESS_PIECE = 64 << 10 }; /* output buffer */
 
 /* The calls of struct cay_process_backend that create a handle, and the one that frees
  * it. */
@@ -44,9 +52,6 @@ int process_send_start(struct native *native, const struct cay_exec_options *opt
                        struct process **ret_process, struct cay_error *err);
 int process_finish_start(struct process *process, const struct cay_exec_options *options,
                          struct cay_error *err);
-
-/* Makes the epoll readable for data that no socket or pipe shows. */
-void process_signal_ready(struct process *process);
 
 int process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_count,
                  struct cay_error *err);

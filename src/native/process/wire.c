@@ -114,96 +114,69 @@ int wire_wait(int socket, int ms, const char *op, const char *id, struct cay_err
     return count > 0 ? CAY_OK : wire_fail_silent(op, id, err);
 }
 
-static int receive(const struct native *native, const char *op, struct reply *reply,
-                   struct cay_error *err)
+/* The state of the connection is unknown. */
+static int hang_up(struct native *native, int code)
 {
-    const char *id = native->record.id;
-    int socket = native->socket;
-    int code = wire_wait(socket, native->reply_ms, op, id, err);
-
-    if (code)
-        return code;
-    int got = packet_poll_small(socket, &reply->head, reply->fds, reply->payload,
-                                sizeof reply->payload);
-    return got == 1 ? CAY_OK : wire_fail_gone(op, id, got < 0 ? -got : 0, err);
-}
-
-static int send_request(struct native *native, const char *op, enum message_kind kind,
-                        const void *payload, size_t payload_len, struct cay_error *err)
-{
-    int code = native_connect(native, err);
-
-    if (code)
-        return code;
-    int error = packet_send(native->socket, kind, payload, payload_len, NULL, 0);
-    return error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
-                 : CAY_OK;
-}
-
-static int request(struct native *native, const char *op, enum message_kind kind,
-                   const void *payload, size_t payload_len, struct reply *reply,
-                   struct cay_error *err)
-{
-    int code = send_request(native, op, kind, payload, payload_len, err);
-
-    return code ? code : receive(native, op, reply, err);
-}
-
-/* The request failed or the reply is invalid: the state of the connection is unknown. */
-static int give_up(struct native *native, int code, struct reply *reply,
-                   struct cay_error *err)
-{
-    if (!code) {
-        if (reply->head.kind != MESSAGE_FAILED)
-            reply->head.len = 0;
-        code = wire_error(reply->payload, reply->head.len, err);
-    }
     if (native->socket >= 0)
         rights_hang_up(native->socket);
     native->socket = -1;
     return code;
 }
 
-static int take_reply(struct native *native, int code, struct reply *reply,
-                      enum message_kind want, void *ret_reply, size_t len,
-                      struct cay_error *err)
-{
-    if (!code)
-        wire_close_fds(reply->fds);
-    if (code || reply->head.kind != want || reply->head.len != len ||
-        reply->head.fd_count != 0)
-        return give_up(native, code, reply, err);
-    if (len)
-        memcpy(ret_reply, reply->payload, len);
-    return CAY_OK;
-}
-
-int wire_request(struct native *native, const char *op, enum message_kind kind,
-                 const void *payload, size_t payload_len, enum message_kind want,
-                 void *ret_reply, size_t len, struct cay_error *err)
-{
-    struct reply reply;
-    int code = request(native, op, kind, payload, payload_len, &reply, err);
-
-    return take_reply(native, code, &reply, want, ret_reply, len, err);
-}
-
 int wire_send(struct native *native, const char *op, enum message_kind kind,
-              struct cay_error *err)
+              const void *payload, size_t payload_len, struct cay_error *err)
 {
-    struct reply reply;
-    int code = send_request(native, op, kind, NULL, 0, err);
+    int code = native_connect(native, err);
 
-    return code ? give_up(native, code, &reply, err) : CAY_OK;
+    if (code)
+        return hang_up(native, code);
+    int error = packet_send(native->socket, kind, payload, payload_len, NULL, 0);
+    return error ? hang_up(native, wire_fail_send(native->socket, op, native->record.id,
+                                                  -error, err))
+                 : CAY_OK;
+}
+
+/* A reply of kind `want` with `len` bytes and that many descriptors. */
+static int receive(struct native *native, const char *op, enum message_kind want,
+                   size_t len, size_t fd_count, struct reply *reply,
+                   struct cay_error *err)
+{
+    const char *id = native->record.id;
+    int code = wire_wait(native->socket, native->reply_ms, op, id, err);
+    int got = code ? 0
+                   : packet_poll_small(native->socket, &reply->head, reply->fds,
+                                       reply->payload, sizeof reply->payload);
+
+    if (!code && got != 1)
+        code = wire_fail_gone(op, id, got < 0 ? -got : 0, err);
+    if (code)
+        return hang_up(native, code);
+    if (reply->head.kind == want && reply->head.len == len &&
+        reply->head.fd_count == fd_count)
+        return CAY_OK;
+    wire_close_fds(reply->fds);
+    size_t error_len = reply->head.kind == MESSAGE_FAILED ? reply->head.len : 0;
+    return hang_up(native, wire_error(reply->payload, error_len, err));
 }
 
 int wire_receive(struct native *native, const char *op, enum message_kind want,
                  void *ret_reply, size_t len, struct cay_error *err)
 {
     struct reply reply;
-    int code = receive(native, op, &reply, err);
+    int code = receive(native, op, want, len, 0, &reply, err);
 
-    return take_reply(native, code, &reply, want, ret_reply, len, err);
+    if (!code && len)
+        memcpy(ret_reply, reply.payload, len);
+    return code;
+}
+
+int wire_request(struct native *native, const char *op, enum message_kind kind,
+                 const void *payload, size_t payload_len, enum message_kind want,
+                 void *ret_reply, size_t len, struct cay_error *err)
+{
+    int code = wire_send(native, op, kind, payload, payload_len, err);
+
+    return code ? code : wire_receive(native, op, want, ret_reply, len, err);
 }
 
 int wire_request_fd(struct native *native, const char *op, enum message_kind kind,
@@ -211,16 +184,13 @@ int wire_request_fd(struct native *native, const char *op, enum message_kind kin
                     int *ret_fd, struct cay_error *err)
 {
     struct reply reply;
-    int code = request(native, op, kind, payload, payload_len, &reply, err);
+    int code = wire_send(native, op, kind, payload, payload_len, err);
 
-    if (!code && reply.head.kind == want && reply.head.len == 0 &&
-        reply.head.fd_count == 1) {
-        *ret_fd = reply.fds[0];
-        return CAY_OK;
-    }
     if (!code)
-        wire_close_fds(reply.fds);
-    return give_up(native, code, &reply, err);
+        code = receive(native, op, want, 0, 1, &reply, err);
+    if (!code)
+        *ret_fd = reply.fds[0];
+    return code;
 }
 
 /* --- Commands --- */

@@ -43,7 +43,7 @@ int wire_request(struct native *native, const char *op, enum message_kind kind,
 
 /* The same in two steps, so that several sandboxes reply in parallel. */
 int wire_send(struct native *native, const char *op, enum message_kind kind,
-              struct cay_error *err);
+              const void *payload, size_t payload_len, struct cay_error *err);
 int wire_receive(struct native *native, const char *op, enum message_kind want,
                  void *ret_reply, size_t len, struct cay_error *err);
 

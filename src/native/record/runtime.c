@@ -490,9 +490,17 @@ static enum reading take_record(const unsigned char *bytes, size_t len, const ch
                : READ_DAMAGED;
 }
 
-static int fail_unknown(const char *id, int error, struct cay_error *err)
+static int check_id(const char *who, const char *id, struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_NOT_FOUND, error, op, id, "there is no such sandbox",
+    return runtime_is_id(id)
+               ? CAY_OK
+               : cay_fail(err, CAY_E_INVALID, 0, who, id, "invalid sandbox id",
+                          "ids look like sb-abcdefgh234567xy");
+}
+
+static int fail_unknown(const char *who, const char *id, int error, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_NOT_FOUND, error, who, id, "there is no such sandbox",
                     "it may have ended; create a new one");
 }
 
@@ -504,15 +512,14 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
     enum reading reading = READ_DAMAGED;
     char path[PATH_MAX];
 
-    if (!runtime_is_id(id))
-        return cay_fail(err, CAY_E_INVALID, 0, op, id, "invalid sandbox id",
-                        "ids look like sb-abcdefgh234567xy");
-    int code = record_path(id, no_suffix, path, err);
+    int code = check_id(op, id, err);
+    if (!code)
+        code = record_path(id, no_suffix, path, err);
     if (code)
         return code;
     AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT ? fail_unknown(id, ENOENT, err)
+        return errno == ENOENT ? fail_unknown(op, id, ENOENT, err)
                                : cay_fail_errno(err, errno, op, id);
     for (int tries = 0; reading == READ_DAMAGED && tries < READ_TRIES; tries++) {
         if (tries)
@@ -522,7 +529,7 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
             reading = take_record(bytes, (size_t)len, id, ret_record);
     }
     if (reading == READ_SHORT && record_recover(id, ret_record) == 0)
-        return fail_unknown(id, 0, err);
+        return fail_unknown(op, id, 0, err);
     if (reading != READ_WHOLE)
         return cay_fail(err, CAY_E_INTERNAL, 0, op, id,
                         "the sandbox's record is damaged, or from another version of cay",
@@ -698,33 +705,24 @@ int runtime_check_alive(const struct record *record)
 
 static const char note_op[] = "sandbox.note";
 
-static int find_note(const char *id, char path[PATH_MAX], struct cay_error *err)
-{
-    char directory[PATH_MAX];
-
-    if (!runtime_is_id(id))
-        return cay_fail(err, CAY_E_INVALID, 0, note_op, id, "invalid sandbox id",
-                        "ids look like sb-abcdefgh234567xy");
-    int code = runtime_directory(directory, err);
-    if (!code)
-        snprintf(path, PATH_MAX, "%.4000s/%.32s", directory, id);
-    return code;
-}
-
 /* Atomic.  If the record is removed meanwhile, the note is removed too. */
 int cay_sandbox_set_note(const char *id, const void *data, size_t len,
                          struct cay_error *err)
 {
-    char record[PATH_MAX], draft[PATH_MAX + 16], path[PATH_MAX + 16];
+    char record[PATH_MAX], draft[PATH_MAX], path[PATH_MAX];
     int code = len > CAY_SANDBOX_NOTE_MAX
                    ? cay_fail(err, CAY_E_INVALID, 0, note_op, id, "the note is too long",
                               "the limit is %d bytes", CAY_SANDBOX_NOTE_MAX)
-                   : find_note(id, record, err);
+                   : check_id(note_op, id, err);
 
+    if (!code)
+        code = record_path(id, no_suffix, record, err);
+    if (!code)
+        code = record_path(id, note_suffix, path, err);
+    if (!code)
+        code = record_path(id, ".note.new", draft, err);
     if (code)
         return code;
-    snprintf(path, sizeof path, "%s.note", record);
-    snprintf(draft, sizeof draft, "%s.note.new", record);
     AUTO_FD fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     int error = fd < 0 ? -errno : io_write(fd, data, len);
     if (!error && rename(draft, path) != 0)
@@ -736,33 +734,29 @@ int cay_sandbox_set_note(const char *id, const void *data, size_t len,
     if (access(record, F_OK) == 0)
         return CAY_OK;
     (void)unlink(path);
-    return cay_fail(err, CAY_E_NOT_FOUND, ENOENT, note_op, id, "there is no such sandbox",
-                    "it may have ended; create a new one");
+    return fail_unknown(note_op, id, ENOENT, err);
 }
 
 int cay_sandbox_get_note(const char *id, void **ret_data, size_t *ret_len,
                          struct cay_error *err)
 {
-    char path[PATH_MAX - 8], whole[PATH_MAX];
-    struct stat st;
-    int code = find_note(id, whole, err);
+    char path[PATH_MAX];
+    int code = check_id(note_op, id, err);
 
+    if (!code)
+        code = record_path(id, note_suffix, path, err);
     if (code)
         return code;
-    snprintf(path, sizeof path, "%.4080s", whole);
-    snprintf(whole, sizeof whole, "%s.note", path);
-    AUTO_FD fd = open(whole, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return cay_fail(err, CAY_E_NOT_FOUND, ENOENT, note_op, id,
                         "the sandbox has no note", "set one with cay_sandbox_set_note()");
-    if (fd < 0 || fstat(fd, &st) != 0)
+    if (fd < 0)
         return cay_fail_errno(err, errno, note_op, id);
-    size_t len =
-        st.st_size > CAY_SANDBOX_NOTE_MAX ? CAY_SANDBOX_NOTE_MAX : (size_t)st.st_size;
-    AUTO_FREE char *data = malloc(len + 1);
+    AUTO_FREE char *data = malloc(CAY_SANDBOX_NOTE_MAX + 1);
     if (!data)
         return cay_fail_memory(err, note_op);
-    ssize_t got = io_pread(fd, data, len, 0);
+    ssize_t got = io_pread(fd, data, CAY_SANDBOX_NOTE_MAX, 0);
     if (got < 0)
         return cay_fail_errno(err, (int)-got, note_op, id);
     data[got] = '\0';
