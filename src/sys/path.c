@@ -172,11 +172,6 @@ static size_t next_component(struct walk *walk, char *name)
     return len;
 }
 
-static bool nothing_left(const struct walk *walk)
-{
-    return walk->todo[strspn(walk->todo, "/")] == '\0';
-}
-
 /* Takes one component. */
 static int step(struct walk *walk, const char *name, size_t len, bool follow_last)
 {
@@ -205,7 +200,8 @@ static int step(struct walk *walk, const char *name, size_t len, bool follow_las
         return fd == -ELOOP ? -EAGAIN : fd;
     if (fstat(fd, &st) != 0)
         return -errno;
-    if (!S_ISLNK(st.st_mode) || (!follow_last && nothing_left(walk)))
+    if (!S_ISLNK(st.st_mode) ||
+        (!follow_last && walk->todo[strspn(walk->todo, "/")] == '\0'))
         return 0;
     pop(walk->done);
     return follow(walk, fd);

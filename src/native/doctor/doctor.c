@@ -325,22 +325,13 @@ static const char *fix_for_cgroup(const struct doctor *doctor)
     return "mount -t cgroup2 none /sys/fs/cgroup";
 }
 
-static bool has_any(const struct cgroup *groups)
-{
-    bool found = groups->unified[0];
-
-    for (size_t i = 0; i < CGROUP_V1; i++)
-        found |= groups->v1[i][0] != '\0';
-    return found;
-}
-
-static bool has_only_unified(const struct cgroup *groups)
+static bool has_v1(const struct cgroup *groups)
 {
     bool found = false;
 
     for (size_t i = 0; i < CGROUP_V1; i++)
         found |= groups->v1[i][0] != '\0';
-    return groups->unified[0] && !found;
+    return found;
 }
 
 /* Disabled by a kernel parameter; the last of four columns shows it. */
@@ -360,11 +351,11 @@ static bool is_memory_off(void)
 
 static const char *fix_for_controller(const struct cgroup *groups, unsigned layer)
 {
-    if (!has_any(groups))
+    if (!groups->unified[0] && !has_v1(groups))
         return "see \"cgroup2\"";
     if (layer == CAY_LAYER_MEMORY && is_memory_off())
         return "add cgroup_enable=memory to the kernel parameters";
-    return has_only_unified(groups)
+    return groups->unified[0] && !has_v1(groups)
                ? "enable the controller in cgroup.subtree_control of the parent cgroups "
                  "(for a container, on its host)"
                : "mount the controller, or use a kernel that supports it";

@@ -252,14 +252,6 @@ static int send_begin(const struct launch *launch, const struct init_fds *init_f
     return launch_send(launch, &begin, sizeof begin, fds, count, err);
 }
 
-static int send_go(const struct launch *launch, const int *mounts, size_t count,
-                   struct cay_error *err)
-{
-    const struct plan_go go = {PLAN_VERSION, (uint32_t)count};
-
-    return launch_send(launch, &go, sizeof go, mounts, count, err);
-}
-
 /* --- Steps --- */
 
 static int set_limits(const struct create_ctx *ctx, struct cay_error *err)
@@ -276,15 +268,6 @@ static int set_limits(const struct create_ctx *ctx, struct cay_error *err)
     return code ? code : preflight_disk(&ctx->options, record->layers, err);
 }
 
-/* If cay-init has exited, its own report is more specific. */
-static int fail_user_namespace(const struct launch *launch, int error,
-                               struct cay_error *err)
-{
-    int code = error == ENOENT || error == ESRCH ? launch_wait(launch, err) : CAY_OK;
-
-    return code ? code : cay_fail_errno(err, error, op, "user namespace");
-}
-
 /* cay-init gets the plan once its ids are mapped, and the map can be written once it is
  * cloned. */
 static int send_plan(const struct create_ctx *ctx, const struct init_fds *init_fds,
@@ -297,8 +280,13 @@ static int send_plan(const struct create_ctx *ctx, const struct init_fds *init_f
     /* Opened before cay-init starts on the plan, since it may fail and exit. */
     if (!code && ret_users)
         *ret_users = shift_of_process(launch->pid);
-    if (!code && ret_users && *ret_users < 0)
-        code = fail_user_namespace(launch, -*ret_users, err);
+    if (!code && ret_users && *ret_users < 0) {
+        int error = -*ret_users;
+        if (error == ENOENT || error == ESRCH) /* its own report is more specific */
+            code = launch_wait(launch, err);
+        if (!code)
+            code = cay_fail_errno(err, error, op, "user namespace");
+    }
     return code ? code : send_begin(launch, init_fds, err);
 }
 
@@ -356,8 +344,9 @@ static int setup_root(const struct create_ctx *ctx, int group, struct launch *la
         code = setup_mounts(ctx, &root_plan, &init_fds, launch, mounts, &count, err);
     if (!code && !ctx->record->cgroup.unified[0])
         code = record_init(ctx, launch, err);
+    const struct plan_go go = {PLAN_VERSION, (uint32_t)count};
     if (!code)
-        code = send_go(launch, mounts, count, err);
+        code = launch_send(launch, &go, sizeof go, mounts, count, err);
     if (!code)
         create_first_exec_cgroup(ctx, &init_fds);
     close_all(mounts, count);
@@ -436,22 +425,16 @@ static void fill_record(const struct create_ctx *ctx)
                   options->workdir ? options->workdir : "");
 }
 
-static enum setup_kind setup_kind_of(const struct record *record)
-{
-    if (runtime_is_local(record))
-        return SETUP_HOST;
-    if (!runtime_has_namespaces(record))
-        return SETUP_NOTHING;
-    return record->network == CAY_NETWORK_NONE ? SETUP_NETWORK : SETUP_FILES;
-}
-
 static int build(struct create_ctx *ctx, struct native *native, struct cay_error *err)
 {
     const struct cgroup_limits limits = preflight_limits(&ctx->options);
     struct record *record = ctx->record;
     struct launch *launch = &ctx->launch;
     AUTO_FD group = -1;
-    enum setup_kind kind = setup_kind_of(record);
+    enum setup_kind kind = runtime_is_local(record)              ? SETUP_HOST
+                           : !runtime_has_namespaces(record)     ? SETUP_NOTHING
+                           : record->network == CAY_NETWORK_NONE ? SETUP_NETWORK
+                                                                 : SETUP_FILES;
     int code = CAY_OK;
 
     if (!runtime_is_local(record))

@@ -103,14 +103,6 @@ bool level_may_fall(const struct cay_error *error)
 
 /* --- Ids --- */
 
-static int fail_range(struct cay_error *err)
-{
-    return cay_fail(
-        err, CAY_E_UNAVAILABLE, ENOENT, "sandbox.map", SUBIDS_USERS,
-        "this user has no range of subordinate ids in /etc/subuid and /etc/subgid",
-        "run cay doctor for the command that adds one");
-}
-
 int level_identify(enum cay_level level, struct record *record, struct idmap *ret_map,
                    uint32_t *ret_owner, struct cay_error *err)
 {
@@ -128,7 +120,10 @@ int level_identify(enum cay_level level, struct record *record, struct idmap *re
         return CAY_OK;
     case CAY_LEVEL_RANGE:
         if (!find_ranges(&users, &groups))
-            return fail_range(err);
+            return cay_fail(err, CAY_E_UNAVAILABLE, ENOENT, "sandbox.map", SUBIDS_USERS,
+                            "this user has no range of subordinate ids in /etc/subuid "
+                            "and /etc/subgid",
+                            "run cay doctor for the command that adds one");
         idmap_for_range(ret_map, users.first, groups.first);
         record->id_base = *ret_owner = users.first;
         record->id_count = IDMAP_COUNT;

@@ -59,14 +59,6 @@ static int make_directory(int top, const char *name, uint32_t owner)
                : -errno;
 }
 
-/* With a fixed size, so that the disk limit is enforced. */
-static int open_memory(uint64_t size)
-{
-    const struct plan_step step = {.kind = PLAN_TREE, .mode = 0700, .number = size};
-
-    return build_tree(&step, 0, 0);
-}
-
 static int finish(int context, uint64_t attributes)
 {
     if (!set(context, "redirect_dir", "nofollow") || !set(context, "metacopy", "off") ||
@@ -91,12 +83,6 @@ static int finish_public(int context)
         return fd;
     (void)close(fd);
     return -EPERM;
-}
-
-/* Linux 6.5 to 6.12 does not accept O_PATH descriptors. */
-static bool needs_paths(int error)
-{
-    return error == EBADF || error == EINVAL || error == EOPNOTSUPP;
 }
 
 static bool set_upper(int context, int top, const char *upper, const char *work)
@@ -138,8 +124,11 @@ static int create(const struct overlay_layers *layers, int *ret_usr)
 {
     AUTO_FD root = create_root(layers->lower, layers->top);
 
+    /* Linux 6.5 to 6.12 does not accept O_PATH descriptors. */
+    if (root == -EBADF || root == -EINVAL || root == -EOPNOTSUPP)
+        return overlay_by_path(layers, ret_usr);
     if (root < 0)
-        return needs_paths(-root) ? overlay_by_path(layers, ret_usr) : TAKE_FD(root);
+        return TAKE_FD(root);
     if (layers->host >= 0) {
         *ret_usr = create_usr(layers);
         if (*ret_usr < 0)
@@ -257,9 +246,11 @@ static int make_pair(int top, const char *upper, const char *work, uint32_t id_b
 
 static int open_top(const struct overlay *overlay, uint32_t id_base)
 {
+    /* With a fixed size, so that the disk limit is enforced. */
+    const struct plan_step step = {
+        .kind = PLAN_TREE, .mode = 0700, .number = overlay->size};
     bool is_memory = overlay->disk < 0;
-    AUTO_FD top =
-        is_memory ? open_memory(overlay->size) : open_disk(overlay->disk, id_base);
+    AUTO_FD top = is_memory ? build_tree(&step, 0, 0) : open_disk(overlay->disk, id_base);
     int error = top < 0 ? top : 0;
 
     if (!error && is_memory)
@@ -267,16 +258,6 @@ static int open_top(const struct overlay *overlay, uint32_t id_base)
     if (!error && overlay->usr >= 0)
         error = make_pair(top, "usr", "usr-work", id_base);
     return error ? error : TAKE_FD(top);
-}
-
-/* No template below: the disk is the root. */
-static int mount_disk(const struct overlay *overlay, int map)
-{
-    AUTO_FD upper =
-        path_open(overlay->disk, "upper", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
-
-    return upper < 0 ? upper
-                     : shift_mount(upper, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 }
 
 static int show_below(int fd, int map)
@@ -303,8 +284,12 @@ static int mount_layers(const struct overlay *overlay, int top, int map, int *re
 int overlay_mount(const struct overlay *overlay, int map, uint32_t id_base, int *ret_usr)
 {
     *ret_usr = -1;
-    if (overlay->lower < 0)
-        return mount_disk(overlay, map);
+    if (overlay->lower < 0) { /* no template below: the disk is the root */
+        AUTO_FD upper =
+            path_open(overlay->disk, "upper", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+        return upper < 0 ? TAKE_FD(upper)
+                         : shift_mount(upper, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    }
     AUTO_FD top = open_top(overlay, id_base);
     return top < 0 ? TAKE_FD(top) : mount_layers(overlay, top, map, ret_usr);
 }

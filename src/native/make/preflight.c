@@ -56,16 +56,7 @@ static int complete_disk(struct cay_sandbox_options *options, unsigned given,
     return code ? code : check_least("disk", options->disk_bytes, err);
 }
 
-/* The name is also a line of /etc/hosts inside. */
-static int check_name(const char *name, struct cay_error *err)
-{
-    if (!name || names_is_valid(name))
-        return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, op, name, "invalid sandbox name",
-                    "use up to 63 letters, digits, \"_\", \".\" and \"-\", starting with "
-                    "a letter or a digit, but not with sb- like an id");
-}
-
+/* Also a line of /etc/hosts inside. */
 static int check_hostname(const char *name, struct cay_error *err)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -104,8 +95,10 @@ int preflight_options(struct cay_sandbox_options *options, unsigned *ret_given,
                         "a user name has at most 63 bytes; a working directory is "
                         "absolute and has at most 1023 bytes");
     int code = check_hostname(options->hostname, err);
-    if (!code)
-        code = check_name(options->name, err);
+    if (!code && options->name && !names_is_valid(options->name))
+        code = cay_fail(err, CAY_E_INVALID, 0, op, options->name, "invalid sandbox name",
+                        "use up to 63 letters, digits, \"_\", \".\" and \"-\", starting "
+                        "with a letter or a digit, but not with sb- like an id");
     if (!code)
         code = check_least("memory", options->memory_bytes, err);
     return code ? code : complete_disk(options, *ret_given, err);

@@ -53,18 +53,6 @@ static int learn_umask(struct mount_ctx *mount_ctx)
     return 0;
 }
 
-static int make_root(struct mount_ctx *mount_ctx)
-{
-    return overlay_mount(&mount_ctx->root_plan->overlay, mount_ctx->users,
-                         mount_ctx->id_base, &mount_ctx->usr);
-}
-
-/* A root over a template, or one filled earlier, is not filled. */
-static bool fills_root(const struct mount_ctx *mount_ctx)
-{
-    return mount_ctx->root_plan->overlay.lower < 0 && !mount_ctx->root_plan->keeps_root;
-}
-
 /* A subtree of the root's tmpfs, if there is one: its files count towards the same limit,
  * and one file system less saves memory in every cgroup of the machine.  Before Linux
  * 6.15 it is a separate file system. */
@@ -84,7 +72,8 @@ static int make_tree(const struct mount_ctx *mount_ctx, const struct plan_step *
 static int make_mount(struct mount_ctx *mount_ctx, const struct plan_step *step)
 {
     if (step->kind == PLAN_ROOT)
-        return make_root(mount_ctx);
+        return overlay_mount(&mount_ctx->root_plan->overlay, mount_ctx->users,
+                             mount_ctx->id_base, &mount_ctx->usr);
     if (step->kind == PLAN_TREE)
         return make_tree(mount_ctx, step);
     if (step->flags & PLAN_WITH_LAYER)
@@ -104,7 +93,10 @@ static int add_mount(struct mount_ctx *mount_ctx, const struct plan_step *step)
     mount_ctx->fds[mount_ctx->count - 1] = fd;
     if (step->kind == PLAN_TREE && !*root_plan_text(mount_ctx->root_plan, step->path))
         mount_ctx->memory = fd;
-    if (step->kind == PLAN_TREE || (step->kind == PLAN_ROOT && fills_root(mount_ctx))) {
+    /* A root over a template, or one filled earlier, is not filled. */
+    bool is_empty =
+        mount_ctx->root_plan->overlay.lower < 0 && !mount_ctx->root_plan->keeps_root;
+    if (step->kind == PLAN_TREE || (step->kind == PLAN_ROOT && is_empty)) {
         mount_ctx->tree = fd;
         mount_ctx->devices = step->flags & PLAN_WITH_DEVICES;
     }
@@ -112,17 +104,6 @@ static int add_mount(struct mount_ctx *mount_ctx, const struct plan_step *step)
         return 0;
     error = take_identity(mount_ctx, mount_ctx->id_base);
     return error ? error : learn_umask(mount_ctx);
-}
-
-static int add_fd(struct mount_ctx *mount_ctx, const struct plan_step *step,
-                  const char *path)
-{
-    int error = take_identity(mount_ctx, 0);
-
-    if (!error && fchownat(mount_ctx->tree, path, mount_ctx->id_base + step->uid,
-                           mount_ctx->id_base + step->gid, AT_SYMLINK_NOFOLLOW) != 0)
-        error = -errno;
-    return error;
 }
 
 static int add_entry(struct mount_ctx *mount_ctx, const struct plan_step *step)
@@ -141,32 +122,13 @@ static int add_entry(struct mount_ctx *mount_ctx, const struct plan_step *step)
         error = -errno;
     bool foreign =
         step->uid || step->gid || (mount_ctx->devices && step->kind == PLAN_DIRECTORY);
-    return error || !foreign ? error : add_fd(mount_ctx, step, path);
-}
-
-static int take_step(struct mount_ctx *mount_ctx, const struct plan_step *step)
-{
-    switch ((enum plan_kind)step->kind) {
-    case PLAN_TREE:
-    case PLAN_ROOT:
-    case PLAN_BIND:
-        return add_mount(mount_ctx, step);
-    case PLAN_DIRECTORY:
-    case PLAN_FILE:
-    case PLAN_LINK:
-    case PLAN_NODE:
-        return add_entry(mount_ctx, step);
-    case PLAN_PROC:
-    case PLAN_DEVPTS:
-    case PLAN_MASK:
-    case PLAN_READ_ONLY:
-    case PLAN_WRITABLE:
-    case PLAN_READABLE:
-    case PLAN_NEED:
-    case PLAN_REPLACE:
-        return 0; /* done by cay-init */
-    }
-    return -EINVAL;
+    if (!error && foreign)
+        error = take_identity(mount_ctx, 0);
+    if (!error && foreign &&
+        fchownat(mount_ctx->tree, path, mount_ctx->id_base + step->uid,
+                 mount_ctx->id_base + step->gid, AT_SYMLINK_NOFOLLOW) != 0)
+        error = -errno;
+    return error;
 }
 
 static int fail(const struct root_plan *root_plan, const struct plan_step *step,
@@ -194,11 +156,12 @@ static int take_steps(struct mount_ctx *mount_ctx, bool binds, struct cay_error 
     for (uint32_t i = 0; i < root_plan->step_count; i++) {
         const struct plan_step *step = &root_plan->steps[i];
         bool is_bind = step->kind == PLAN_BIND;
-        int error = 0;
-        if (is_bind || step->kind == PLAN_TREE || step->kind == PLAN_ROOT)
-            error = mount_ctx->count++ == PLAN_MOUNTS_MAX ? -E2BIG : 0;
-        if (!error && is_bind == binds)
-            error = take_step(mount_ctx, step);
+        bool is_mount = is_bind || step->kind == PLAN_TREE || step->kind == PLAN_ROOT;
+        int error = is_mount && mount_ctx->count++ == PLAN_MOUNTS_MAX ? -E2BIG : 0;
+        if (!error && is_mount && is_bind == binds)
+            error = add_mount(mount_ctx, step);
+        else if (!error && !binds && root_plan_is_entry(step))
+            error = add_entry(mount_ctx, step);
         if (error)
             return fail(root_plan, step, error, err);
     }

@@ -17,13 +17,6 @@
 
 enum { KILLED = 255 };
 
-static int become_root(void)
-{
-    if (syscall(SYS_setresgid, 0, 0, 0) != 0 || syscall(SYS_setresuid, 0, 0, 0) != 0)
-        return errno;
-    return 0;
-}
-
 static _Noreturn void run_child(const struct probe *probe, const int gate[2])
 {
     char go;
@@ -31,7 +24,10 @@ static _Noreturn void run_child(const struct probe *probe, const int gate[2])
     (void)close(gate[1]);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || read(gate[0], &go, 1) != 1)
         _exit(KILLED);
-    int error = probe->namespaces & CLONE_NEWUSER ? become_root() : 0;
+    int error = 0;
+    if (probe->namespaces & CLONE_NEWUSER &&
+        (syscall(SYS_setresgid, 0, 0, 0) != 0 || syscall(SYS_setresuid, 0, 0, 0) != 0))
+        error = errno;
     if (!error && probe->inside)
         error = probe->inside();
     _exit(error);

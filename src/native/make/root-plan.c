@@ -118,22 +118,14 @@ const char *root_plan_text(const struct root_plan *root_plan, uint32_t offset)
 
 /* --- The finished plan --- */
 
-/* Steps done by the library are not sent to cay-init. */
-static bool is_wanted(const struct root_plan *root_plan, const struct plan_step *step)
-{
-    return !root_plan->head.prepared ||
-           (step->kind != PLAN_DIRECTORY && step->kind != PLAN_FILE &&
-            step->kind != PLAN_LINK && step->kind != PLAN_NODE);
-}
-
 static void copy_steps(const struct root_plan *root_plan, struct plan *head,
                        struct buf *steps, struct buf *bytes)
 {
     buf_append(bytes, "", 1);
     for (uint32_t i = 0; i < root_plan->step_count; i++) {
         struct plan_step step = root_plan->steps[i];
-        if (!is_wanted(root_plan, &step))
-            continue;
+        if (root_plan->head.prepared && root_plan_is_entry(&step))
+            continue; /* created by the library */
         const char *path = root_plan_text(root_plan, step.path);
         const char *data = root_plan_text(root_plan, step.data);
         step.path = keep_bytes(bytes, path, strlen(path));
@@ -295,15 +287,6 @@ static int add_env(struct root_sources *sources, const char *const *env,
     return CAY_OK;
 }
 
-static void take_defaults(const struct cay_template_info *image,
-                          struct cay_sandbox_options *options)
-{
-    if (!options->user && *image->user)
-        options->user = image->user;
-    if (!options->workdir && *image->workdir == '/')
-        options->workdir = image->workdir;
-}
-
 int root_sources_open(struct cay_sandbox_options *options, const char *start,
                       struct root_sources *ret_sources, struct cay_error *err)
 {
@@ -317,8 +300,11 @@ int root_sources_open(struct cay_sandbox_options *options, const char *start,
                                   &ret_sources->template, err);
     else if (name && strcmp(name, "host") != 0)
         code = template_open(name, start != NULL, &ret_sources->template, err);
-    if (!code)
-        take_defaults(&ret_sources->template.info.shown, options);
+    const struct cay_template_info *image = &ret_sources->template.info.shown;
+    if (!code && !options->user && *image->user)
+        options->user = image->user;
+    if (!code && !options->workdir && *image->workdir == '/')
+        options->workdir = image->workdir;
     if (!code)
         code = binds_open(options, start != NULL, ret_sources->template.root,
                           &ret_sources->binds, err);

@@ -41,6 +41,13 @@ struct plan_step *root_plan_add_data(struct root_plan *root_plan, enum plan_kind
 int root_plan_env(struct root_plan *root_plan, const char *const *env,
                   struct cay_error *err);
 
+/* Whether it is created in a tree: by the library, if that creates the mounts. */
+static inline bool root_plan_is_entry(const struct plan_step *step)
+{
+    return step->kind == PLAN_DIRECTORY || step->kind == PLAN_FILE ||
+           step->kind == PLAN_LINK || step->kind == PLAN_NODE;
+}
+
 const char *root_plan_text(const struct root_plan *root_plan, uint32_t offset);
 
 /* The template "host": the host's programs, read-only, and new directories for everything

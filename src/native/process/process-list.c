@@ -45,33 +45,7 @@ struct listing {
     int spare; /* the prefork process, not listed, like PID 1 */
 };
 
-static void listing_done(struct listing *listing)
-{
-    auto_close(&listing->proc);
-    free(listing->commands);
-    free(listing->infos);
-}
-
 /* --- Commands, from init --- */
-
-static int receive_page(const struct native *native, struct packet *packet,
-                        struct cay_error *err)
-{
-    int code = wire_wait(native->socket, native->reply_ms, op, native->record.id, err);
-
-    if (code)
-        return code;
-    int got = packet_poll(native->socket, packet);
-    return got == 1 ? CAY_OK
-                    : wire_fail_gone(op, native->record.id, got < 0 ? -got : 0, err);
-}
-
-static bool is_proc(int fd)
-{
-    struct statfs fs;
-
-    return fstatfs(fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
-}
 
 /* Whether the entry is valid; texts that are only displayed are converted. */
 static bool take_entry(struct list_entry *entry)
@@ -104,7 +78,9 @@ static bool take_page(struct listing *listing, struct packet *packet, uint64_t *
         packet->head.len != sizeof head + size * sizeof *listing->commands)
         return false;
     listing->spare = head.prefork;
-    if (packet->head.fd_count == 1 && listing->proc < 0 && is_proc(packet->fds[0]))
+    struct statfs fs;
+    if (packet->head.fd_count == 1 && listing->proc < 0 &&
+        fstatfs(packet->fds[0], &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC)
         listing->proc = TAKE_FD(packet->fds[0]);
     struct list_entry *more =
         realloc(listing->commands,
@@ -139,8 +115,12 @@ static int request_page(struct native *native, struct listing *listing,
             code = wire_fail_send(native->socket, op, native->record.id, -error, err);
             break;
         }
-        code = clock_ms() < end ? receive_page(native, packet, err)
+        code = clock_ms() < end ? wire_wait(native->socket, native->reply_ms, op,
+                                            native->record.id, err)
                                 : wire_fail_silent(op, native->record.id, err);
+        int got = code ? 0 : packet_poll(native->socket, packet);
+        if (!code && got != 1)
+            code = wire_fail_gone(op, native->record.id, got < 0 ? -got : 0, err);
         if (code)
             break;
         if (packet->head.kind == MESSAGE_FAILED)
@@ -232,23 +212,17 @@ static struct cay_process_info *add(struct listing *listing)
                : NULL;
 }
 
-static void find_boot(struct listing *listing)
-{
-    struct timespec now, up;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    clock_gettime(CLOCK_BOOTTIME, &up);
-    listing->boot_ms =
-        (int64_t)(now.tv_sec - up.tv_sec) * 1000 + (now.tv_nsec - up.tv_nsec) / 1000000;
-}
-
 static int walk_proc(struct listing *listing, struct cay_error *err)
 {
     AUTO_DIR directory = path_list(listing->proc);
 
     if (!directory)
         return cay_fail_errno(err, errno, op, "/proc");
-    find_boot(listing);
+    struct timespec now, up;
+    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(CLOCK_BOOTTIME, &up);
+    listing->boot_ms =
+        (int64_t)(now.tv_sec - up.tv_sec) * 1000 + (now.tv_nsec - up.tv_nsec) / 1000000;
     idmap_read(listing->proc, "1/uid_map", &listing->users);
     int code = CAY_OK;
     for (struct dirent *entry; !code && (entry = path_next(directory));) {
@@ -274,18 +248,12 @@ static int by_pid(const void *left, const void *right)
                             : (int)b->has_ended - (int)a->has_ended;
 }
 
+/* After the sort. */
 static struct cay_process_info *find(struct listing *listing, int pid)
 {
-    for (size_t low = 0, high = listing->count; low < high;) {
-        size_t middle = low + (high - low) / 2;
-        if (listing->infos[middle].pid == pid)
-            return &listing->infos[middle];
-        if (listing->infos[middle].pid < pid)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
+    const struct cay_process_info wanted = {.pid = pid};
+
+    return bsearch(&wanted, listing->infos, listing->count, sizeof wanted, by_pid);
 }
 
 /* Without a PID namespace /proc is the host's: only descendants of init are inside. */
@@ -429,6 +397,8 @@ int process_list(void *cookie, struct cay_process_info **ret_infos, size_t *ret_
         *ret_infos = TAKE_PTR(listing.infos);
         *ret_count = listing.count;
     }
-    listing_done(&listing);
+    auto_close(&listing.proc);
+    free(listing.commands);
+    free(listing.infos);
     return code;
 }

@@ -18,23 +18,16 @@ void wire_close_fds(int fds[MESSAGE_FDS_MAX])
     rights_close(fds, MESSAGE_FDS_MAX);
 }
 
-/* The length of a printable character at the start; 0 if there is none. */
-static size_t char_size(const char *text, size_t len)
-{
-    uint32_t character;
-    size_t size = utf8_next(text, len, &character);
-
-    bool is_printable = character >= 0x20 && !(character >= 0x7F && character < 0xA0);
-    return is_printable && character != UTF8_INVALID ? size : 0;
-}
-
 void wire_make_text(char *text, size_t len)
 {
     for (size_t i = 0; i < len;) {
-        size_t size = char_size(text + i, len - i);
-        if (size == 0)
+        uint32_t character;
+        size_t size = utf8_next(text + i, len - i, &character);
+        bool is_printable = character >= 0x20 && character != UTF8_INVALID &&
+                            !(character >= 0x7F && character < 0xA0);
+        if (!is_printable)
             text[i] = text[i] == '\0' ? ' ' : '?';
-        i += size ? size : 1;
+        i += is_printable ? size : 1;
     }
 }
 

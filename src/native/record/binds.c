@@ -28,13 +28,6 @@ enum { BINDS_MAX = 64 };
 
 /* --- Targets --- */
 
-static int fail_target(const char *target, struct cay_error *err)
-{
-    return cay_fail(err, CAY_E_INVALID, 0, op, target, "invalid mount target",
-                    "use an absolute path without \"..\", other than \"/\" and not at or "
-                    "below /proc, /dev or /sys");
-}
-
 static bool covers(const char *top, const char *path)
 {
     size_t len = strcmp(top, "/") == 0 ? 0 : strlen(top);
@@ -134,7 +127,11 @@ static int add(struct binds *binds, const char *source, const char *target, bool
     binds->count++;
     bind->target = tidy(target);
     if (!bind->target)
-        return errno ? cay_fail_memory(err, op) : fail_target(target, err);
+        return errno
+                   ? cay_fail_memory(err, op)
+                   : cay_fail(err, CAY_E_INVALID, 0, op, target, "invalid mount target",
+                              "use an absolute path without \"..\", other than \"/\" and "
+                              "not at or below /proc, /dev or /sys");
     if (!source || !*source)
         return cay_fail(err, CAY_E_INVALID, 0, op, target, "no mount source given",
                         "use a directory or file of the host");
@@ -144,24 +141,15 @@ static int add(struct binds *binds, const char *source, const char *target, bool
 
 /* --- Policies --- */
 
-/* The kernel cannot check suffixes, sizes or approvals, so such a mount is read-only. */
-static bool needs_checks(const struct mount *mount)
-{
-    return mount->write_approval || mount->read_approval || mount->limit_suffixes ||
-           mount->max_file_bytes != CAY_NO_LIMIT;
-}
-
+/* The kernel cannot check suffixes, sizes or approvals, so such a mount is read-only,
+ * unless the policy says otherwise. */
 static bool is_writable(const struct mount *mount)
 {
-    switch (mount->exec) {
-    case CAY_EXEC_RO:
-        return false;
-    case CAY_EXEC_RW:
-        return mount->writable;
-    case CAY_EXEC_DEFAULT:
-        break;
-    }
-    return mount->writable && !needs_checks(mount);
+    bool needs_checks = mount->write_approval || mount->read_approval ||
+                        mount->limit_suffixes || mount->max_file_bytes != CAY_NO_LIMIT;
+
+    return mount->writable && mount->exec != CAY_EXEC_RO &&
+           (mount->exec == CAY_EXEC_RW || !needs_checks);
 }
 
 /* The policy is opened in the same way for the file functions and for mounts, so that
@@ -198,16 +186,6 @@ static int by_target(const void *a, const void *b)
     const struct bind *one = a, *other = b;
 
     return strcmp(one->target, other->target);
-}
-
-static int check_twice(const struct binds *binds, struct cay_error *err)
-{
-    for (size_t i = 1; i < binds->count; i++)
-        if (strcmp(binds->list[i - 1].target, binds->list[i].target) == 0)
-            return cay_fail(err, CAY_E_INVALID, 0, op, binds->list[i].target,
-                            "two mounts have the same target",
-                            "give each mount its own target");
-    return CAY_OK;
 }
 
 /* The id of a user or group that every template has, or of a number. */
@@ -273,8 +251,12 @@ int binds_open(const struct cay_sandbox_options *options, bool are_known, int te
     if (!code) {
         give(ret_binds, options->user, template);
         qsort(ret_binds->list, ret_binds->count, sizeof *ret_binds->list, by_target);
-        code = check_twice(ret_binds, err);
     }
+    for (size_t i = 1; !code && i < ret_binds->count; i++)
+        if (strcmp(ret_binds->list[i - 1].target, ret_binds->list[i].target) == 0)
+            code = cay_fail(err, CAY_E_INVALID, 0, op, ret_binds->list[i].target,
+                            "two mounts have the same target",
+                            "give each mount its own target");
     if (code)
         binds_done(ret_binds);
     return code;

@@ -37,12 +37,6 @@ void home_path(const struct record *record, char ret_path[HOME_PATH])
     snprintf(ret_path, HOME_PATH, SANDBOX_HOME, record->id);
 }
 
-/* Commands of a local sandbox created by root may run as any user. */
-static int open_to_all(int fd)
-{
-    return fchmod(fd, 0711) == 0 && fchmodat(fd, "tmp", 01777, 0) == 0 ? 0 : -1;
-}
-
 int home_create(const struct record *record, uint32_t uid, struct cay_error *err)
 {
     char path[HOME_PATH];
@@ -59,7 +53,8 @@ int home_create(const struct record *record, uint32_t uid, struct cay_error *err
     if (uid != geteuid() && (fchown(fd, uid, uid) != 0 ||
                              fchownat(fd, "tmp", uid, uid, AT_SYMLINK_NOFOLLOW) != 0))
         return cay_fail_errno(err, errno, home_op, path);
-    if (is_shared && open_to_all(fd) != 0)
+    /* Commands of a local sandbox created by root may run as any user. */
+    if (is_shared && (fchmod(fd, 0711) != 0 || fchmodat(fd, "tmp", 01777, 0) != 0))
         return cay_fail_errno(err, errno, home_op, path);
     return CAY_OK;
 }

@@ -201,12 +201,6 @@ static bool are_assigned(void)
     return assigned;
 }
 
-static bool is_assigned(unsigned range)
-{
-    return subids_overlap(SUBIDS_USERS, range << 16, RUNTIME_IDS) ||
-           subids_overlap(SUBIDS_GROUPS, range << 16, RUNTIME_IDS);
-}
-
 /* The link's name is the range and its target the owner, created in one step: no lock is
  * needed, and no crash leaves a range without an owner. */
 static int reserve_range(struct record *record, struct cay_error *err)
@@ -221,7 +215,8 @@ static int reserve_range(struct record *record, struct cay_error *err)
     bool look = are_assigned();
     for (unsigned i = 0; i < RANGES; i++) {
         unsigned range = FIRST_RANGE + (start + i) % RANGES;
-        if (look && is_assigned(range))
+        if (look && (subids_overlap(SUBIDS_USERS, range << 16, RUNTIME_IDS) ||
+                     subids_overlap(SUBIDS_GROUPS, range << 16, RUNTIME_IDS)))
             continue;
         snprintf(name, sizeof name, "%x", range);
         if (symlinkat(record->id, dir, name) == 0) {
@@ -464,14 +459,6 @@ static bool is_sound(const struct record *record, const char *id)
            ends(record->name, sizeof record->name);
 }
 
-/* A changed byte in the pid of a record without a checksum would make the sandbox look
- * dead; its control socket shows that it is alive. */
-static bool is_contradicted(const struct record *record)
-{
-    return record->version == RECORD_VERSION_MIN && record->init > 0 &&
-           runtime_check_alive(record) == 0 && runtime_check_listening(record->id) != 0;
-}
-
 enum reading { READ_WHOLE, READ_SHORT, READ_DAMAGED };
 
 static enum reading take_record(const unsigned char *bytes, size_t len, const char *id,
@@ -484,10 +471,14 @@ static enum reading take_record(const unsigned char *bytes, size_t len, const ch
     if (len < offsetof(struct record, id) ||
         (ret_record->size <= RECORD_MAX && len < ret_record->size))
         return READ_SHORT;
-    return is_whole(ret_record, bytes, len) && is_sound(ret_record, id) &&
-                   !is_contradicted(ret_record)
-               ? READ_WHOLE
-               : READ_DAMAGED;
+    if (!is_whole(ret_record, bytes, len) || !is_sound(ret_record, id))
+        return READ_DAMAGED;
+    /* A changed byte in the pid of a record without a checksum would make the sandbox
+     * look dead; its control socket shows that it is alive. */
+    bool is_contradicted = ret_record->version == RECORD_VERSION_MIN &&
+                           ret_record->init > 0 && runtime_check_alive(ret_record) == 0 &&
+                           runtime_check_listening(id) != 0;
+    return is_contradicted ? READ_DAMAGED : READ_WHOLE;
 }
 
 static int check_id(const char *who, const char *id, struct cay_error *err)

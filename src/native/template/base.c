@@ -308,33 +308,23 @@ static bool has_credentials(const char *text, const char *name, const char *top)
     return has_words(text, is_settings(top) ? mentioned : given);
 }
 
-/* Files that cannot be checked as text are left out, unless their kind is known. */
-static bool may_be_binary(const char *name, const char *top)
-{
-    return is_keyring(name) || strcmp(top, "etc/ssl") == 0 ||
-           strcmp(top, "etc/ld.so.cache") == 0;
-}
-
 static bool may_be_shown(int fd, const struct stat *st, const char *name, const char *top)
 {
     if (st->st_size > CHECKED_MAX)
         return false;
     AUTO_FREE char *text = malloc((size_t)st->st_size + 1);
     ssize_t len = text ? io_pread(fd, text, (size_t)st->st_size, 0) : -1;
-    if (len < 0 || (memchr(text, '\0', (size_t)len) && !may_be_binary(name, top)))
+    if (len < 0)
+        return false;
+    /* Files that cannot be checked as text are left out, unless their kind is known. */
+    if (memchr(text, '\0', (size_t)len) && !is_keyring(name) &&
+        strcmp(top, "etc/ssl") != 0 && strcmp(top, "etc/ld.so.cache") != 0)
         return false;
     for (ssize_t i = 0; i < len; i++)
         if (!text[i])
             text[i] = '\n'; /* the text after a NUL is checked too */
     text[len] = '\0';
     return !has_credentials(text, name, top);
-}
-
-/* The package database is large, and its files are replaced, never changed: hard links
- * are as good as copies. */
-static bool link_file(int from, int to, const char *name, const char *top)
-{
-    return strncmp(top, "var/lib/dpkg/", 13) == 0 && linkat(from, name, to, name, 0) == 0;
 }
 
 static int copy_file(int from, int to, const char *name, const char *top)
@@ -346,8 +336,12 @@ static int copy_file(int from, int to, const char *name, const char *top)
     if (source < 0 || fstat(source, &st) != 0 || !S_ISREG(st.st_mode) ||
         !(st.st_mode & S_IROTH))
         return 0;
-    bool is_public = strncmp(top, "var/", 4) == 0 || may_be_shown(source, &st, name, top);
-    if (!is_public || (st.st_nlink > 0 && link_file(from, to, name, top)))
+    if (strncmp(top, "var/", 4) != 0 && !may_be_shown(source, &st, name, top))
+        return 0;
+    /* The package database is large, and its files are replaced, never changed: hard
+     * links are as good as copies. */
+    if (strncmp(top, "var/lib/dpkg/", 13) == 0 && st.st_nlink > 0 &&
+        linkat(from, name, to, name, 0) == 0)
         return 0;
     AUTO_FD copy = openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (copy < 0 || fchmod(copy, st.st_mode & 0755) != 0)
@@ -552,14 +546,6 @@ static bool can_be_shown(int draft)
     return map >= 0 && usr >= 0 && can_shift(draft, map) && can_shift(usr, map);
 }
 
-/* All programs must be in /usr. */
-static bool is_merged(void)
-{
-    struct stat st;
-
-    return lstat("/bin", &st) == 0 && S_ISLNK(st.st_mode);
-}
-
 /* --- Creation --- */
 
 static int fill(int draft, struct cay_error *err)
@@ -681,12 +667,14 @@ static int set_env(bool is_offline, struct template *template, struct cay_error 
 int template_base_open(bool is_offline, struct template *ret_template,
                        struct cay_error *err)
 {
+    struct stat st;
     int code = CAY_OK;
 
     *ret_template = (struct template)TEMPLATE_NONE;
     cay_copy_text(ret_template->info.shown.name, sizeof ret_template->info.shown.name,
                   "base");
-    if (idmap_is_root() && is_merged()) {
+    /* All programs must be in /usr. */
+    if (idmap_is_root() && lstat("/bin", &st) == 0 && S_ISLNK(st.st_mode)) {
         AUTO_FD store = state_open("templates", true, err);
         code = store < 0 ? store : open_or_make(store, ret_template, err);
     }

@@ -134,13 +134,6 @@ static int open_file(const struct image *image, const char *path, struct cay_err
     return fd < 0 ? cay_fail_errno(err, -fd, op, path) : fd;
 }
 
-static int fail_digest(const char *path, struct cay_error *err)
-{
-    return cay_fail(err, CAY_E_INVALID, 0, op, path,
-                    "a part of the image does not match its digest",
-                    "the file is damaged or was modified: download it again");
-}
-
 /* The verified contents, from the start; `hex` is the expected SHA-256. */
 static int open_verified(const struct image *image, const char *path, const char *hex,
                          struct cay_error *err)
@@ -160,7 +153,9 @@ static int open_verified(const struct image *image, const char *path, const char
     if (error)
         return cay_fail_errno(err, -error, op, path);
     if (strcmp(found, hex) != 0)
-        return fail_digest(path, err);
+        return cay_fail(err, CAY_E_INVALID, 0, op, path,
+                        "a part of the image does not match its digest",
+                        "the file is damaged or was modified: download it again");
     int *used = copy >= 0 ? &copy : &fd;
     if (lseek(*used, 0, SEEK_SET) != 0)
         return cay_fail_errno(err, errno, op, path);
@@ -185,14 +180,6 @@ static int parse(int fd, const char *path, json_t **ret_json, struct cay_error *
     return *ret_json
                ? CAY_OK
                : fail_format(path, "a document in the image is not valid JSON", err);
-}
-
-static int parse_file(const struct image *image, const char *path, json_t **ret_json,
-                      struct cay_error *err)
-{
-    AUTO_FD fd = open_file(image, path, err);
-
-    return fd < 0 ? fd : parse(fd, path, ret_json, err);
 }
 
 static const char *text_of(const json_t *object, const char *key)
@@ -484,7 +471,8 @@ static int use_image(const struct image *image, struct cay_error *err)
 
     if (!has(image, name))
         return fail_format(image->draft->options->from, "not a container image", err);
-    int code = parse_file(image, name, &top, err);
+    AUTO_FD fd = open_file(image, name, err);
+    int code = fd < 0 ? TAKE_FD(fd) : parse(fd, name, &top, err);
     if (code)
         return code;
     if (is_layout)

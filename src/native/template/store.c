@@ -84,17 +84,6 @@ static int fail_unknown(int store, const char *who, const char *name, int error,
                     "available templates: %s", list);
 }
 
-static int open_root(struct template *template, struct cay_error *err)
-{
-    struct stat st;
-
-    if (fstat(template->root, &st) != 0)
-        return cay_fail_errno(err, errno, op, "root");
-    template->dev = st.st_dev;
-    template->ino = st.st_ino;
-    return CAY_OK;
-}
-
 static int open_stored(const char *name, struct template *template, struct cay_error *err)
 {
     AUTO_FD store = state_open("templates", false, err);
@@ -142,11 +131,17 @@ static int open_directory(const char *path, bool is_known, struct template *temp
 int template_open(const char *name, bool is_known, struct template *ret_template,
                   struct cay_error *err)
 {
+    struct stat st;
+
     *ret_template = (struct template)TEMPLATE_NONE;
     int code = *name == '/' ? open_directory(name, is_known, ret_template, err)
                             : open_stored(name, ret_template, err);
-    if (!code)
-        code = open_root(ret_template, err);
+    if (!code && fstat(ret_template->root, &st) != 0)
+        code = cay_fail_errno(err, errno, op, "root");
+    if (!code) {
+        ret_template->dev = st.st_dev;
+        ret_template->ino = st.st_ino;
+    }
     cay_copy_text(ret_template->info.shown.name, sizeof ret_template->info.shown.name,
                   name);
     if (code)
