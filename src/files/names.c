@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "base/error.h"
 #include "files/walk.h"
 #include "files/write.h"
-#include "sys/sticky.h"
+#include "sys/caps.h"
 
 static int take_options(const struct cay_name_options *options, const char *op,
                         unsigned allowed, struct cay_name_options *ret_known,
@@ -46,7 +47,8 @@ static int fail_between_systems(const struct target *target, struct cay_error *e
                     "copy its files one by one");
 }
 
-/* A name is changed in its directory; a sticky one also restricts the removal. */
+/* A name is changed in its directory; in a sticky one only the owner of the name, or of
+ * the directory, removes it. */
 static int check_change(const cay_files *files, const struct target *target, bool make,
                         struct stat *ret_dir, struct cay_error *err)
 {
@@ -54,8 +56,10 @@ static int check_change(const cay_files *files, const struct target *target, boo
 
     if (code || target->fd < 0)
         return code;
-    int error = sticky_may_remove(ret_dir, &target->st);
-    return error ? target_fail(target, -error, err) : CAY_OK;
+    uid_t user = geteuid();
+    bool may_remove = !(ret_dir->st_mode & S_ISVTX) || user == ret_dir->st_uid ||
+                      user == target->st.st_uid || caps_has(CAP_FOWNER);
+    return may_remove ? CAY_OK : target_fail(target, EPERM, err);
 }
 
 /* Asks the approver, unless the operation is sure to fail: what is written, and `other`,

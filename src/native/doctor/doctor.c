@@ -37,8 +37,10 @@
 #include "native/record/cgroup.h"
 #include "native/record/idmap.h"
 #include "native/record/runtime.h"
+#include "sys/caps.h"
 #include "sys/io.h"
 #include "sys/landlock.h"
+#include "sys/shift.h"
 
 enum { DOCTOR_MAX = 48 };
 
@@ -258,8 +260,6 @@ static void check_capabilities(struct doctor *doctor)
         {"CAP_KILL", CAP_KILL, true},
         {"CAP_SYS_RESOURCE", CAP_SYS_RESOURCE, false},
     };
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[2] = {{0}};
     char missing[160] = "";
     bool needed = false;
 
@@ -267,9 +267,8 @@ static void check_capabilities(struct doctor *doctor)
         add_check(doctor, CAY_FINDING_OK, "capabilities", "", "not needed");
         return;
     }
-    (void)syscall(SYS_capget, &header, data);
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (!(data[wanted[i].number / 32].effective & 1u << wanted[i].number % 32)) {
+        if (!caps_has(wanted[i].number)) {
             size_t used = strlen(missing);
             snprintf(missing + used, sizeof missing - used, " %s", wanted[i].name);
             needed |= wanted[i].needed;
@@ -442,10 +441,6 @@ static void check_limits(struct doctor *doctor)
 
 /* --- Namespaces --- */
 
-#ifndef MOUNT_ATTR_IDMAP
-#define MOUNT_ATTR_IDMAP 0x00100000
-#endif
-
 enum { MOUNTS = CLONE_NEWUSER | CLONE_NEWNS };
 
 /* --- Operations tried in a probe process --- */
@@ -492,19 +487,11 @@ static int try_loopback(void)
  * attached, so closing it removes it. */
 static int try_shifted_mount(pid_t pid)
 {
-    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_IDMAP};
-    char path[64];
+    AUTO_FD users = shift_of_process(pid);
+    AUTO_FD dir = open(PROBE_DIR, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    AUTO_FD mount = users < 0 || dir < 0 ? -1 : shift_mount(dir, users, 0);
 
-    snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
-    AUTO_FD userns = open(path, O_RDONLY | O_CLOEXEC);
-    AUTO_FD tree = (int)syscall(SYS_open_tree, AT_FDCWD, PROBE_DIR,
-                                OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-    attributes.userns_fd = (__u64)userns;
-    if (userns < 0 || tree < 0 ||
-        syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &attributes,
-                sizeof attributes) != 0)
-        return errno;
-    return 0;
+    return users < 0 ? -users : dir < 0 ? errno : mount < 0 ? -mount : 0;
 }
 
 static int result_of(uint64_t namespaces, int (*inside)(void), int (*outside)(pid_t))

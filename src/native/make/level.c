@@ -5,12 +5,12 @@
 #include <linux/capability.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "init/plan.h"
 #include "native/make/probe.h"
+#include "sys/caps.h"
 #include "sys/landlock.h"
 
 static const char op[] = "sandbox.create";
@@ -29,29 +29,19 @@ static bool find_ranges(struct subids *users, struct subids *groups)
            !subids_obstacle(programs[1]);
 }
 
-/* Root of a container often may not. */
-static bool may_mount(void)
-{
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
-
-    return syscall(SYS_capget, &header, data) == 0 &&
-           data[CAP_TO_INDEX(CAP_SYS_ADMIN)].effective & CAP_TO_MASK(CAP_SYS_ADMIN);
-}
-
 static bool is_there(enum cay_level level)
 {
     struct subids users, groups;
 
     switch (level) {
-    case CAY_LEVEL_ROOT:
-        return idmap_is_root() && may_mount();
+    case CAY_LEVEL_ROOT: /* root of a container often may not mount */
+        return idmap_is_root() && caps_has(CAP_SYS_ADMIN);
     case CAY_LEVEL_RANGE:
         return geteuid() != 0 && find_ranges(&users, &groups);
     /* Host root is never mapped, and mapping another id needs the same privilege as
      * mounting. */
     case CAY_LEVEL_SINGLE:
-        return idmap_is_root() ? may_mount() : !idmap_is_host_root();
+        return idmap_is_root() ? caps_has(CAP_SYS_ADMIN) : !idmap_is_host_root();
     case CAY_LEVEL_LANDLOCK:
         return idmap_is_root() || !idmap_is_host_root();
     case CAY_LEVEL_NONE: /* never chosen automatically */

@@ -67,8 +67,12 @@ static bool field(const char *line, int n, char *out, size_t room)
 static const struct {
     const char *controller;
     unsigned layer;
+    const char *limit, *v1_limit; /* the files of their limits */
 } controllers[CGROUP_V1] = {
-    {"memory", CAY_LAYER_MEMORY}, {"pids", CAY_LAYER_PIDS}, {"cpu", CAY_LAYER_CPU}};
+    {"memory", CAY_LAYER_MEMORY, "memory.max", "memory.limit_in_bytes"},
+    {"pids", CAY_LAYER_PIDS, "pids.max", "pids.max"},
+    {"cpu", CAY_LAYER_CPU, "cpu.max", "cpu.cfs_quota_us"},
+};
 
 /* The mounted hierarchies: one for each v1 controller, then cgroup2. */
 enum { CGROUP2 = CGROUP_V1, HIERARCHIES };
@@ -678,35 +682,24 @@ bool cgroup_has_room(const struct cgroup *cgroup, int usage, uint64_t limit,
     return used - (cache < used ? cache : used) + bytes <= limit;
 }
 
-static const struct {
-    unsigned layer;
-    const char *name, *unified, *v1;
-} limit_files[] = {
-    {CAY_LAYER_MEMORY, "memory", "memory.max", "memory.limit_in_bytes"},
-    {CAY_LAYER_PIDS, "pids", "pids.max", "pids.max"},
-    {CAY_LAYER_CPU, "cpu", "cpu.max", "cpu.cfs_quota_us"},
-};
-
 bool cgroup_has_limit(const struct cgroup *cgroup, unsigned layer, char *ret_by,
                       size_t room)
 {
     char text[64];
+    size_t i = 0;
 
-    for (size_t i = 0; i < sizeof limit_files / sizeof *limit_files; i++) {
-        if (limit_files[i].layer != layer)
-            continue;
-        if (get(cgroup->unified, limit_files[i].unified, text, sizeof text) &&
-            !starts_with(text, "max")) {
-            snprintf(ret_by, room, "cgroup v2 %s", limit_files[i].name);
-            return true;
-        }
-        for (size_t j = 0; j < CGROUP_V1; j++)
-            if (get(cgroup->v1[j], limit_files[i].v1, text, sizeof text) &&
-                !starts_with(text, "max") && !starts_with(text, "-1")) {
-                snprintf(ret_by, room, "cgroup v1 %s", limit_files[i].name);
-                return true;
-            }
+    while (controllers[i].layer != layer)
+        i++;
+    if (get(cgroup->unified, controllers[i].limit, text, sizeof text) &&
+        !starts_with(text, "max")) {
+        snprintf(ret_by, room, "cgroup v2 %s", controllers[i].controller);
+        return true;
     }
+    snprintf(ret_by, room, "cgroup v1 %s", controllers[i].controller);
+    for (size_t j = 0; j < CGROUP_V1; j++)
+        if (get(cgroup->v1[j], controllers[i].v1_limit, text, sizeof text) &&
+            !starts_with(text, "max") && !starts_with(text, "-1"))
+            return true;
     return false;
 }
 
