@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <search.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -53,65 +54,24 @@ int template_report(struct template_draft *draft, const char *step, struct cay_e
 struct original {
     dev_t dev;
     ino_t ino;
-    char *path;
+    char path[];
 };
 
 struct copying {
     struct template_draft *draft;
     dev_t dev;        /* of the source */
     struct stat self; /* the draft: a copy must not recurse into itself */
-    struct original *originals;
-    size_t count, room; /* open addressing; room is a power of two */
+    void *originals;  /* a tree of tsearch(3) */
     char path[PATH_MAX];
 };
 
-/* --- Hard links --- */
-
-static struct original *find(struct original *table, size_t room, const struct stat *st)
+static int by_file(const void *left, const void *right)
 {
-    size_t at = (size_t)(st->st_ino * 0x9E3779B97F4A7C15u) & (room - 1);
+    const struct original *a = left, *b = right;
 
-    while (table[at].path && (table[at].ino != st->st_ino || table[at].dev != st->st_dev))
-        at = (at + 1) & (room - 1);
-    return &table[at];
+    return a->ino != b->ino ? (a->ino < b->ino ? -1 : 1)
+                            : (a->dev > b->dev) - (a->dev < b->dev);
 }
-
-static bool grow(struct copying *copying)
-{
-    size_t room = copying->room ? 2 * copying->room : 256;
-    struct original *table = calloc(room, sizeof *table);
-
-    if (!table)
-        return false;
-    for (size_t i = 0; i < copying->room; i++) {
-        const struct original *old = &copying->originals[i];
-        const struct stat st = {.st_dev = old->dev, .st_ino = old->ino};
-        if (old->path)
-            *find(table, room, &st) = *old;
-    }
-    free(copying->originals);
-    copying->originals = table;
-    copying->room = room;
-    return true;
-}
-
-static void forget(struct copying *copying)
-{
-    for (size_t i = 0; i < copying->room; i++)
-        free(copying->originals[i].path);
-    free(copying->originals);
-}
-
-/* The slot of this file, with a path if it was copied already; NULL if memory is
- * exhausted. */
-static struct original *look_up(struct copying *copying, const struct stat *st)
-{
-    if (2 * copying->count >= copying->room && !grow(copying))
-        return NULL;
-    return find(copying->originals, copying->room, st);
-}
-
-/* --- Entries --- */
 
 static int fail(const struct copying *copying, int sys_errno, struct cay_error *err)
 {
@@ -145,17 +105,14 @@ static int add_file(struct copying *copying, int held, const struct stat *st, in
                     const char *name, struct cay_error *err)
 {
     struct template_draft *draft = copying->draft;
-    struct original *original = NULL;
+    const struct original wanted = {st->st_dev, st->st_ino};
+    struct original **known =
+        st->st_nlink > 1 ? tfind(&wanted, &copying->originals, by_file) : NULL;
 
-    if (st->st_nlink > 1) {
-        original = look_up(copying, st);
-        if (!original)
-            return cay_fail_memory(err, op);
-        if (original->path)
-            return linkat(draft->root, original->path, to_dir, name, 0) == 0
-                       ? CAY_OK
-                       : fail(copying, errno, err);
-    }
+    if (known)
+        return linkat(draft->root, (*known)->path, to_dir, name, 0) == 0
+                   ? CAY_OK
+                   : fail(copying, errno, err);
     draft->bytes += (uint64_t)st->st_size;
     if (draft->bytes > TEMPLATE_BYTES_MAX)
         return cay_fail(err, CAY_E_LIMIT, 0, op, copying->path,
@@ -163,12 +120,17 @@ static int add_file(struct copying *copying, int held, const struct stat *st, in
                         "the limit is %llu bytes",
                         (unsigned long long)TEMPLATE_BYTES_MAX);
     int code = copy_file(copying, held, st, to_dir, name, err);
-    if (code || !original)
+    if (code || st->st_nlink <= 1)
         return code;
-    *original = (struct original){st->st_dev, st->st_ino, strdup(copying->path)};
-    if (!original->path)
+    AUTO_FREE struct original *original =
+        malloc(sizeof *original + strlen(copying->path) + 1);
+    if (!original)
         return cay_fail_memory(err, op);
-    copying->count++;
+    *original = wanted;
+    memcpy(original->path, copying->path, strlen(copying->path) + 1);
+    if (!tsearch(original, &copying->originals, by_file))
+        return cay_fail_memory(err, op);
+    (void)TAKE_PTR(original);
     return CAY_OK;
 }
 
@@ -295,7 +257,7 @@ static int from_directory(struct template_draft *draft, struct cay_error *err)
     copying->draft = draft;
     copying->dev = st.st_dev;
     int code = copy_directory(copying, from, draft->root, 1, err);
-    forget(copying);
+    tdestroy(copying->originals, free);
     return code;
 }
 
