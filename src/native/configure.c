@@ -312,28 +312,21 @@ int native_create_marked(void *data, const cay_config *config, const char *mark,
 
 /* --- Existing sandboxes --- */
 
-static int create_unlocked(void *cookie, struct cay_error *err)
-{
-    enum cay_state state;
-    int code = native_get_state(cookie, &state, err);
-
-    if (!code && state == CAY_STATE_STOPPED)
-        return native_restart(cookie, err);
-    if (!code && state == CAY_STATE_PAUSED)
-        return native_resume(cookie, err);
-    return code;
-}
-
 int native_connect_config(void *data, const cay_config *config, const char *id,
                           void **ret_cookie, struct cay_error *err)
 {
+    enum cay_state state = CAY_STATE_RUNNING;
     void *cookie = NULL;
 
     (void)data;
     (void)config;
     int code = native_open(id, false, &cookie, err);
     if (!code)
-        code = create_unlocked(cookie, err);
+        code = native_get_state(cookie, &state, err);
+    if (!code && state == CAY_STATE_STOPPED)
+        code = native_restart(cookie, err);
+    else if (!code && state == CAY_STATE_PAUSED)
+        code = native_resume(cookie, err);
     if (code)
         native_free(cookie);
     else

@@ -49,22 +49,6 @@ static const int allowed[] = {
 /* The third argument of both calls is the protection. */
 static const int allowed_unless_executable[] = {SCMP_SYS(mmap), SCMP_SYS(mprotect)};
 
-static int add_rules(scmp_filter_ctx filter)
-{
-    for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++) {
-        int error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
-        if (error)
-            return error;
-    }
-    for (size_t i = 0; i < 2; i++) {
-        int error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed_unless_executable[i],
-                                     1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-        if (error)
-            return error;
-    }
-    return 0;
-}
-
 /* Leaves the calling thread what a pure computation needs: its open descriptors, memory
  * that cannot be executed, the clock, and exit.  Every other call fails with EPERM, and
  * one by another architecture's numbers kills.  Needs no_new_privs.  0 or a negative
@@ -76,8 +60,11 @@ static int allow_computation(void)
     if (!filter)
         return -ENOMEM;
     int error = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-    if (!error)
-        error = add_rules(filter);
+    for (size_t i = 0; !error && i < sizeof allowed / sizeof *allowed; i++)
+        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
+    for (size_t i = 0; !error && i < 2; i++)
+        error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed_unless_executable[i], 1,
+                                 SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
     if (!error)
         error = seccomp_load(filter);
     seccomp_release(filter);
@@ -130,19 +117,6 @@ static int limit_memory(uint64_t more)
     return limit(RLIMIT_AS, pages * (unsigned long)sysconf(_SC_PAGESIZE) + more);
 }
 
-static int limit_all(const struct worker_job *job)
-{
-    int error = limit_memory(job->memory);
-
-    if (!error)
-        error = limit(RLIMIT_CPU, job->cpu_seconds);
-    if (!error)
-        error = limit(RLIMIT_CORE, 0);
-    if (!error)
-        error = limit(RLIMIT_FSIZE, 0);
-    return error;
-}
-
 /* Leaves exactly the two descriptors open, at their fixed numbers; without an input the
  * one. */
 static bool arrange_descriptors(int channel, int input)
@@ -165,7 +139,13 @@ static int confine(const struct worker_job *job, const char **ret_step)
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         return -errno;
     *ret_step = "setrlimit";
-    int error = limit_all(job);
+    int error = limit_memory(job->memory);
+    if (!error)
+        error = limit(RLIMIT_CPU, job->cpu_seconds);
+    if (!error)
+        error = limit(RLIMIT_CORE, 0);
+    if (!error)
+        error = limit(RLIMIT_FSIZE, 0);
     if (error)
         return error;
     *ret_step = "landlock";

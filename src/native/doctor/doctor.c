@@ -49,7 +49,7 @@ struct doctor {
     struct cay_check *checks; /* DOCTOR_MAX entries */
     size_t count;
     bool is_root; /* may map any ids */
-    bool lacks_capabilities;
+    bool lacks_something, lacks_capabilities;
     bool has_namespaces; /* user namespaces, with mounts in them */
     bool has_own_root;   /* also a new /proc: all that a root of its own needs */
 };
@@ -64,6 +64,7 @@ add_check(struct doctor *doctor, enum cay_finding finding, const char *facility,
         return;
     struct cay_check *check = &doctor->checks[doctor->count++];
     check->finding = finding;
+    doctor->lacks_something |= finding == CAY_FINDING_MISSING;
     cay_copy_text(check->facility, sizeof check->facility, facility);
     cay_copy_text(check->fix, sizeof check->fix, finding == CAY_FINDING_OK ? "" : fix);
     va_start(values, detail);
@@ -287,18 +288,6 @@ static void check_capabilities(struct doctor *doctor)
     else
         add_check(doctor, CAY_FINDING_OK, "capabilities", "",
                   "root has all required capabilities");
-}
-
-static void check_host(struct doctor *doctor)
-{
-    check_kernel(doctor);
-    check_calls(doctor);
-    check_memfd(doctor);
-    check_seccomp(doctor);
-    check_landlock(doctor);
-    check_devices(doctor);
-    check_runtime(doctor);
-    check_capabilities(doctor);
 }
 
 /* --- Limits --- */
@@ -747,25 +736,6 @@ static bool can_try(struct doctor *doctor)
     return false;
 }
 
-static void check_all_namespaces(struct doctor *doctor)
-{
-    if (!can_try(doctor))
-        return;
-    check_namespaces(doctor);
-    check_range(doctor);
-    check_mounts(doctor);
-    check_overlay(doctor);
-    check_shifted_mounts(doctor);
-}
-
-static bool is_something_missing(const struct doctor *doctor)
-{
-    for (size_t i = 0; i < doctor->count; i++)
-        if (doctor->checks[i].finding == CAY_FINDING_MISSING)
-            return true;
-    return false;
-}
-
 /* The overall result: a sandbox is created, inspected and killed. */
 static void add_level(struct doctor *doctor)
 {
@@ -802,7 +772,7 @@ static void add_level(struct doctor *doctor)
         code = cay_sandbox_inspect(sandbox, &info, &error);
     if (code)
         add_check(doctor, CAY_FINDING_MISSING, facility,
-                  is_something_missing(doctor) || strstr(error.hint, "cay doctor")
+                  doctor->lacks_something || strstr(error.hint, "cay doctor")
                       ? "see the other missing items"
                       : error.hint,
                   "cannot create a sandbox: %.80s%s%.150s", error.subject,
@@ -824,8 +794,21 @@ int cay_doctor(struct cay_check **ret_checks, size_t *ret_count, struct cay_erro
 
     if (!checks)
         return cay_fail_memory(err, "doctor");
-    check_host(&doctor);
-    check_all_namespaces(&doctor);
+    check_kernel(&doctor);
+    check_calls(&doctor);
+    check_memfd(&doctor);
+    check_seccomp(&doctor);
+    check_landlock(&doctor);
+    check_devices(&doctor);
+    check_runtime(&doctor);
+    check_capabilities(&doctor);
+    if (can_try(&doctor)) {
+        check_namespaces(&doctor);
+        check_range(&doctor);
+        check_mounts(&doctor);
+        check_overlay(&doctor);
+        check_shifted_mounts(&doctor);
+    }
     check_limits(&doctor);
     add_level(&doctor);
     *ret_checks = TAKE_PTR(checks);

@@ -194,14 +194,6 @@ static int look_outside(struct native *native, struct cay_sandbox_info *ret_info
     return measure(native, ret_info);
 }
 
-static void look_briefly(const struct record *record, struct cay_sandbox_info *ret_info)
-{
-    memset(ret_info, 0, sizeof *ret_info);
-    copy_record(record, ret_info);
-    ret_info->state = CAY_STATE_RUNNING;
-    ret_info->init_pid = record->init;
-}
-
 /* Reports what is known outside even if init does not reply. */
 static void look(struct native *native, struct cay_sandbox_info *ret_info)
 {
@@ -349,7 +341,10 @@ static bool try_living(struct listing *listing, const char *id)
         return !code || code == CAY_E_INTERNAL || code == CAY_E_NOT_FOUND;
     one->index = listing->count++;
     if (listing->is_brief) {
-        look_briefly(&native->record, &listing->infos[one->index]);
+        struct cay_sandbox_info *info = &listing->infos[one->index];
+        *info = (struct cay_sandbox_info){.state = CAY_STATE_RUNNING,
+                                          .init_pid = native->record.init};
+        copy_record(&native->record, info);
         return true;
     }
     code = look_outside(native, &listing->infos[one->index]);

@@ -498,14 +498,6 @@ void launch_start_map(struct launch *launch, const struct idmap *map)
     launch->mapping = true;
 }
 
-/* If it has exited, its own report is more specific. */
-static bool has_exited(const struct launch *launch)
-{
-    struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};
-
-    return poll(&ended, 1, GONE_MS) == 1;
-}
-
 int launch_map(struct launch *launch, const struct idmap *map, struct cay_error *err)
 {
     int error =
@@ -520,7 +512,8 @@ int launch_map(struct launch *launch, const struct idmap *map, struct cay_error 
     }
     if (!error)
         return CAY_OK;
-    if (has_exited(launch))
+    struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};
+    if (poll(&ended, 1, GONE_MS) == 1) /* its own report is more specific */
         return launch_wait(launch, err);
     if (cay_errno_is_shortage(-error) || error == -EAGAIN)
         return fail_start(-error, err); /* a shortage, not a refusal */

@@ -176,26 +176,19 @@ static bool shared_open(struct shared_file files[SHARED_FILES], char ret_path[PA
     return false;
 }
 
-/* A time in the future: the clock was set back after the creation. */
-static bool is_old(const char *path)
-{
-    struct stat st;
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return lstat(path, &st) == 0 && labs(now.tv_sec - st.st_mtim.tv_sec) > MAKE_S;
-}
-
 /* The current version is kept: a creation may be about to use it. */
 void root_plan_host_sweep(void)
 {
     struct shared_file files[SHARED_FILES];
     char top[PATH_MAX], current[PATH_MAX], path[PATH_MAX + NAME_MAX + 2];
     bool is_used = false;
+    struct timespec now;
+    struct stat st;
 
     memcpy(files, shared_files, sizeof files);
     if (!name_directory(files, top, current))
         return;
+    clock_gettime(CLOCK_REALTIME, &now);
     AUTO_DIR list = opendir(top);
     for (struct dirent *entry; (entry = path_next(list));)
         is_used |= runtime_is_id(entry->d_name);
@@ -206,7 +199,10 @@ void root_plan_host_sweep(void)
         if (strncmp(entry->d_name, prefix, sizeof prefix - 1) != 0)
             continue;
         snprintf(path, sizeof path, "%s/%s", top, entry->d_name);
-        if ((is_draft || !is_used) && strcmp(path, current) != 0 && is_old(path))
+        /* A time in the future: the clock was set back after the creation. */
+        bool is_old =
+            lstat(path, &st) == 0 && labs(now.tv_sec - st.st_mtim.tv_sec) > MAKE_S;
+        if ((is_draft || !is_used) && strcmp(path, current) != 0 && is_old)
             remove_directory(path);
     }
 }

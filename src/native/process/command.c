@@ -516,17 +516,6 @@ static int open_pipe(int our_end, int *ret_ours, int *ret_theirs, struct cay_err
     return CAY_OK;
 }
 
-/* Input that needs no feeding: a sealed file. */
-static int open_file(const void *data, size_t len, int *ret_fd, struct cay_error *err)
-{
-    int fd = memfd_of("cay-input", 0, data, len);
-
-    if (fd < 0)
-        return cay_fail_errno(err, -fd, op, "input");
-    *ret_fd = fd;
-    return CAY_OK;
-}
-
 /* Fills a pipe that stays open with all of the input, before it is read. */
 static int fill_pipe(int fd, const struct cay_exec_options *options,
                      struct cay_error *err)
@@ -550,27 +539,18 @@ static int open_input(struct command *command, bool waits, struct wire_exec *exe
 
     if (!stays_open && (!options->input || options->input_len == 0))
         return CAY_OK;
-    int code = waits || stays_open
-                   ? open_pipe(1, &command->input, &theirs, err)
-                   : open_file(options->input, options->input_len, &theirs, err);
-    if (code)
-        return code;
+    if (waits || stays_open) {
+        int code = open_pipe(1, &command->input, &theirs, err);
+        if (code)
+            return code;
+    } else { /* input that needs no feeding: a sealed file */
+        theirs = memfd_of("cay-input", 0, options->input, options->input_len);
+        if (theirs < 0)
+            return cay_fail_errno(err, -theirs, op, "input");
+    }
     exec->flags |= EXEC_INPUT;
     give(exec, theirs);
     return stays_open ? fill_pipe(command->input, options, err) : CAY_OK;
-}
-
-static int open_output(struct command *command, struct wire_exec *exec,
-                       struct cay_error *err)
-{
-    for (int i = 0; i < 2; i++) {
-        int theirs = -1;
-        int code = open_pipe(0, &command->streams[i], &theirs, err);
-        if (code)
-            return code;
-        give(exec, theirs);
-    }
-    return CAY_OK;
 }
 
 int command_open_stdio(struct command *command, bool waits, struct wire_exec *exec,
@@ -590,8 +570,12 @@ int command_open_stdio(struct command *command, bool waits, struct wire_exec *ex
         return CAY_OK;
     }
     int code = open_input(command, waits, exec, err);
-    if (!code && !command->is_background)
-        code = open_output(command, exec, err);
+    for (int i = 0; !code && i < 2 && !command->is_background; i++) {
+        int theirs = -1;
+        code = open_pipe(0, &command->streams[i], &theirs, err);
+        if (!code)
+            give(exec, theirs);
+    }
     if (!code && keep)
         give(exec, TAKE_FD(command->input)); /* init keeps it */
     return code;

@@ -314,22 +314,12 @@ int native_init_state(struct native *native, struct state *ret_state,
 
 /* --- Ports --- */
 
-/* Accepts only an internet stream socket, whatever init has sent. */
-static bool is_socket(int fd)
-{
-    int domain = 0, type = 0;
-    socklen_t len = sizeof domain;
-
-    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 &&
-           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 &&
-           (domain == AF_INET || domain == AF_INET6) && type == SOCK_STREAM &&
-           fcntl(fd, F_SETFL, O_NONBLOCK) == 0;
-}
-
 int native_dial_port(void *cookie, uint16_t port, int *ret_fd, struct cay_error *err)
 {
     static const char op[] = "sandbox.dial";
     struct native *native = cookie;
+    int domain = 0, type = 0;
+    socklen_t len = sizeof domain;
     AUTO_FD fd = -1;
 
     if (!(native->record.layers & CAY_LAYER_NETWORK))
@@ -340,7 +330,11 @@ int native_dial_port(void *cookie, uint16_t port, int *ret_fd, struct cay_error 
                                MESSAGE_DIALLED, &fd, err);
     if (code)
         return code;
-    if (!is_socket(fd))
+    /* Accepts only an internet stream socket, whatever init has sent. */
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) != 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) != 0 ||
+        (domain != AF_INET && domain != AF_INET6) || type != SOCK_STREAM ||
+        fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
         return wire_error(NULL, 0, err);
     *ret_fd = TAKE_FD(fd);
     return CAY_OK;

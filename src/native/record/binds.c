@@ -74,8 +74,9 @@ static bool shows_runtime(const struct bind *bind, dev_t device)
 {
     char given[PATH_MAX], runtime[PATH_MAX], path[PATH_MAX];
     struct stat st;
+    AUTO_FD own = runtime_open_dir("", NULL);
 
-    if (runtime_create(NULL) != CAY_OK || runtime_directory(given, NULL) != CAY_OK)
+    if (own < 0 || runtime_directory(given, NULL) != CAY_OK)
         return true; /* unknown location: assume the worst */
     bool exists = realpath(given, runtime) && stat(runtime, &st) == 0;
     const char *directory = exists ? runtime : given;

@@ -204,17 +204,6 @@ static int start_program(const char *name, pid_t pid, const struct idmap_line *l
     return -error;
 }
 
-static int await(pid_t child)
-{
-    int status;
-
-    while (waitpid(child, &status, 0) < 0)
-        if (errno !=
-            EINTR) /* this process ignores SIGCHLD: the map inside shows the result */
-            return errno == ECHILD ? 0 : -errno;
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EPERM;
-}
-
 void idmap_begin(const struct idmap *map, pid_t pid, struct idmap_helpers *ret_helpers)
 {
     *ret_helpers = (struct idmap_helpers){0};
@@ -231,7 +220,14 @@ int idmap_finish(struct idmap_helpers *helpers)
     int error = helpers->error;
 
     for (size_t i = 0; i < 2; i++) {
-        int one = children[i] > 0 ? await(children[i]) : 0;
+        int status = 0, got;
+        if (children[i] <= 0)
+            continue;
+        do
+            got = waitpid(children[i], &status, 0);
+        while (got < 0 && errno == EINTR);
+        /* ECHILD: this process ignores SIGCHLD, and the map inside shows the result. */
+        int one = got < 0 ? (errno == ECHILD ? 0 : -errno) : status ? -EPERM : 0;
         if (!error)
             error = one;
     }

@@ -149,13 +149,6 @@ int runtime_open_dir(const char *below, struct cay_error *err)
     }
 }
 
-int runtime_create(struct cay_error *err)
-{
-    AUTO_FD fd = runtime_open_dir("", err);
-
-    return fd < 0 ? fd : CAY_OK;
-}
-
 static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567"; /* of ids */
 
 static void draw_id(char id[CAY_ID_MAX])

@@ -50,10 +50,8 @@ enum { RECORD_MAX = 4096 }; /* of any version */
  * does not exist; CAY_E_UNAVAILABLE: it does not belong to this user alone. */
 int runtime_directory(char ret_path[PATH_MAX], struct cay_error *err);
 
-/* Creates it if missing. */
-int runtime_create(struct cay_error *err);
-
-/* An O_PATH descriptor of its directory `below`, created if missing, or a code. */
+/* An O_PATH descriptor of it ("") or of its directory `below`, created if missing, or a
+ * code. */
 int runtime_open_dir(const char *below, struct cay_error *err);
 
 /* Whether it belongs to this user alone, or can be created. */

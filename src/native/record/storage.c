@@ -24,11 +24,6 @@ static const char op[] = "sandbox.storage";
 
 enum { OPTIONS_MAX = 4 << 20 };
 
-static int open_sandboxes(bool make, struct cay_error *err)
-{
-    return state_open("sandboxes", make, err);
-}
-
 static int fail_unknown(const char *id, int error, struct cay_error *err)
 {
     if (cay_errno_is_shortage(error))
@@ -40,7 +35,7 @@ static int fail_unknown(const char *id, int error, struct cay_error *err)
 /* Opens the directory of all sandboxes, if it has one with that id. */
 static int open_sandboxes_with(const char *id, struct cay_error *err)
 {
-    int sandboxes = open_sandboxes(false, err);
+    int sandboxes = state_open("sandboxes", false, err);
 
     return sandboxes == CAY_E_NOT_FOUND ? fail_unknown(id, ENOENT, err) : sandboxes;
 }
@@ -67,7 +62,7 @@ static int make_disk(int dir, int *ret_disk, struct cay_error *err)
 
 int storage_create(const char *id, struct storage *ret_storage, struct cay_error *err)
 {
-    AUTO_FD sandboxes = open_sandboxes(true, err);
+    AUTO_FD sandboxes = state_open("sandboxes", true, err);
 
     *ret_storage = (struct storage)STORAGE_NONE;
     if (sandboxes < 0)
@@ -346,7 +341,7 @@ int storage_visit(void (*visit)(const char *id, void *cookie), void *cookie,
 {
     struct cay_error own;
     char home[PATH_MAX];
-    AUTO_FD sandboxes = open_sandboxes(false, &own);
+    AUTO_FD sandboxes = state_open("sandboxes", false, &own);
 
     /* A user without a state directory has no sandboxes on disk. */
     if (sandboxes == CAY_E_NOT_FOUND || state_home_path(home, NULL) != CAY_OK)
@@ -367,7 +362,7 @@ int storage_visit(void (*visit)(const char *id, void *cookie), void *cookie,
 
 size_t storage_sweep(void)
 {
-    AUTO_FD sandboxes = open_sandboxes(false, NULL);
+    AUTO_FD sandboxes = state_open("sandboxes", false, NULL);
     size_t count = 0;
 
     if (sandboxes < 0)

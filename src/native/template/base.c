@@ -112,43 +112,42 @@ static const struct template_directory directories[] = {
     {"var/lib/dpkg/parts", 0755, 0},
 };
 
-/* Directories of the host.  The rest of /etc is not copied. */
-static const char *const trees[] = {"etc/alternatives",
-                                    "etc/apt",
-                                    "etc/dpkg/origins",
-                                    "etc/ld.so.conf.d",
-                                    "etc/pam.d",
-                                    "etc/security",
-                                    "etc/ssl",
-                                    "etc/skel",
-                                    "var/lib/dpkg/alternatives",
-                                    "var/lib/dpkg/info",
-                                    "var/lib/dpkg/triggers"};
-
-static const char *const files[] = {"etc/adduser.conf",
-                                    "etc/bash.bashrc",
-                                    "etc/ca-certificates.conf",
-                                    "etc/debconf.conf",
-                                    "etc/debian_version",
-                                    "etc/default/useradd",
-                                    "etc/deluser.conf",
-                                    "etc/dpkg/dpkg.cfg",
-                                    "etc/inputrc",
-                                    "etc/ld.so.cache",
-                                    "etc/ld.so.conf",
-                                    "etc/login.defs",
-                                    "etc/lsb-release",
-                                    "etc/npmrc",
-                                    "etc/nsswitch.conf",
-                                    "etc/os-release",
-                                    "etc/pip.conf",
-                                    "etc/protocols",
-                                    "etc/services",
-                                    "etc/timezone",
-                                    "var/lib/dpkg/arch",
-                                    "var/lib/dpkg/available",
-                                    "var/lib/dpkg/diversions",
-                                    "var/lib/dpkg/status"};
+/* Directories and files of the host.  The rest of /etc is not copied. */
+static const char *const host_paths[] = {"etc/alternatives",
+                                         "etc/apt",
+                                         "etc/dpkg/origins",
+                                         "etc/ld.so.conf.d",
+                                         "etc/pam.d",
+                                         "etc/security",
+                                         "etc/ssl",
+                                         "etc/skel",
+                                         "var/lib/dpkg/alternatives",
+                                         "var/lib/dpkg/info",
+                                         "var/lib/dpkg/triggers",
+                                         "etc/adduser.conf",
+                                         "etc/bash.bashrc",
+                                         "etc/ca-certificates.conf",
+                                         "etc/debconf.conf",
+                                         "etc/debian_version",
+                                         "etc/default/useradd",
+                                         "etc/deluser.conf",
+                                         "etc/dpkg/dpkg.cfg",
+                                         "etc/inputrc",
+                                         "etc/ld.so.cache",
+                                         "etc/ld.so.conf",
+                                         "etc/login.defs",
+                                         "etc/lsb-release",
+                                         "etc/npmrc",
+                                         "etc/nsswitch.conf",
+                                         "etc/os-release",
+                                         "etc/pip.conf",
+                                         "etc/protocols",
+                                         "etc/services",
+                                         "etc/timezone",
+                                         "var/lib/dpkg/arch",
+                                         "var/lib/dpkg/available",
+                                         "var/lib/dpkg/diversions",
+                                         "var/lib/dpkg/status"};
 
 /* Also part of the version: a directory changes with its entries. */
 static const char *const watched[] = {"etc/ssl/certs", "usr/bin/python",
@@ -255,8 +254,7 @@ static uint64_t base_version(void)
     hash = hash_stable(hash, &cay_init_size, sizeof cay_init_size);
     for (uint64_t i = 0; i < cay_init_size; i += SAMPLE)
         hash = hash_stable(hash, cay_init + i, 1);
-    hash = mix_states(hash, trees, sizeof trees / sizeof *trees);
-    hash = mix_states(hash, files, sizeof files / sizeof *files);
+    hash = mix_states(hash, host_paths, sizeof host_paths / sizeof *host_paths);
     hash = mix_tree(hash, "etc/apt", 0);
     hash = mix_tree(hash, "etc/skel", 0);
     return mix_states(hash, watched, sizeof watched / sizeof *watched);
@@ -423,6 +421,13 @@ static int put_file(int dir, const char *path, unsigned mode, const void *data,
     return io_write(fd, data, len);
 }
 
+/* Independent of the caller's umask. */
+static int make_directory(int dir, const char *path)
+{
+    return mkdirat(dir, path, 0755) == 0 && fchmodat(dir, path, 0755, 0) == 0 ? 0
+                                                                              : -errno;
+}
+
 static int put_directories(int root, const struct template_directory *list, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -482,39 +487,18 @@ static const char policy[] = "#!/bin/sh\nexit 101\n";
 
 static int fill_usr(int usr)
 {
-    static const char *const names[] = {"bin", "sbin"};
+    int error = make_directory(usr, "bin");
 
-    for (size_t i = 0; i < 2; i++)
-        if (mkdirat(usr, names[i], 0755) != 0 || fchmodat(usr, names[i], 0755, 0) != 0)
-            return -errno;
-    int error = put_file(usr, "bin/sudo", 0755, cay_init, cay_init_size);
+    if (!error)
+        error = make_directory(usr, "sbin");
+    if (!error)
+        error = put_file(usr, "bin/sudo", 0755, cay_init, cay_init_size);
     if (!error)
         error = put_file(usr, "sbin/policy-rc.d", 0755, policy, sizeof policy - 1);
     if (!error && access("/usr/bin/python3", X_OK) == 0 &&
         access("/usr/bin/python", F_OK) != 0)
         error = put_link(usr, "bin/python", "python3");
     return error;
-}
-
-static int base_fill(int root, int usr)
-{
-    int error = put_directories(root, template_directories, TEMPLATE_DIRECTORIES);
-
-    if (!error)
-        error =
-            put_directories(root, directories, sizeof directories / sizeof *directories);
-    for (size_t i = 0; !error && i < sizeof new_files / sizeof *new_files; i++)
-        error = put_file(root, new_files[i].path, new_files[i].mode, new_files[i].text,
-                         strlen(new_files[i].text));
-    for (size_t i = 0; !error && i < sizeof trees / sizeof *trees; i++)
-        error = copy_path(root, trees[i]);
-    for (size_t i = 0; !error && i < sizeof files / sizeof *files; i++)
-        error = copy_path(root, files[i]);
-    if (!error)
-        error = put_links(root);
-    if (!error)
-        error = fill_home(root);
-    return error ? error : fill_usr(usr);
 }
 
 static const char op[] = "template.base";
@@ -528,41 +512,31 @@ static void name_version(char ret_name[NAME_MAX + 1])
              (unsigned long long)base_version());
 }
 
-/* --- Support of this machine --- */
-
-static bool can_shift(int fd, int map)
-{
-    AUTO_FD mount = shift_mount(fd, map, MOUNT_ATTR_RDONLY);
-
-    return mount >= 0;
-}
-
-/* Whether the file system supports idmapped mounts; only a try shows it. */
-static bool can_be_shown(int draft)
-{
-    AUTO_FD map = shift_map("0 1879048192 65536\n", "0 1879048192 65536\n");
-    AUTO_FD usr = open("/usr", O_PATH | O_DIRECTORY | O_CLOEXEC);
-
-    return map >= 0 && usr >= 0 && can_shift(draft, map) && can_shift(usr, map);
-}
-
 /* --- Creation --- */
 
-static int fill(int draft, struct cay_error *err)
+static int fill(int draft)
 {
-    static const char *const names[] = {"root", "usr"};
-    int error = 0;
+    int error = make_directory(draft, "root");
 
-    for (size_t i = 0; !error && i < 2; i++)
-        error =
-            mkdirat(draft, names[i], 0755) == 0 && fchmodat(draft, names[i], 0755, 0) == 0
-                ? 0
-                : -errno;
+    if (!error)
+        error = make_directory(draft, "usr");
     AUTO_FD root = error ? -1 : path_open(draft, "root", O_RDONLY, 0, PATH_PLAIN);
     AUTO_FD usr = error ? -1 : path_open(draft, "usr", O_RDONLY, 0, PATH_PLAIN);
     if (!error)
-        error = base_fill(root, usr);
-    return error ? cay_fail_errno(err, -error, op, "base") : CAY_OK;
+        error = put_directories(root, template_directories, TEMPLATE_DIRECTORIES);
+    if (!error)
+        error =
+            put_directories(root, directories, sizeof directories / sizeof *directories);
+    for (size_t i = 0; !error && i < sizeof new_files / sizeof *new_files; i++)
+        error = put_file(root, new_files[i].path, new_files[i].mode, new_files[i].text,
+                         strlen(new_files[i].text));
+    for (size_t i = 0; !error && i < sizeof host_paths / sizeof *host_paths; i++)
+        error = copy_path(root, host_paths[i]);
+    if (!error)
+        error = put_links(root);
+    if (!error)
+        error = fill_home(root);
+    return error ? error : fill_usr(usr);
 }
 
 /* 1: it exists now; 0: this machine does not support it; or a code.  One process at a
@@ -580,14 +554,19 @@ static int make(int store, const char *name, struct cay_error *err)
     AUTO_FD draft = state_draft(store, ".new-", draft_name, err);
     if (draft < 0)
         return TAKE_FD(draft);
-    bool is_fit = can_be_shown(draft);
-    int code = is_fit ? fill(draft, err) : CAY_OK;
-    if (is_fit && !code && renameat(store, draft_name, store, name) != 0)
-        code = cay_fail_errno(err, errno, op, "base");
-    if (is_fit && !code)
+    /* Whether the file systems support idmapped mounts; only a try shows it. */
+    AUTO_FD map = shift_map("0 1879048192 65536\n", "0 1879048192 65536\n");
+    AUTO_FD usr = open("/usr", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    AUTO_FD own_view = map < 0 ? -1 : shift_mount(draft, map, MOUNT_ATTR_RDONLY);
+    AUTO_FD usr_view = map < 0 || usr < 0 ? -1 : shift_mount(usr, map, MOUNT_ATTR_RDONLY);
+    bool is_fit = own_view >= 0 && usr_view >= 0;
+    int error = is_fit ? fill(draft) : 0;
+    if (is_fit && !error && renameat(store, draft_name, store, name) != 0)
+        error = -errno;
+    if (is_fit && !error)
         return 1;
     (void)tree_remove(&fs_direct, op, store, draft_name, draft_name, NULL);
-    return code;
+    return error ? cay_fail_errno(err, -error, op, "base") : 0;
 }
 
 /* --- Use --- */

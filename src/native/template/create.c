@@ -589,18 +589,6 @@ static int fill(struct template_draft *draft, struct cay_error *err)
     return code;
 }
 
-/* Without these it is not a root file system, and no command would ever start in it. */
-static int check_whole(int root, const char *from, struct cay_error *err)
-{
-    struct stat st;
-
-    if (fstatat(root, "bin", &st, AT_SYMLINK_NOFOLLOW) == 0 ||
-        fstatat(root, "usr", &st, AT_SYMLINK_NOFOLLOW) == 0)
-        return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, op, from, "the source has neither bin nor usr",
-                    "use the complete root file system of a system");
-}
-
 /* Complete and synced to disk before it gets its name. */
 static int finish(struct template_draft *draft, int store, const char *draft_name,
                   struct cay_error *err)
@@ -632,6 +620,8 @@ static int finish(struct template_draft *draft, int store, const char *draft_nam
 static int make(struct template_draft *draft, int store, const char *draft_name,
                 struct cay_error *err)
 {
+    struct stat st;
+
     /* Independent of the caller's umask. */
     if (mkdirat(draft->dir, "root", 0755) != 0)
         return cay_fail_errno(err, errno, op, "root");
@@ -639,8 +629,13 @@ static int make(struct template_draft *draft, int store, const char *draft_name,
     if (draft->root < 0 || fchmod(draft->root, 0755) != 0)
         return cay_fail_errno(err, draft->root < 0 ? -draft->root : errno, op, "root");
     int code = fill(draft, err);
-    if (!code)
-        code = check_whole(draft->root, draft->options->from, err);
+    /* Without these it is not a root file system, and no command would ever start in
+     * it. */
+    if (!code && fstatat(draft->root, "bin", &st, AT_SYMLINK_NOFOLLOW) != 0 &&
+        fstatat(draft->root, "usr", &st, AT_SYMLINK_NOFOLLOW) != 0)
+        code = cay_fail(err, CAY_E_INVALID, 0, op, draft->options->from,
+                        "the source has neither bin nor usr",
+                        "use the complete root file system of a system");
     return code ? code : finish(draft, store, draft_name, err);
 }
 
