@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -84,4 +85,23 @@ void io_free_room(int fd, uint64_t from, uint64_t to)
     if (from < to)
         (void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
                          (off_t)(to - from));
+}
+
+int io_seal(int fd)
+{
+    int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+
+    return fcntl(fd, F_ADD_SEALS, seals) == 0 ? 0 : -errno;
+}
+
+int io_memfd(const char *name, unsigned flags, const void *data, size_t len)
+{
+    AUTO_FD fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+    int error = fd < 0 ? -errno : io_write(fd, data, len);
+
+    if (!error && lseek(fd, 0, SEEK_SET) != 0)
+        error = -errno;
+    if (!error)
+        error = io_seal(fd);
+    return error ? error : TAKE_FD(fd);
 }

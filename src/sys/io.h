@@ -28,4 +28,11 @@ ssize_t io_read_some(int fd, void *data, size_t room);
  * appends to this range after the size was read become zeros. */
 void io_free_room(int fd, uint64_t from, uint64_t to);
 
+/* A sealed memfd of these bytes, at its beginning, or a negative errno.  `flags` are more
+ * of memfd_create(). */
+int io_memfd(const char *name, unsigned flags, const void *data, size_t len);
+
+/* Makes a memfd immutable, which must have MFD_ALLOW_SEALING; 0 or a negative errno. */
+int io_seal(int fd);
+
 #endif

@@ -22,17 +22,13 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -40,7 +36,7 @@
 #include "init/confine.h"
 #include "native/process/wire.h"
 #include "sys/clone.h"
-#include "sys/memfd.h"
+#include "sys/io.h"
 #include "sys/raw.h"
 #include "sys/rights.h"
 
@@ -94,9 +90,9 @@ static int open_program(struct cay_error *err)
     if (program < 0 || owner != getpid()) {
         /* MFD_EXEC is needed where memfds are not executable by default, and unknown to
          * kernels before 6.3. */
-        program = memfd_of("cay-init", 0x0010u, cay_init, cay_init_size);
+        program = io_memfd("cay-init", 0x0010u, cay_init, cay_init_size);
         if (program == -EINVAL)
-            program = memfd_of("cay-init", 0, cay_init, cay_init_size);
+            program = io_memfd("cay-init", 0, cay_init, cay_init_size);
         owner = getpid();
     }
     int fd = program;

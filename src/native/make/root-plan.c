@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "init/protocol.h"
 #include "sys/io.h"
-#include "sys/memfd.h"
 
 static const char op[] = "sandbox.plan";
 
@@ -148,7 +147,7 @@ static int write_plan(int fd, const struct plan *head, const struct root_plan *r
         error = io_write(fd, steps->data, steps->len);
     if (!error)
         error = io_write(fd, bytes->data, bytes->len);
-    return error ? error : memfd_seal(fd);
+    return error ? error : io_seal(fd);
 }
 
 int root_plan_seal(struct root_plan *root_plan, int *ret_fd, struct cay_error *err)

@@ -19,7 +19,6 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -28,7 +27,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <termios.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "native/make/syscalls.h"

@@ -11,13 +11,11 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
 #include "sys/io.h"
-#include "sys/memfd.h"
 
 enum {
     TERMINAL_LEFT = 256 << 10 /* more than the buffers of a terminal hold */
@@ -544,7 +542,7 @@ static int open_input(struct command *command, bool waits, struct wire_exec *exe
         if (code)
             return code;
     } else { /* input that needs no feeding: a sealed file */
-        theirs = memfd_of("cay-input", 0, options->input, options->input_len);
+        theirs = io_memfd("cay-input", 0, options->input, options->input_len);
         if (theirs < 0)
             return cay_fail_errno(err, -theirs, op, "input");
     }

@@ -2,7 +2,6 @@
 #include "native/process/process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/utf8.h"
-#include "sys/memfd.h"
+#include "sys/io.h"
 #include "sys/rights.h"
 
 void wire_close_fds(int fds[MESSAGE_FDS_MAX])
@@ -244,7 +244,7 @@ int wire_exec(int socket, const char *id, const struct wire_exec *exec,
     size_t len = message.len, head = sizeof(struct exec_request);
     memcpy(fds, exec->fds, sizeof fds);
     if (len > MESSAGE_MAX) {
-        memfd = memfd_of("cay-strings", 0, message.data + head, len - head);
+        memfd = io_memfd("cay-strings", 0, message.data + head, len - head);
         if (memfd < 0)
             return cay_fail_errno(err, -memfd, "sandbox.exec", NULL);
         fds[fd_count++] = memfd;

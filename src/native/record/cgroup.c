@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"

@@ -15,7 +15,6 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "base/auto.h"
 #include "init/plan.h"
 #include "sys/io.h"
 
