@@ -118,7 +118,7 @@ static int fill_root_plan(const struct create_ctx *ctx, struct root_plan *root_p
     if (ctx->level != CAY_LEVEL_LANDLOCK)
         return root_sources_plan(&ctx->sources, options, root_plan, err);
     /* Landlock is the only layer for files, so it must also list what is readable. */
-    home_path(record, head->home);
+    record_home_path(record, head->home);
     root_plan_landlock(root_plan, options->network == CAY_NETWORK_HOST, head->home,
                        &ctx->sources.binds);
     return CAY_OK;
@@ -444,7 +444,7 @@ static int build(struct create_ctx *ctx, struct native *native, struct cay_error
     if (!code)
         code = runtime_save(record, err);
     if (!code && !runtime_has_namespaces(record))
-        code = home_create(record, ctx->owner, err);
+        code = record_create_home(record, ctx->owner, err);
     if (!code)
         code = cgroup_create(&record->cgroup, &group, err);
     if (!code) /* without a user namespace cay-init gives up root itself */

@@ -31,17 +31,17 @@
 
 static const char home_op[] = "sandbox.home";
 
-void home_path(const struct record *record, char ret_path[HOME_PATH])
+void record_home_path(const struct record *record, char ret_path[HOME_PATH])
 {
     snprintf(ret_path, HOME_PATH, SANDBOX_HOME, record->id);
 }
 
-int home_create(const struct record *record, uint32_t uid, struct cay_error *err)
+int record_create_home(const struct record *record, uint32_t uid, struct cay_error *err)
 {
     char path[HOME_PATH];
     bool is_shared = runtime_is_local(record) && geteuid() == 0;
 
-    home_path(record, path);
+    record_home_path(record, path);
     int error = state_home_make(AT_FDCWD, path);
     if (error)
         return cay_fail_errno(err, -error, home_op, path);
@@ -75,14 +75,14 @@ static int forced_rename(const struct fs *fs, int from_dir, const char *from, in
 }
 
 /* Removes it with its contents, which are untrusted. */
-static int home_remove(const struct record *record, struct cay_error *err)
+static int remove_home(const struct record *record, struct cay_error *err)
 {
     struct fs forced = fs_direct;
     char path[HOME_PATH];
 
     forced.open = forced_open;
     forced.rename = forced_rename;
-    home_path(record, path);
+    record_home_path(record, path);
     const char *name = strrchr(path, '/') + 1;
     AUTO_FD parent = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (parent < 0)
@@ -176,7 +176,7 @@ int record_remove(const struct record *record, int pidfd, struct cay_error *err)
     int error = cgroup_remove(&record->cgroup);
     if (error)
         return record_fail_end(record, -error, err);
-    code = runtime_has_namespaces(record) ? CAY_OK : home_remove(record, err);
+    code = runtime_has_namespaces(record) ? CAY_OK : remove_home(record, err);
     if (!code)
         runtime_release(record);
     return code;
@@ -310,7 +310,7 @@ static bool has_home(const struct record *record)
     char path[HOME_PATH];
     struct stat st;
 
-    home_path(record, path);
+    record_home_path(record, path);
     return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
            (st.st_uid == geteuid() ||
             (record->has_range && st.st_uid - record->id_base < record->id_count));

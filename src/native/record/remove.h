@@ -38,10 +38,10 @@ enum { HOME_PATH = 64 };
 
 /* SANDBOX_HOME: the only directory that a sandbox isolated by landlock alone may write
  * to, and where a local sandbox keeps the results of commands. */
-void home_path(const struct record *record, char ret_path[HOME_PATH]);
+void record_home_path(const struct record *record, char ret_path[HOME_PATH]);
 
 /* Creates it for `uid`, with "tmp" in it; for a local sandbox of root it is open to all
  * users. */
-int home_create(const struct record *record, uint32_t uid, struct cay_error *err);
+int record_create_home(const struct record *record, uint32_t uid, struct cay_error *err);
 
 #endif
