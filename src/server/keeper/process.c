@@ -93,7 +93,7 @@ static void prune_commands(struct keeper *keeper)
 }
 
 static void add_command(struct keeper *keeper, const struct keeper_request *request,
-                        int pid)
+                        int pid, int64_t arrived_ms)
 {
     struct command *command = calloc(1, sizeof *command);
     const char **strings = request->strings;
@@ -104,7 +104,7 @@ static void add_command(struct keeper *keeper, const struct keeper_request *requ
     command->pid = pid;
     command->has_pty = request->head.flags & START_PTY;
     if (request->head.numbers[START_TIMEOUT_MS] > 0)
-        command->deadline_ms = keeper_now_ms() + request->head.numbers[START_TIMEOUT_MS];
+        command->deadline_ms = arrived_ms + request->head.numbers[START_TIMEOUT_MS];
     command->argc = (uint32_t)request->head.numbers[START_ARGS];
     command->envc = (uint32_t)request->head.numbers[START_ENV];
     command->count = 1 + command->argc + command->envc;
@@ -564,7 +564,7 @@ int keeper_op_start(struct keeper *keeper, struct keeper_request *request,
                     struct cay_error *err)
 {
     const struct request *head = &request->head;
-    int64_t argc = head->numbers[START_ARGS];
+    int64_t argc = head->numbers[START_ARGS], arrived_ms = keeper_now_ms();
     char cwd[PATH_MAX];
     cay_process *process = NULL;
 
@@ -597,7 +597,7 @@ int keeper_op_start(struct keeper *keeper, struct keeper_request *request,
     code = cay_process_start(keeper->sandbox, &options, &process, err);
     if (code)
         return code;
-    add_command(keeper, request, cay_process_pid(process));
+    add_command(keeper, request, cay_process_pid(process), arrived_ms);
     return stream_new(keeper, request, process, head->flags & START_PTY, err);
 }
 
@@ -707,7 +707,8 @@ static void send_process(struct keeper *keeper, int channel,
 }
 
 /* SDKs count the timeout as well, from before the request arrived: a client that
- * disconnects shortly before the deadline considers the command ended. */
+ * disconnects shortly before the deadline considers the command ended.  Its next request
+ * can overtake the end of its stream, so the stream may still be open here. */
 static bool has_run_out(struct keeper *keeper, const struct cay_process_info *info)
 {
     enum { CLIENT_AHEAD_MS = 250 };
@@ -715,7 +716,7 @@ static bool has_run_out(struct keeper *keeper, const struct cay_process_info *in
 
     snprintf(pid, sizeof pid, "%d", info->pid);
     const struct command *command = *find_command(keeper, pid);
-    return command && command->deadline_ms && !command_handle(keeper, info->pid) &&
+    return command && command->deadline_ms &&
            keeper_now_ms() >= command->deadline_ms - CLIENT_AHEAD_MS;
 }
 
