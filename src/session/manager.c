@@ -8,7 +8,6 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "session/lock.h"
 
 static void auto_cay_manager(cay_manager **manager)
 {
@@ -28,19 +27,7 @@ static void auto_cay_session(struct cay_session **session)
 
 enum { DEFAULTS_MAX = 256 };
 
-static int fail_none(const cay_manager *manager, const char *op, struct cay_error *err)
-{
-    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, manager->session_id,
-                    "the session has no sandbox", "start the session first");
-}
-
 /* --- Configuration and assets --- */
-
-static int copy_id(const char *id, char **ret_copy, struct cay_error *err)
-{
-    *ret_copy = strdup(id ? id : "");
-    return *ret_copy ? CAY_OK : cay_fail_memory(err, "manager.new");
-}
 
 int cay_manager_new(const struct cay_manager_options *options, cay_manager **ret_manager,
                     struct cay_error *err)
@@ -59,12 +46,12 @@ int cay_manager_new(const struct cay_manager_options *options, cay_manager **ret
     manager->store = known.store;
     manager->config = known.config;
     manager->away = (struct away)AWAY_NONE;
-    code = copy_id(known.user_id, &manager->user_id, err);
-    if (!code)
-        code = copy_id(known.session_id, &manager->session_id, err);
-    if (!code)
-        *ret_manager = TAKE_PTR(manager);
-    return code;
+    manager->user_id = strdup(known.user_id ? known.user_id : "");
+    manager->session_id = strdup(known.session_id ? known.session_id : "");
+    if (!manager->user_id || !manager->session_id)
+        return cay_fail_memory(err, op);
+    *ret_manager = TAKE_PTR(manager);
+    return CAY_OK;
 }
 
 void manager_drop(cay_manager *manager)
@@ -400,7 +387,8 @@ static int find(cay_manager *manager, const struct cay_session *stored, const ch
     else if (wanted.sandbox_id)
         wanted.backend = cay_config_type(manager->config);
     else
-        return fail_none(manager, op, err);
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, manager->session_id,
+                        "the session has no sandbox", "start the session first");
     manager_drop(manager);
     int code = manager_connect(manager, &wanted, &manager->sandbox, err);
     if (code == CAY_E_NOT_FOUND)
@@ -495,19 +483,22 @@ int cay_manager_pause_no_wait(cay_manager *manager, struct cay_error *err)
     return CAY_OK;
 }
 
-/* A sandbox that is already gone counts as removed. */
-static int stop_locked(cay_manager *manager, struct cay_error *err)
+int cay_manager_stop(cay_manager *manager, struct cay_error *err)
 {
+    AUTO_LOCK lock = NULL;
     AUTO_SESSION *stored = NULL;
     struct cay_error own;
-    int code = manager_read(manager, &stored, err);
 
+    (void)!cay_manager_wait(manager, NULL);
+    int code = lock_session(manager, MANAGER_LOCK_MS, &lock, err);
+    if (!code)
+        code = manager_read(manager, &stored, err);
     if (code)
         return code;
     manager_sweep(manager);
     code = find(manager, stored, "manager.stop", &own);
     if (code == CAY_E_NOT_FOUND && stored && *stored->sandbox_id)
-        return CAY_OK;
+        return CAY_OK; /* a sandbox that is already gone counts as removed */
     if (!code)
         code = cay_sandbox_remove(manager->sandbox, &own);
     if (code)
@@ -515,15 +506,6 @@ static int stop_locked(cay_manager *manager, struct cay_error *err)
     code = forget(manager, cay_sandbox_id(manager->sandbox), err);
     manager_drop(manager);
     return code;
-}
-
-int cay_manager_stop(cay_manager *manager, struct cay_error *err)
-{
-    AUTO_LOCK lock = NULL;
-
-    (void)!cay_manager_wait(manager, NULL);
-    int code = lock_session(manager, MANAGER_LOCK_MS, &lock, err);
-    return code ? code : stop_locked(manager, err);
 }
 
 int cay_manager_run_done(cay_manager *manager, struct cay_error *err)

@@ -2,8 +2,7 @@
 #ifndef SESSION_MANAGER_H
 #define SESSION_MANAGER_H
 
-#include "session/away.h"
-#include "session/ledger.h"
+#include "session/store.h"
 
 /* Theory of operation.
  *
@@ -19,10 +18,40 @@
  * missing sandbox means that there is none.  A pause or resume that was not recorded is
  * found by checking: the state in the store is what was last seen, and decides nothing.
  *
- * The no_wait calls run in a child (away.h), which never touches the store: SQLite does
- * not survive a fork.  The parent writes the mark, the child has the lock and creates the
- * sandbox, and the parent records it when the child reports.  If the parent dies
- * meanwhile, that is a crash during a start, as above. */
+ * The no_wait calls run in a child (struct away), which never touches the store: SQLite
+ * does not survive a fork.  The parent writes the mark, the child has the lock and
+ * creates the sandbox, and the parent records it when the child reports.  If the parent
+ * dies meanwhile, that is a crash during a start, as above. */
+
+/* Work in a background process, which ends by itself, after ten minutes at the latest;
+ * its parent may be gone by then. */
+struct away {
+    pid_t pid;
+    int pidfd;
+    int channel;
+};
+#define AWAY_NONE                                                                        \
+    {                                                                                    \
+        .pid = -1, .pidfd = -1, .channel = -1                                            \
+    }
+
+enum { AWAY_ID_MAX = 257 };
+
+struct away_outcome {
+    struct cay_error error; /* its code is CAY_OK if it went well */
+    char id[AWAY_ID_MAX];   /* of the sandbox */
+};
+
+/* The child has one thread and a copy of the memory; it must not use its parent's
+ * connections. */
+int away_start(const char *op,
+               void (*run)(void *cookie, struct away_outcome *ret_outcome), void *cookie,
+               struct away *ret_away, struct cay_error *err);
+
+/* Waits for its end, and fills in the outcome even if it was killed. */
+void away_wait(struct away *away, const char *op, struct away_outcome *ret_outcome);
+
+bool away_has_ended(const struct away *away);
 
 struct asset {
     char *local, *inside;

@@ -1,15 +1,121 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* How a session comes to have a running sandbox: see manager.h. */
+/* How a session comes to have a running sandbox, and background processes that do it: see
+ * manager.h. */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "sandbox/backend.h"
-#include "session/lock.h"
 #include "session/manager.h"
+
+/* --- Background processes --- */
+
+/* As in sys/worker.c: fork(3) gives the child a working allocator, the child waits for a
+ * byte until the parent has its pidfd, and the outcome is sent over the channel, not as
+ * the exit status, so that a host program that reaps every child does no harm. */
+
+enum { LIFE_S = 600 };
+
+static _Noreturn void be_the_child(void (*run)(void *cookie, struct away_outcome *),
+                                   void *cookie, const int ends[2])
+{
+    struct sigaction by_default = {.sa_handler = SIG_DFL};
+    struct away_outcome outcome;
+    int channel = ends[1];
+    sigset_t only;
+    char go;
+
+    (void)close(ends[0]); /* otherwise the death of the parent goes unnoticed */
+    (void)setpgid(0, 0);  /* SIGINT is for the parent */
+    /* Another thread may have held a lock during the fork: the alarm ends a child that
+     * waits for it.  A signal handler of the host program must not run here. */
+    (void)sigaction(SIGALRM, &by_default, NULL); /* allow: sigaction (in our own child) */
+    sigemptyset(&only);
+    sigaddset(&only, SIGALRM);
+    (void)alarm(LIFE_S);
+    pthread_sigmask(SIG_UNBLOCK, &only, NULL);
+    if (read(channel, &go, 1) != 1)
+        _exit(1);
+    memset(&outcome, 0, sizeof outcome);
+    run(cookie, &outcome);
+    (void)!send(channel, &outcome, sizeof outcome, MSG_NOSIGNAL);
+    _exit(0);
+}
+
+int away_start(const char *op,
+               void (*run)(void *cookie, struct away_outcome *ret_outcome), void *cookie,
+               struct away *ret_away, struct cay_error *err)
+{
+    sigset_t all, before;
+    int ends[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return cay_fail_errno(err, errno, op, NULL);
+    AUTO_FD ours = ends[0];
+    AUTO_FD theirs = ends[1];
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t pid = fork(); /* allow: fork (the child runs on without its parent) */
+    if (pid == 0)
+        be_the_child(run, cookie, ends);
+    AUTO_FD pidfd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+    int error = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (pidfd < 0) {
+        if (pid > 0) { /* it hears nothing and ends */
+            (void)close(TAKE_FD(ours));
+            (void)close(TAKE_FD(theirs));
+            (void)waitpid(pid, NULL, 0);
+        }
+        return cay_fail(err, CAY_E_UNAVAILABLE, error, op, NULL,
+                        "cannot start a background process",
+                        "raise the limit on processes (ulimit -u), or end some");
+    }
+    (void)!send(ours, "", 1, MSG_NOSIGNAL);
+    *ret_away = (struct away){pid, TAKE_FD(pidfd), TAKE_FD(ours)};
+    return CAY_OK;
+}
+
+bool away_has_ended(const struct away *away)
+{
+    struct pollfd news = {.fd = away->channel, .events = POLLIN};
+
+    return poll(&news, 1, 0) > 0;
+}
+
+void away_wait(struct away *away, const char *op, struct away_outcome *ret_outcome)
+{
+    siginfo_t info;
+    ssize_t len;
+
+    do
+        len = read(away->channel, ret_outcome, sizeof *ret_outcome);
+    while (len < 0 && errno == EINTR);
+    if (len != sizeof *ret_outcome) {
+        memset(ret_outcome, 0, sizeof *ret_outcome);
+        cay_fail(&ret_outcome->error, CAY_E_KILLED, 0, op, NULL,
+                 "the background process was killed",
+                 "check the kernel log for the cause, then try again");
+    }
+    while (waitid(P_PIDFD, (id_t)away->pidfd, &info, WEXITED) != 0 && errno == EINTR)
+        continue;
+    (void)close(away->pidfd);
+    (void)close(away->channel);
+    *away = (struct away)AWAY_NONE;
+}
+
+/* --- Starts --- */
 
 static const char op[] = "manager.start";
 
@@ -262,14 +368,6 @@ int manager_send_start(cay_manager *manager, cay_session_lock *lock,
     return CAY_OK;
 }
 
-/* Another process had the lock meanwhile and removed the sandbox as that of a crashed
- * start. */
-static bool was_swept(const cay_manager *manager)
-{
-    return manager->away_mark[0] &&
-           ledger_has(manager->store, manager->away_mark, NULL) == 0;
-}
-
 int manager_finish_start(cay_manager *manager, const struct away_outcome *outcome,
                          struct cay_error *err)
 {
@@ -281,7 +379,10 @@ int manager_finish_start(cay_manager *manager, const struct away_outcome *outcom
         manager_sweep(manager);
         return manager_report(&outcome->error, err);
     }
-    if (was_swept(manager))
+    /* Another process had the lock meanwhile and removed the sandbox as that of a crashed
+     * start. */
+    if (manager->away_mark[0] &&
+        ledger_has(manager->store, manager->away_mark, NULL) == 0)
         return manager_start(manager, err);
     memcpy(start.mark, manager->away_mark, sizeof start.mark);
     int code = manager_read(manager, &start.stored, err);
@@ -310,15 +411,6 @@ static void auto_cay_config(cay_config **config)
     cay_config_free(*config);
 }
 
-/* Whether a sandbox that does not exist now cannot appear later. */
-static bool is_too_late(const struct begun *begun, const cay_config *config)
-{
-    const struct cay_backend *backend = cay_backend_find(cay_config_type(config));
-    int64_t age = clock_since_1970_ms() - begun->begun_ms;
-
-    return !backend || !backend->late_ms || age < 0 || (uint64_t)age >= backend->late_ms;
-}
-
 struct sweep {
     cay_store *store;
     size_t count;
@@ -340,9 +432,14 @@ static bool remove_marked(const struct sweep *sweep, const struct begun *begun)
         config = restored;
     }
     int code = sandbox_find_marked(config, begun->mark, &sandbox, NULL);
+    if (code == CAY_E_NOT_FOUND) { /* gone for good once it cannot appear any more */
+        const struct cay_backend *backend = cay_backend_find(cay_config_type(config));
+        int64_t age = clock_since_1970_ms() - begun->begun_ms;
+        return !backend || !backend->late_ms || age < 0 ||
+               (uint64_t)age >= backend->late_ms;
+    }
     if (code)
-        return code == CAY_E_UNSUPPORTED ||
-               (code == CAY_E_NOT_FOUND && is_too_late(begun, config));
+        return code == CAY_E_UNSUPPORTED;
     code = cay_sandbox_remove(sandbox, NULL);
     cay_sandbox_free(sandbox);
     return code == CAY_OK;

@@ -1,26 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "session/store.h"
 
+/* Opens a store.  SQLite takes a path, so the directory must not be writable by other
+ * users; the database, its write-ahead log and the lock file are side by side in it.
+ *
+ * SQLite uses fcntl(2) locks, which vanish as soon as the process closes any descriptor
+ * of the file: so nothing here opens the database itself. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <nettle/sha2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/utf8.h"
-#include "session/query.h"
+#include "session/store.h"
+#include "sys/library.h"
+#include "sys/path.h"
+#include "sys/state-home.h"
 
-enum {
-    ID_MAX = 256,
-    TEXT_MAX = 16 << 20,    /* of one session's configuration or data */
-    LISTING_MAX = 256 << 20 /* of all texts of a listing */
-};
+enum { WITH_STRICT_TABLES = 3037000 };
 
-#define COLUMNS                                                                          \
-    "user_id, session_id, backend, sandbox_id, state, config, data, created_ms, "        \
-    "updated_ms, revision"
-enum { COLUMN_COUNT = 10 };
+struct sqlite sqlite;
+
+int sqlite_load(const char *op, struct cay_error *err)
+{
+    static const struct library_call calls[] = {
+#define X(name) {#name, offsetof(struct sqlite, name)},
+        SQLITE_CALLS(X)
+#undef X
+    };
+    static struct library library = {.file = "libsqlite3.so.0",
+                                     .calls = calls,
+                                     .call_count = sizeof calls / sizeof *calls,
+                                     .table = &sqlite,
+                                     .mutex = PTHREAD_MUTEX_INITIALIZER};
+
+    if (!library_load(&library))
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "sqlite",
+                        "the SQLite library is not installed",
+                        "install it: apt-get install libsqlite3-0");
+    if (sqlite.sqlite3_libversion_number() < WITH_STRICT_TABLES)
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "sqlite",
+                        "the SQLite library is too old", "install SQLite 3.37 or newer");
+    return CAY_OK;
+}
 
 int store_check_owner(const cay_store *store, const char *op, struct cay_error *err)
 {
@@ -45,250 +75,547 @@ void store_leave(cay_store *store)
     pthread_mutex_unlock(&store->mutex);
 }
 
-/* --- Validation --- */
-
-static int check_id(const char *op, const char *which, const char *id,
-                    struct cay_error *err)
-{
-    size_t len = id ? strnlen(id, ID_MAX + 1) : 0;
-
-    if (len > 0 && len <= ID_MAX && utf8_is_valid(id, len))
-        return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, op, which, "invalid id",
-                    "ids are UTF-8 text of 1 to %d bytes", ID_MAX);
-}
-
-int store_check_ids(const char *op, const char *user_id, const char *session_id,
-                    struct cay_error *err)
-{
-    int code = check_id(op, "user_id", user_id, err);
-
-    return code ? code : check_id(op, "session_id", session_id, err);
-}
-
-static int check_text(const char *op, const char *which, const char *text, size_t max,
+static int query_fail(const cay_store *store, int result, const char *op,
                       struct cay_error *err)
 {
-    size_t len = text ? strnlen(text, max + 1) : 0;
+    static const struct {
+        int result, code;
+        const char *message, *hint;
+    } known[] = {
+        {SQLITE_BUSY, CAY_E_BUSY, "the session database is locked by another process",
+         "try again"},
+        {SQLITE_LOCKED, CAY_E_BUSY, "the session database is locked by another process",
+         "try again"},
+        {SQLITE_CORRUPT, CAY_E_IO, "the session database is damaged",
+         "move it away together with its -wal file; cay ls still lists the sandboxes"},
+        {SQLITE_NOTADB, CAY_E_IO, "not a database, or damaged",
+         "move it away together with its -wal file; cay ls still lists the sandboxes"},
+        {SQLITE_FULL, CAY_E_NO_SPACE, "no space left for the session database",
+         "free some space first"},
+        {SQLITE_NOMEM, CAY_E_NO_MEMORY, "out of memory", "request less at a time"},
+        {SQLITE_READONLY, CAY_E_DENIED, "the session database is not writable",
+         "check its owner and mode, and whether its file system is mounted read-only"},
+        {SQLITE_CANTOPEN, CAY_E_UNAVAILABLE, "the session database cannot be opened",
+         "check the owner and mode of the file and its directory, and the free space"},
+        {SQLITE_PERM, CAY_E_DENIED, "the session database is not writable",
+         "check its owner and mode"},
+        {SQLITE_TOOBIG, CAY_E_LIMIT, "the session's data is too large",
+         "store less in it"},
+        {SQLITE_IOERR, CAY_E_IO, "reading or writing the session database failed",
+         "check the disk; the kernel log says more"},
+    };
+    int error = sqlite.sqlite3_system_errno(store->database);
 
-    if (len > max)
-        return cay_fail(err, CAY_E_LIMIT, 0, op, which, "the text is too long",
-                        "the limit is %zu bytes", max);
-    if (!utf8_is_valid(text, len))
-        return cay_fail(err, CAY_E_INVALID, 0, op, which, "the text is not UTF-8",
-                        "pass UTF-8 text");
-    return CAY_OK;
+    /* A full disk is SQLITE_IOERR, not SQLITE_FULL, for the shared-memory file, which is
+     * mapped. */
+    if ((result & 0xff) == SQLITE_IOERR && (error == ENOSPC || error == EDQUOT))
+        result = SQLITE_FULL;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].result == (result & 0xff))
+            return cay_fail(err, known[i].code, error, op, store->name, known[i].message,
+                            "%s", known[i].hint);
+    return cay_fail(err, CAY_E_INTERNAL, error, op, store->name,
+                    sqlite.sqlite3_errmsg(store->database), "SQLite error %d", result);
 }
 
-/* Syntax only: numbers of any size are the caller's own. */
-static int check_json(cay_store *store, const char *op, const char *which,
-                      const char *text, struct cay_error *err)
+struct query query_new(cay_store *store, const char *op, const char *sql)
 {
-    if (!text || !*text)
-        return CAY_OK;
-    AUTO_QUERY query = query_new(store, op, "SELECT json_valid(?)");
-    query_text(&query, text);
-    int code = query_step(&query, err);
-    if (code < 0 || (code && query_column_number(&query, 0)))
-        return code < 0 ? code : CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, op, which, "the text is not JSON",
-                    "pass a JSON value, or nothing");
+    struct query query = {.store = store, .op = op, .parameter = 1};
+
+    query.has_entered = store_enter(store, op, NULL) == CAY_OK;
+    query.result = query.has_entered ? sqlite.sqlite3_prepare_v2(store->database, sql, -1,
+                                                                 &query.statement, NULL)
+                                     : SQLITE_MISUSE;
+    return query;
 }
 
-static int check_session(cay_store *store, const char *op,
-                         const struct cay_session *session, struct cay_error *err)
+void query_done(struct query *query)
 {
-    int code = store_check_ids(op, session->user_id, session->session_id, err);
-
-    if (!code)
-        code = check_text(op, "backend", session->backend, ID_MAX, err);
-    if (!code)
-        code = check_text(op, "sandbox_id", session->sandbox_id, ID_MAX, err);
-    if (!code)
-        code = check_text(op, "config", session->config, TEXT_MAX, err);
-    if (!code)
-        code = check_text(op, "data", session->data, TEXT_MAX, err);
-    if (!code && (unsigned)session->state > CAY_STATE_STOPPED)
-        code = cay_fail(err, CAY_E_INVALID, 0, op, "state", "invalid state",
-                        "use one of enum cay_state, or 0");
-    if (!code)
-        code = check_json(store, op, "config", session->config, err);
-    return code ? code : check_json(store, op, "data", session->data, err);
+    if (!query->has_entered)
+        return;
+    (void)sqlite.sqlite3_finalize(query->statement);
+    store_leave(query->store);
 }
 
-/* --- Writing --- */
-
-static const char insert_sql[] =
-    "INSERT INTO sessions (backend, sandbox_id, state, config, data, updated_ms, user_id,"
-    " session_id, created_ms, changed)"
-    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?6,"
-    "         (SELECT coalesce(max(changed), 0) + 1 FROM sessions))"
-    " ON CONFLICT (user_id, session_id) DO UPDATE SET backend = ?1, sandbox_id = ?2,"
-    " state = ?3, config = ?4, data = ?5, updated_ms = ?6, revision = revision + 1,"
-    " changed = excluded.changed";
-static const char update_sql[] =
-    "UPDATE sessions SET backend = ?1, sandbox_id = ?2, state = ?3, config = ?4,"
-    " data = ?5, updated_ms = ?6, revision = revision + 1,"
-    " changed = (SELECT max(changed) + 1 FROM sessions)"
-    " WHERE user_id = ?7 AND session_id = ?8 AND revision = ?9";
-
-static int fail_unknown(const char *op, const char *session_id, struct cay_error *err)
+void query_text(struct query *query, const char *text)
 {
-    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, session_id, "session not found",
-                    "cay session ls lists the sessions");
+    if (!text)
+        text = "";
+    if (query->result == SQLITE_OK)
+        query->result = sqlite.sqlite3_bind_text(query->statement, query->parameter++,
+                                                 text, (int)strlen(text), SQLITE_STATIC);
 }
 
-static int write_session(cay_store *store, const char *op,
-                         const struct cay_session *session, struct cay_error *err)
+void query_number(struct query *query, int64_t number)
 {
-    int changes = 0;
-    AUTO_QUERY query = query_new(store, op, session->revision ? update_sql : insert_sql);
-
-    query_text(&query, session->backend);
-    query_text(&query, session->sandbox_id);
-    query_number(&query, session->state);
-    query_text(&query, session->config);
-    query_text(&query, session->data);
-    query_number(&query, clock_since_1970_ms());
-    query_text(&query, session->user_id);
-    query_text(&query, session->session_id);
-    if (session->revision)
-        query_number(&query, (int64_t)session->revision);
-    int code = query_run(&query, &changes, err);
-    if (code || changes)
-        return code;
-    return cay_fail(err, CAY_E_CHANGED, 0, op, session->session_id,
-                    "the session was changed or removed by another process",
-                    "read the session again and retry");
+    if (query->result == SQLITE_OK)
+        query->result =
+            sqlite.sqlite3_bind_int64(query->statement, query->parameter++, number);
 }
 
-int cay_store_put(cay_store *store, const struct cay_session *session,
-                  struct cay_error *err)
+int query_step(struct query *query, struct cay_error *err)
 {
-    static const char op[] = "store.put";
-    struct cay_session known;
-
-    int code = cay_take_struct(&known, sizeof known, session, op, err);
-    if (!code)
-        code = check_session(store, op, &known, err);
-    return code ? code : write_session(store, op, &known, err);
+    if (!query->has_entered)
+        return store_check_owner(query->store, query->op, err);
+    if (query->result == SQLITE_OK || query->result == SQLITE_ROW)
+        query->result = sqlite.sqlite3_step(query->statement);
+    if (query->result == SQLITE_ROW)
+        return 1;
+    return query->result == SQLITE_DONE
+               ? 0
+               : query_fail(query->store, query->result, query->op, err);
 }
 
-int cay_store_remove(cay_store *store, const char *user_id, const char *session_id,
-                     struct cay_error *err)
+const char *query_column(const struct query *query, int column)
 {
-    static const char op[] = "store.remove";
-    int changes = 0, code = store_check_ids(op, user_id, session_id, err);
+    const unsigned char *text = sqlite.sqlite3_column_text(query->statement, column);
 
-    if (code)
-        return code;
-    AUTO_QUERY query =
-        query_new(store, op, "DELETE FROM sessions WHERE user_id = ? AND session_id = ?");
-    query_text(&query, user_id);
-    query_text(&query, session_id);
-    code = query_run(&query, &changes, err);
-    return code || changes ? code : fail_unknown(op, session_id, err);
+    return text ? (const char *)text : "";
 }
 
-/* --- Reading --- */
-
-static const char *next_text(const char **at)
+int64_t query_column_number(const struct query *query, int column)
 {
-    const char *text = *at;
-
-    *at += strlen(text) + 1;
-    return text;
+    return sqlite.sqlite3_column_int64(query->statement, column);
 }
 
-static int64_t next_number(const char **at)
+int query_collect(struct query *query, int columns, size_t max, struct buf *ret_texts,
+                  size_t *ret_rows, struct cay_error *err)
 {
-    return strtoll(next_text(at), NULL, 10);
-}
+    int code;
 
-/* One block: the sessions, then their texts. */
-static struct cay_session *pack(const struct buf *texts, size_t count)
-{
-    size_t len = count * sizeof(struct cay_session);
-    char *block = malloc(len + texts->len + 1);
-
-    if (!block)
-        return NULL;
-    const char *at = block + len;
-    struct cay_session *list = (struct cay_session *)block;
-    if (count)
-        memcpy(block + len, texts->data, texts->len);
-    for (size_t i = 0; i < count; i++) {
-        list[i].size = sizeof list[i];
-        list[i].user_id = next_text(&at);
-        list[i].session_id = next_text(&at);
-        list[i].backend = next_text(&at);
-        list[i].sandbox_id = next_text(&at);
-        list[i].state = (enum cay_state)next_number(&at);
-        list[i].config = next_text(&at);
-        list[i].data = next_text(&at);
-        list[i].created_ms = next_number(&at);
-        list[i].updated_ms = next_number(&at);
-        list[i].revision = (uint64_t)next_number(&at);
+    buf_init(ret_texts, max);
+    *ret_rows = 0;
+    while ((code = query_step(query, err)) > 0) {
+        for (int i = 0; i < columns; i++) {
+            const char *text = query_column(query, i);
+            size_t len = strlen(text) + 1;
+            if (len > max - ret_texts->len)
+                return cay_fail(err, CAY_E_LIMIT, 0, query->op, query->store->name,
+                                "too many sessions to list at once",
+                                "list the sessions of one user, or get them one by one");
+            if (!buf_append(ret_texts, text, len))
+                return cay_fail_memory(err, query->op);
+        }
+        ++*ret_rows;
     }
-    return list;
+    return code;
 }
 
-static int read_rows(struct query *query, const char *op, struct cay_session **ret_list,
-                     size_t *ret_count, struct cay_error *err)
+int query_run(struct query *query, int *ret_changes, struct cay_error *err)
 {
-    AUTO_BUF texts = {0};
-    size_t count = 0;
-    int code = query_collect(query, COLUMN_COUNT, LISTING_MAX, &texts, &count, err);
+    int code;
 
-    if (code)
-        return code;
-    struct cay_session *list = pack(&texts, count);
-    if (!list)
-        return cay_fail_memory(err, op);
-    *ret_list = list;
-    *ret_count = count;
-    return CAY_OK;
+    do
+        code = query_step(query, err);
+    while (code > 0);
+    if (!code && ret_changes)
+        *ret_changes = sqlite.sqlite3_changes(query->store->database);
+    return code;
 }
 
-int cay_store_get(cay_store *store, const char *user_id, const char *session_id,
-                  struct cay_session **ret_session, struct cay_error *err)
+int query_exec(cay_store *store, const char *op, const char *sql, struct cay_error *err)
 {
-    static const char op[] = "store.get";
-    struct cay_session *found = NULL;
-    size_t count = 0;
+    int result = sqlite.sqlite3_exec(store->database, sql, NULL, NULL, NULL);
+
+    return result == SQLITE_OK ? CAY_OK : query_fail(store, result, op, err);
+}
+
+enum { FIRST_REST_NS = 50000, LAST_REST_NS = 10000000 };
+
+static int lock_open_file(int dir, const char *name, struct cay_error *err)
+{
+    int fd = dir < 0 ? memfd_create("cay-locks", MFD_CLOEXEC)
+                     : openat(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+    /* Whatever the umask. */
+    if (dir >= 0 && fd >= 0)
+        (void)!fchmod(fd, 0600);
+    return fd < 0 ? cay_fail_errno(err, errno, "store.open", name) : fd;
+}
+
+static struct flock range(short type, uint64_t byte)
+{
+    return (struct flock){
+        .l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1};
+}
+
+/* 0, -ETIMEDOUT or another negative errno.  The kernel's own wait knows no deadline. */
+static int take(int fd, uint64_t byte, uint64_t timeout_ms)
+{
+    struct flock lock = range(F_WRLCK, byte);
+    struct timespec rest = {.tv_nsec = FIRST_REST_NS};
+    uint64_t start = clock_ms();
+
+    if (timeout_ms == UINT64_MAX) {
+        while (fcntl(fd, F_OFD_SETLKW, &lock) != 0)
+            if (errno != EINTR)
+                return -errno;
+        return 0;
+    }
+    while (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
+        if (errno != EAGAIN && errno != EACCES && errno != EINTR)
+            return -errno;
+        if (clock_ms() - start >= timeout_ms)
+            return -ETIMEDOUT;
+        nanosleep(&rest, NULL);
+        if (rest.tv_nsec < LAST_REST_NS)
+            rest.tv_nsec *= 2;
+    }
+    return 0;
+}
+
+static int lock_byte(const cay_store *store, const char *op, const char *subject,
+                     uint64_t byte, uint64_t timeout_ms, struct cay_error *err)
+{
+    AUTO_FD fd = path_reopen(store->locks, O_RDWR);
+
+    if (fd < 0)
+        return cay_fail_errno(err, -fd, op, subject);
+    int error = take(fd, byte, timeout_ms);
+    if (error == -ETIMEDOUT)
+        return cay_fail(err, CAY_E_TIMEOUT, 0, op, subject,
+                        "another process is starting, pausing or stopping this session",
+                        "try again, or use a longer timeout");
+    return error ? cay_fail_errno(err, -error, op, subject) : TAKE_FD(fd);
+}
+
+/* An OFD lock is shared by copies of the descriptor in forked children: unlock
+ * explicitly. */
+static void lock_release(int fd, uint64_t byte)
+{
+    struct flock lock = range(F_UNLCK, byte);
+
+    (void)fcntl(fd, F_OFD_SETLK, &lock);
+    (void)close(fd);
+}
+
+static uint64_t byte_of(const char *user_id, const char *session_id)
+{
+    struct sha256_ctx context;
+    uint8_t digest[8];
+    uint64_t byte = 0;
+
+    sha256_init(&context);
+    sha256_update(&context, strlen(user_id) + 1, (const uint8_t *)user_id);
+    sha256_update(&context, strlen(session_id), (const uint8_t *)session_id);
+    sha256_digest(&context, sizeof digest, digest);
+    for (size_t i = 0; i < sizeof digest; i++)
+        byte = byte << 8 | digest[i];
+    return (byte >> 2) + 1;
+}
+
+int cay_session_lock_take(cay_store *store, const char *user_id, const char *session_id,
+                          uint64_t timeout_ms, cay_session_lock **ret_lock,
+                          struct cay_error *err)
+{
+    static const char op[] = "session.lock";
     int code = store_check_ids(op, user_id, session_id, err);
 
+    if (!code)
+        code = store_check_owner(store, op, err);
     if (code)
         return code;
-    AUTO_QUERY query = query_new(store, op,
-                                 "SELECT " COLUMNS " FROM sessions"
-                                 " WHERE user_id = ? AND session_id = ?");
-    query_text(&query, user_id);
-    query_text(&query, session_id);
-    code = read_rows(&query, op, &found, &count, err);
-    if (!code && count) {
-        *ret_session = found;
-        return CAY_OK;
+    cay_session_lock *lock = malloc(sizeof *lock);
+    if (!lock)
+        return cay_fail_memory(err, op);
+    lock->byte = byte_of(user_id, session_id);
+    lock->owner = getpid();
+    lock->fd = lock_byte(store, op, session_id, lock->byte, timeout_ms, err);
+    if (lock->fd < 0) {
+        code = lock->fd;
+        free(lock);
+        return code;
     }
-    free(found);
-    return code ? code : fail_unknown(op, session_id, err);
+    *ret_lock = lock;
+    return CAY_OK;
 }
 
-int cay_store_list(cay_store *store, const char *user_id,
-                   struct cay_session **ret_sessions, size_t *ret_count,
+void cay_session_lock_free(cay_session_lock *lock)
+{
+    if (lock && lock->owner == getpid())
+        lock_release(lock->fd, lock->byte);
+    else if (lock) /* a copy, in a child */
+        (void)close(lock->fd);
+    free(lock);
+}
+
+void lock_leave_to_child(cay_session_lock *lock)
+{
+    if (lock)
+        (void)close(lock->fd);
+    free(lock);
+}
+
+static const char op[] = "store.open";
+
+enum { BUSY_MS = 30000, OPENING = 0 /* the byte to lock */ };
+
+static void auto_cay_store(cay_store **store)
+{
+    cay_store_free(*store);
+}
+
+enum { APPLICATION = 0x43617953 /* "CayS": identifies our databases */ };
+
+/* `changed` counts the changes of all sessions and orders them where the clock cannot.
+ *
+ * A row of `starts` is written before a sandbox is created and removed when the session
+ * has it: what a crash leaves between the two is found by its mark. */
+static const char *const steps[] = {
+    "CREATE TABLE sessions ("
+    "  user_id TEXT NOT NULL,"
+    "  session_id TEXT NOT NULL,"
+    "  backend TEXT NOT NULL DEFAULT '',"
+    "  sandbox_id TEXT NOT NULL DEFAULT '',"
+    "  state INTEGER NOT NULL DEFAULT 0 CHECK (state BETWEEN 0 AND 3),"
+    "  config TEXT NOT NULL DEFAULT '',"
+    "  data TEXT NOT NULL DEFAULT '',"
+    "  created_ms INTEGER NOT NULL,"
+    "  updated_ms INTEGER NOT NULL,"
+    "  revision INTEGER NOT NULL DEFAULT 1,"
+    "  changed INTEGER NOT NULL,"
+    "  PRIMARY KEY (user_id, session_id)"
+    ") STRICT;"
+    "CREATE INDEX sessions_by_change ON sessions (changed);"
+    "CREATE TABLE starts ("
+    "  mark TEXT NOT NULL PRIMARY KEY,"
+    "  user_id TEXT NOT NULL,"
+    "  session_id TEXT NOT NULL,"
+    "  config TEXT NOT NULL,"
+    "  begun_ms INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE INDEX starts_by_session ON starts (user_id, session_id);",
+};
+
+const struct schema schema_current = {steps, sizeof steps / sizeof *steps};
+
+static int read_number(cay_store *store, const char *sql, int64_t *ret_number,
+                       struct cay_error *err)
+{
+    AUTO_QUERY query = query_new(store, op, sql);
+    int code = query_step(&query, err);
+
+    *ret_number = code > 0 ? query_column_number(&query, 0) : 0;
+    return code < 0 ? code : CAY_OK;
+}
+
+/* Reads the version; refuses databases of other programs. */
+static int read_version(cay_store *store, size_t newest, int64_t *ret_version,
+                        struct cay_error *err)
+{
+    int64_t application = 0, tables = 0;
+
+    int code = read_number(store, "PRAGMA application_id", &application, err);
+    if (!code)
+        code = read_number(store, "PRAGMA user_version", ret_version, err);
+    if (!code && !application)
+        code = read_number(store, "SELECT count(*) FROM sqlite_schema", &tables, err);
+    if (code)
+        return code;
+    if (application != APPLICATION && (application || *ret_version || tables))
+        return cay_fail(err, CAY_E_INVALID, 0, op, store->name,
+                        "the file is the database of another program",
+                        "choose a file that does not exist yet");
+    if (*ret_version < 0 || *ret_version > (int64_t)newest)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, store->name,
+                        "the database was written by a newer version of cay",
+                        "this is libcay %s; use a newer one", CAY_VERSION);
+    return CAY_OK;
+}
+
+/* Brings the database up to the schema, all or nothing. */
+static int schema_apply(cay_store *store, const struct schema *schema,
+                        struct cay_error *err)
+{
+    char mark[96];
+    int64_t version = 0;
+    int code = read_version(store, schema->count, &version, err);
+
+    if (code || version == (int64_t)schema->count)
+        return code;
+    code = query_exec(store, op, "BEGIN IMMEDIATE", err);
+    if (code)
+        return code;
+    code = read_version(store, schema->count, &version, err);
+    for (size_t i = (size_t)version; !code && i < schema->count; i++)
+        code = query_exec(store, op, schema->steps[i], err);
+    snprintf(mark, sizeof mark, "PRAGMA application_id=%d; PRAGMA user_version=%zu",
+             APPLICATION, schema->count);
+    if (!code)
+        code = query_exec(store, op, mark, err);
+    if (!code)
+        code = query_exec(store, op, "COMMIT", err);
+    if (code)
+        (void)query_exec(store, op, "ROLLBACK", NULL);
+    return code;
+}
+
+/* --- Where it is --- */
+
+struct database_file {
+    int dir;
+    char name[NAME_MAX + 1];
+};
+
+/* `path` NULL: the default. */
+static int find_file(const char *path, struct database_file *file, struct cay_error *err)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    const char *name = slash ? slash + 1 : path;
+    char parent[PATH_MAX] = ".";
+
+    if (!path) {
+        snprintf(file->name, sizeof file->name, "cay.db");
+        file->dir = state_home_open(true, err);
+        return file->dir < 0 ? file->dir : CAY_OK;
+    }
+    if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
+        strlen(name) > NAME_MAX - strlen("-journal") || strlen(path) >= PATH_MAX)
+        return cay_fail(err, CAY_E_INVALID, 0, op, path, "invalid database name",
+                        "pass the path of a file, or \":memory:\"");
+    if (slash)
+        snprintf(parent, sizeof parent, "%.*s", (int)(slash - path + 1), path);
+    snprintf(file->name, sizeof file->name, "%s", name);
+    file->dir = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file->dir < 0)
+        return cay_fail_errno(err, errno, op, path);
+    return state_home_check(file->dir, path, 0022, err);
+}
+
+/* Created if missing, with mode 0600: sessions contain private data. */
+static int check_file(const struct database_file *file, const char *subject,
+                      struct cay_error *err)
+{
+    struct stat st;
+
+    bool is_made = mknodat(file->dir, file->name, S_IFREG | 0600, 0) == 0 &&
+                   fchmodat(file->dir, file->name, 0600, 0) == 0;
+    if (!is_made && errno != EEXIST)
+        return cay_fail_errno(err, errno, op, subject);
+    if (fstatat(file->dir, file->name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return cay_fail_errno(err, errno, op, subject);
+    if (!S_ISREG(st.st_mode))
+        return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, subject,
+                        "the session database is not a regular file",
+                        "choose a file that does not exist yet");
+    if (st.st_uid != geteuid() || (st.st_mode & 0077))
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, subject,
+                        "the session database is accessible to other users",
+                        "set its owner to this user and its mode to 0600");
+    return CAY_OK;
+}
+
+/* --- The connection --- */
+
+static int check_journal(cay_store *store, struct cay_error *err)
+{
+    AUTO_QUERY query = query_new(store, op, "PRAGMA journal_mode=WAL");
+    int code = query_step(&query, err);
+
+    if (code < 0)
+        return code;
+    if (store->is_in_memory || (code && strcmp(query_column(&query, 0), "wal") == 0))
+        return CAY_OK;
+    return cay_fail(
+        err, CAY_E_UNSUPPORTED, 0, op, store->name,
+        "this file system does not support a database shared by processes (SQLite WAL)",
+        "set CAY_HOME to a directory on a local disk");
+}
+
+static int connect(cay_store *store, const char *path, const struct schema *schema,
                    struct cay_error *err)
 {
-    static const char op[] = "store.list";
-    int code = user_id ? check_id(op, "user_id", user_id, err) : CAY_OK;
+    int result = sqlite.sqlite3_open_v2(
+        path, &store->database,
+        SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL);
+
+    if (result != SQLITE_OK)
+        return store->database ? query_fail(store, result, op, err)
+                               : cay_fail_memory(err, op);
+    (void)sqlite.sqlite3_extended_result_codes(store->database, 1);
+    (void)sqlite.sqlite3_busy_timeout(store->database, BUSY_MS);
+    int code = check_journal(store, err);
+    if (!code)
+        code = query_exec(store, op, "PRAGMA synchronous=FULL; PRAGMA trusted_schema=OFF",
+                          err);
+    return code ? code : schema_apply(store, schema, err);
+}
+
+static int open_file(cay_store *store, const char *given, const struct schema *schema,
+                     struct cay_error *err)
+{
+    struct database_file file = {.dir = -1};
+    char parent[PATH_MAX], path[PATH_MAX], locks[NAME_MAX + 8];
+
+    int code = find_file(given, &file, err);
+    AUTO_FD dir = file.dir;
+    if (!code)
+        code = check_file(&file, store->name, err);
+    if (code)
+        return code;
+    int error = path_name(dir, parent); /* SQLite is not allowed to follow links */
+    if (!error && strlen(parent) + 1 + strlen(file.name) >= PATH_MAX)
+        error = -ENAMETOOLONG;
+    if (error)
+        return cay_fail_errno(err, -error, op, file.name);
+    snprintf(path, PATH_MAX, "%.*s/%s", (int)(PATH_MAX - NAME_MAX - 2), parent,
+             file.name);
+    snprintf(locks, sizeof locks, "%s-lock", file.name);
+    store->locks = lock_open_file(dir, locks, err);
+    if (store->locks < 0)
+        return store->locks;
+    /* Of two processes that create the same database, one would get SQLITE_BUSY. */
+    int lock = lock_byte(store, op, store->name, OPENING, BUSY_MS, err);
+    if (lock < 0)
+        return lock;
+    code = connect(store, path, schema, err);
+    lock_release(lock, OPENING);
+    return code;
+}
+
+int store_open(const char *path, const struct schema *schema, cay_store **ret_store,
+               struct cay_error *err)
+{
+    pthread_mutexattr_t recursive;
+    int code = sqlite_load(op, err);
 
     if (code)
         return code;
-    AUTO_QUERY query =
-        query_new(store, op,
-                  user_id ? "SELECT " COLUMNS " FROM sessions WHERE user_id = ?"
-                            " ORDER BY changed DESC"
-                          : "SELECT " COLUMNS " FROM sessions ORDER BY changed DESC");
-    if (user_id)
-        query_text(&query, user_id);
-    return read_rows(&query, op, ret_sessions, ret_count, err);
+    AUTO(cay_store) store = calloc(1, sizeof *store);
+    if (!store)
+        return cay_fail_memory(err, op);
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&store->mutex, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    store->owner = getpid();
+    store->locks = -1;
+    cay_copy_text(store->name, sizeof store->name, path ? path : "cay.db");
+    store->is_in_memory = path && strcmp(path, ":memory:") == 0;
+    if (store->is_in_memory) {
+        store->locks = lock_open_file(-1, ":memory:", err);
+        code = store->locks < 0 ? store->locks : connect(store, path, schema, err);
+    } else {
+        code = open_file(store, path, schema, err);
+    }
+    if (!code)
+        *ret_store = TAKE_PTR(store);
+    return code;
+}
+
+int cay_store_open(const char *path, cay_store **ret_store, struct cay_error *err)
+{
+    return store_open(path, &schema_current, ret_store, err);
+}
+
+void cay_store_free(cay_store *store)
+{
+    if (!store)
+        return;
+    if (store->owner == getpid() && store->database)
+        (void)sqlite.sqlite3_close_v2(store->database);
+    if (store->locks >= 0)
+        (void)close(store->locks);
+    pthread_mutex_destroy(&store->mutex);
+    free(store);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Sessions of backends that cannot do everything, or not always. */
-#include "session/ledger.h"
+#include "session/store.h"
 #include "toys.h"
 
 /* The same without a pause; and with marks, of which it says how late they may come. */
