@@ -478,7 +478,7 @@ int cay_manager_pause_no_wait(cay_manager *manager, struct cay_error *err)
         cay_session_lock_free(lock);
         return code;
     }
-    lock_leave_to_child(lock);
+    session_lock_leave_to_child(lock);
     manager->pending = AWAY_PAUSE;
     return CAY_OK;
 }

@@ -362,7 +362,7 @@ int manager_send_start(cay_manager *manager, cay_session_lock *lock,
         cay_session_lock_free(lock);
         return code;
     }
-    lock_leave_to_child(lock);
+    session_lock_leave_to_child(lock);
     manager->pending = AWAY_START;
     memcpy(manager->away_mark, start.mark, sizeof start.mark);
     return CAY_OK;

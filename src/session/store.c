@@ -339,7 +339,7 @@ void cay_session_lock_free(cay_session_lock *lock)
     free(lock);
 }
 
-void lock_leave_to_child(cay_session_lock *lock)
+void session_lock_leave_to_child(cay_session_lock *lock)
 {
     if (lock)
         (void)close(lock->fd);

@@ -129,9 +129,9 @@ struct cay_session_lock {
 
 /* Hands the lock over to a child that was forked meanwhile and has a copy of it; NULL is
  * fine. */
-void lock_leave_to_child(cay_session_lock *lock);
+void session_lock_leave_to_child(cay_session_lock *lock);
 
-/* --- Rows: rows.c --- */
+/* --- Rows: ledger.c --- */
 
 /* What the manager writes into the store: which session has which sandbox, and which
  * sandboxes are being created.  Each write is durable when it returns, except a state.

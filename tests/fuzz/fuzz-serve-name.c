@@ -6,7 +6,6 @@
 
 #include "base/auto.h"
 #include "front.h"
-#include "server/front/filter.h"
 #include "server/wire/record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -49,7 +48,7 @@ static void check_time(const char *text)
     char retry[64], day[32];
     struct tm tm;
 
-    if (!filter_time(text, &ms))
+    if (!front_parse_time(text, &ms))
         return;
     time_t seconds = (time_t)(ms / 1000 - (ms % 1000 < 0));
     CHECK(gmtime_r(&seconds, &tm));
@@ -59,7 +58,7 @@ static void check_time(const char *text)
              tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
     snprintf(retry, sizeof retry, "%s.%03dZ", day,
              (int)(ms % 1000 + (ms % 1000 < 0 ? 1000 : 0)));
-    CHECK(filter_time(retry, &same) && same == ms);
+    CHECK(front_parse_time(retry, &same) && same == ms);
 }
 
 static void check_query(const char *text)
@@ -69,17 +68,17 @@ static void check_query(const char *text)
     int64_t number = 0, ms;
     size_t count = 0;
 
-    uint32_t states = filter_states(text);
+    uint32_t states = front_parse_states(text);
     CHECK((states & ~(uint32_t)(LIST_RUNNING | LIST_PAUSED)) == 0);
-    if (filter_number(text, 1, 100, &number))
+    if (front_parse_number(text, 1, 100, &number))
         CHECK(number >= 1 && number <= 100 && strtoll(text, NULL, 10) == number);
-    if (filter_page(text, &ms, id) && *text) {
+    if (front_parse_page(text, &ms, id) && *text) {
         const char *digits = text + strspn(text, "0");
         snprintf(retry, sizeof retry, "%lld-%s", (long long)ms, id);
         CHECK(ms > 0 && strcmp(retry, digits) == 0);
     }
     buf_init(&strings, 1 << 20);
-    int64_t pairs = filter_metadata(text, &strings);
+    int64_t pairs = front_parse_metadata(text, &strings);
     for (size_t i = 0; i < strings.len; i++)
         count += strings.data[i] == '\0';
     CHECK(!strings.failed && (int64_t)count == 2 * pairs);

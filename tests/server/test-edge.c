@@ -14,7 +14,6 @@
 
 #include "../unit/harness.h"
 #include "server/broker/secrets.h"
-#include "server/front/filter.h"
 #include "server/front/front.h"
 
 /* --- Names --- */
@@ -99,7 +98,7 @@ TEST(times_are_read_as_they_are_written)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t ms = -1;
-        ASSERT_INT(filter_time(cases[i].text, &ms), cases[i].ms >= 0);
+        ASSERT_INT(front_parse_time(cases[i].text, &ms), cases[i].ms >= 0);
         ASSERT_INT(ms, cases[i].ms);
     }
 }

@@ -4,7 +4,8 @@
  * bodies, and server streams whose messages are in envelopes: one byte of flags and four
  * of length.  The last envelope of a stream contains its status; an aborted stream has
  * none. */
-#include <jansson.h>
+#include <ctype.h>
+#include <errno.h>
 #include <nettle/base64.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -99,8 +100,9 @@ void connect_refuse_with(struct exchange *exchange, const struct reply_packet *r
     connect_refuse(exchange, status, code, message ? message : "failed");
 }
 
-bool connect_charge(struct exchange *exchange, struct buf *text)
+bool connect_charge(struct exchange *exchange)
 {
+    struct buf *text = &exchange->out;
     char message[128];
 
     if (text->failed)
@@ -169,6 +171,7 @@ bool connect_begin_stream(struct exchange *exchange, const struct reply_packet *
                           void (*keepalive)(struct exchange *exchange))
 {
     int64_t seconds = exchange_number(exchange, "Keepalive-Ping-Interval", KEEPALIVE_S);
+    int64_t timeout_ms = exchange_number(exchange, "Connect-Timeout-Ms", 0);
 
     if (exchange->is_stream)
         return true;
@@ -178,6 +181,8 @@ bool connect_begin_stream(struct exchange *exchange, const struct reply_packet *
     }
     exchange_stream(exchange, "application/connect+json", (uint64_t)seconds * 1000,
                     keepalive);
+    if (timeout_ms && exchange->handler->op != OP_START)
+        exchange->deadline_ms = exchange->began_ms + (uint64_t)timeout_ms;
     return true;
 }
 
@@ -230,14 +235,29 @@ void connect_respond_stream(struct exchange *exchange, const char *code,
     exchange_respond(exchange, 200, response);
 }
 
-/* --- Requests --- */
-
-void connect_set_deadline(struct exchange *exchange)
+static void refuse_stream(struct exchange *exchange, unsigned status, const char *code,
+                          const char *message)
 {
-    int64_t ms = exchange_number(exchange, "Connect-Timeout-Ms", 0);
-
-    exchange->deadline_ms = ms ? uv_now(&exchange->front->loop) + (uint64_t)ms : 0;
+    (void)status;
+    connect_respond_stream(exchange, code, message);
 }
+
+void connect_put_pairs(struct json *json, const struct reply_packet *reply,
+                       const char *at)
+{
+    json_put_key(json, "metadata");
+    json_put_object(json);
+    while (at) {
+        const char *value = reply_next(reply, at);
+        if (!value)
+            break;
+        json_set_text(json, at, value);
+        at = reply_next(reply, value);
+    }
+    json_put_end(json);
+}
+
+/* --- Requests --- */
 
 bool connect_user(const struct exchange *exchange, char ret_user[USER_MAX])
 {
@@ -287,7 +307,7 @@ static bool is_too_complex(const char *text, size_t len)
     return false;
 }
 
-struct json_t *connect_parse(const char *text, size_t len)
+json_t *connect_parse(const char *text, size_t len)
 {
     if (is_too_complex(text, len))
         return NULL;
@@ -299,7 +319,7 @@ struct json_t *connect_parse(const char *text, size_t len)
     return root;
 }
 
-struct json_t *connect_body(struct exchange *exchange, bool is_stream)
+json_t *connect_body(struct exchange *exchange, bool is_stream)
 {
     const unsigned char *text = (const unsigned char *)exchange->body.data;
     size_t len = exchange->body.len;
@@ -315,6 +335,171 @@ struct json_t *connect_body(struct exchange *exchange, bool is_stream)
             return NULL;
     }
     return connect_parse((const char *)text, len);
+}
+
+/* --- Fields --- */
+
+bool field_reject(struct fields *fields, const char *name)
+{
+    struct fields *top = fields->top ? fields->top : fields;
+
+    if (!top->wrong)
+        top->wrong = name;
+    return false;
+}
+
+const char *fields_error(const struct fields *fields, char ret_text[FIELDS_ERROR_MAX])
+{
+    if (!fields->object)
+        return "the body is not a JSON object";
+    if (!fields->wrong)
+        return "invalid message for this call";
+    snprintf(ret_text, FIELDS_ERROR_MAX, "%s is missing or invalid", fields->wrong);
+    return ret_text;
+}
+
+json_t *field_get(struct fields *fields, const char *name)
+{
+    json_t *value = json_object_get(fields->object, name);
+    char snake[64];
+    size_t len = 0;
+
+    if (!value) {
+        for (; *name && len < sizeof snake - 2; name++) {
+            if (isupper((unsigned char)*name))
+                snake[len++] = '_';
+            snake[len++] = (char)tolower((unsigned char)*name);
+        }
+        snake[len] = '\0';
+        value = json_object_get(fields->object, snake);
+    }
+    return json_is_null(value) ? NULL : value;
+}
+
+const char *field_text(struct fields *fields, const char *name)
+{
+    const json_t *value = field_get(fields, name);
+
+    if (value && !json_is_string(value))
+        (void)field_reject(fields, name);
+    return json_string_value(value);
+}
+
+bool field_bool(struct fields *fields, const char *name, bool unless_given)
+{
+    const json_t *value = field_get(fields, name);
+
+    if (!value)
+        return unless_given;
+    if (!json_is_boolean(value))
+        (void)field_reject(fields, name);
+    return json_is_true(value);
+}
+
+int64_t field_int(struct fields *fields, const char *name, int64_t least, int64_t most,
+                  int64_t unless_given)
+{
+    const json_t *value = field_get(fields, name);
+    const char *text = json_string_value(value);
+    int64_t number = unless_given;
+    char *end = NULL;
+
+    if (!value)
+        return unless_given;
+    errno = 0;
+    if (json_is_integer(value))
+        number = json_integer_value(value);
+    else if (text && *text)
+        number = strtoll(text, &end, 10);
+    if ((!json_is_integer(value) && (!end || *end || errno)) || number < least ||
+        number > most) {
+        (void)field_reject(fields, name);
+        return unless_given;
+    }
+    return number;
+}
+
+struct fields field_object(struct fields *fields, const char *name)
+{
+    const json_t *value = field_get(fields, name);
+
+    if (value && !json_is_object(value))
+        (void)field_reject(fields, name);
+    return (struct fields){.object = json_is_object(value) ? value : NULL,
+                           .top = fields->top ? fields->top : fields};
+}
+
+int64_t field_add_array(struct fields *fields, const char *name, struct buf *strings)
+{
+    const json_t *value = field_get(fields, name);
+    size_t count = json_array_size(value);
+
+    if (value && !json_is_array(value))
+        (void)field_reject(fields, name);
+    for (size_t i = 0; i < count; i++) {
+        const char *text = json_string_value(json_array_get(value, i));
+        if (!text)
+            (void)field_reject(fields, name);
+        strings_add(strings, text ? text : "");
+    }
+    return (int64_t)count;
+}
+
+int64_t field_add_pairs(struct fields *fields, const char *name, bool joined,
+                        struct buf *strings)
+{
+    json_t *value = field_get(fields, name);
+    const char *key;
+    json_t *item;
+    int64_t count = 0;
+
+    if (value && !json_is_object(value))
+        (void)field_reject(fields, name);
+    json_object_foreach(value, key, item)
+    {
+        const char *text = json_string_value(item);
+        if (!text || (joined && (!*key || strchr(key, '='))))
+            (void)field_reject(fields, name);
+        (void)buf_append(strings, key, strlen(key) + !joined);
+        if (joined)
+            (void)buf_append(strings, "=", 1);
+        strings_add(strings, text ? text : "");
+        count++;
+    }
+    return count;
+}
+
+/* --- Calls --- */
+
+void connect_call(struct exchange *exchange)
+{
+    const struct handler *handler = exchange->handler;
+    void (*refuse_as)(struct exchange * exchange, unsigned status, const char *code,
+                      const char *message) =
+        handler->is_stream ? refuse_stream : connect_refuse;
+    json_t *root = connect_body(exchange, handler->is_stream);
+    struct fields fields = {.object = root};
+    char message[FIELDS_ERROR_MAX];
+    AUTO_BUF strings = {.max = handler->body_max == BODY_COMMAND ? CHANNEL_STRINGS
+                                                                 : CHANNEL_PACKET};
+    struct request request;
+
+    exchange_init_request(exchange, handler->op, &request);
+    request.count = 1;
+    if (handler->op == OP_START) /* the sandbox ends the command */
+        request.numbers[START_TIMEOUT_MS] =
+            exchange_number(exchange, "Connect-Timeout-Ms", 0);
+    if (!root || !handler->fill(&fields, &request, &strings) || fields.wrong) {
+        refuse_as(exchange, 400, "invalid_argument", fields_error(&fields, message));
+    } else if (!connect_user(exchange, request.user)) {
+        refuse_as(exchange, 401, "unauthenticated",
+                  "Authorization must be Basic, with a user of the sandbox");
+    } else {
+        if (handler->op == OP_INPUT) /* it waits until the process reads it */
+            exchange_watch_client(exchange);
+        exchange_send(exchange, &request, &strings);
+    }
+    json_decref(root);
 }
 
 /* --- Base64 --- */

@@ -177,6 +177,13 @@ void exchange_respond_json(struct exchange *exchange, unsigned status, struct bu
     exchange_respond_text(exchange, status, "application/json", text);
 }
 
+struct json *exchange_json(struct exchange *exchange, size_t max)
+{
+    buf_init(&exchange->out, max);
+    json_to_unicode(&exchange->json, &exchange->out);
+    return &exchange->json;
+}
+
 void exchange_respond_text(struct exchange *exchange, unsigned status, const char *type,
                            struct buf *text)
 {
@@ -667,6 +674,8 @@ static void end_loss(struct exchange *exchange)
         exchange->state_done(exchange);
     exchange->state = NULL;
     exchange->state_done = NULL;
+    buf_done(&exchange->out);
+    exchange->json = (struct json){0};
     exchange->handler->act(exchange);
     if (!exchange->response && !exchange->is_refused && exchange->channel < 0)
         exchange_refuse_and_close(exchange, 503, "the request was lost; try again");

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* /files of E2B's envd: the keeper opens the file and passes the descriptor to the front,
+ * which copies between the client's socket and the file. */
 #include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,8 +14,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/front/files.h"
-#include "server/front/filter.h"
+#include "server/front/front.h"
 
 const char *front_file_base_name(const char *path)
 {
@@ -50,7 +52,7 @@ bool front_file_init_request(struct exchange *exchange, enum op op,
     if (strlen(signature) < CREDENTIAL_MAX)
         cay_copy_text(request->credential, CREDENTIAL_MAX, signature);
     if (expires && *expires &&
-        !filter_number(expires, 0, INT64_MAX, &request->numbers[FILE_EXPIRES])) {
+        !front_parse_number(expires, 0, INT64_MAX, &request->numbers[FILE_EXPIRES])) {
         exchange_refuse(exchange, 401, "invalid signature expiration");
         return false;
     }

@@ -9,7 +9,6 @@
 
 #include "base/auto.h"
 #include "cay/files.h"
-#include "server/front/fields.h"
 #include "server/front/front.h"
 #include "json/json.h"
 
@@ -91,18 +90,8 @@ static void put_entry_at(struct json *json, const struct reply_packet *reply,
     if (at && *at)
         set_bytes(json, "symlinkTarget", at);
     at = at ? reply_next(reply, at) : NULL;
-    if (at) {
-        json_put_key(json, "metadata");
-        json_put_object(json);
-        while (at) {
-            const char *value = reply_next(reply, at);
-            if (!value)
-                break;
-            json_set_text(json, at, value);
-            at = reply_next(reply, value);
-        }
-        json_put_end(json);
-    }
+    if (at)
+        connect_put_pairs(json, reply, at);
     json_put_end(json);
 }
 
@@ -111,66 +100,9 @@ static void put_entry(struct json *json, const struct reply_packet *reply)
     put_entry_at(json, reply, reply->head.numbers, reply_next(reply, NULL));
 }
 
-static void put_entry_after(struct json *json, const struct reply_packet *reply,
-                            const char *before)
-{
-    put_entry_at(json, reply, reply->head.numbers + CHANGE_ENTRY,
-                 reply_next(reply, before));
-}
-
 enum { LIST_TEXT = 64 << 20 };
 
-/* The response of a call, while it is written. */
-struct output {
-    struct buf text;
-    struct json json;
-};
-
-static void output_done(struct exchange *exchange)
-{
-    struct output *output = exchange->state;
-
-    buf_done(&output->text);
-    free(output);
-}
-
-static struct output *output_new(struct exchange *exchange)
-{
-    struct output *output = calloc(1, sizeof *output);
-
-    if (!output)
-        return NULL;
-    buf_init(&output->text, LIST_TEXT);
-    json_to_unicode(&output->json, &output->text);
-    json_put_object(&output->json);
-    exchange->state = output;
-    exchange->state_done = output_done;
-    return output;
-}
-
 /* --- Requests to the broker --- */
-
-static const char not_basic[] = "Authorization must be Basic";
-
-static void call(struct exchange *exchange)
-{
-    const struct handler *handler = exchange->handler;
-    json_t *root = connect_body(exchange, false);
-    struct fields fields = {.object = root};
-    char message[FIELDS_ERROR_MAX];
-    AUTO_BUF strings = {.max = CHANNEL_PACKET};
-    struct request request;
-
-    exchange_init_request(exchange, handler->op, &request);
-    request.count = 1;
-    if (!root || !handler->fill(&fields, &request, &strings) || fields.wrong)
-        connect_refuse(exchange, 400, "invalid_argument", fields_error(&fields, message));
-    else if (!connect_user(exchange, request.user))
-        connect_refuse(exchange, 401, "unauthenticated", not_basic);
-    else
-        exchange_send(exchange, &request, &strings);
-    json_decref(root);
-}
 
 static bool fill_path(struct fields *fields, struct request *request, struct buf *strings)
 {
@@ -222,22 +154,19 @@ static bool fill_watcher(struct fields *fields, struct request *request,
 
 static void finish(struct exchange *exchange)
 {
-    struct output *output = exchange->state;
-
-    json_put_end(&output->json);
-    exchange_respond_json(exchange, 200, &output->text);
+    json_put_end(&exchange->json);
+    exchange_respond_json(exchange, 200, &exchange->out);
 }
 
 /* An entry, or an empty object. */
 static void on_entry(struct exchange *exchange, struct reply_packet *reply)
 {
-    struct output *output = output_new(exchange);
+    struct json *json = exchange_json(exchange, LIST_TEXT);
 
-    if (!output)
-        return;
+    json_put_object(json);
     if (reply->head.kind == REPLY_ENTRY) {
-        json_put_key(&output->json, "entry");
-        put_entry(&output->json, reply);
+        json_put_key(json, "entry");
+        put_entry(json, reply);
     }
     finish(exchange);
 }
@@ -265,7 +194,8 @@ static void put_change(struct json *json, const struct reply_packet *reply)
     json_set_text(json, "type", changes[known ? type : 0]);
     if (reply->head.count > 1) {
         json_put_key(json, "entry");
-        put_entry_after(json, reply, name);
+        put_entry_at(json, reply, reply->head.numbers + CHANGE_ENTRY,
+                     reply_next(reply, name));
     }
     json_put_end(json);
 }
@@ -315,79 +245,55 @@ static void on_change(struct exchange *exchange, struct reply_packet *reply)
     }
 }
 
-static void watch_dir(struct exchange *exchange)
-{
-    json_t *root = connect_body(exchange, true);
-    struct fields fields = {.object = root};
-    char message[FIELDS_ERROR_MAX];
-    AUTO_BUF strings = {.max = CHANNEL_PACKET};
-    struct request request;
-
-    exchange_init_request(exchange, OP_WATCH, &request);
-    connect_set_deadline(exchange);
-    request.count = 1;
-    if (!root || !fill_watch(&fields, &request, &strings) || fields.wrong)
-        connect_respond_stream(exchange, "invalid_argument",
-                               fields_error(&fields, message));
-    else if (!connect_user(exchange, request.user))
-        connect_respond_stream(exchange, "unauthenticated", not_basic);
-    else
-        exchange_send(exchange, &request, &strings);
-    json_decref(root);
-}
-
 static void on_watcher(struct exchange *exchange, struct reply_packet *reply)
 {
-    struct output *output = exchange->state ? exchange->state : output_new(exchange);
-
-    if (reply->head.kind == REPLY_TEXT && output)
-        json_set_text(&output->json, "watcherId", reply_next(reply, NULL));
-    else if (output)
+    if (!exchange->json.buf)
+        json_put_object(exchange_json(exchange, LIST_TEXT));
+    if (reply->head.kind == REPLY_TEXT)
+        json_set_text(&exchange->json, "watcherId", reply_next(reply, NULL));
+    else
         finish(exchange);
 }
 
 /* {"entries": [...]} or {"events": [...]} */
 static void on_list(struct exchange *exchange, struct reply_packet *reply)
 {
-    struct output *output = exchange->state;
+    struct json *json = &exchange->json;
 
-    if (!output) {
-        output = output_new(exchange);
-        if (!output)
-            return;
-        json_put_key(&output->json,
-                     exchange->handler->op == OP_LIST_DIR ? "entries" : "events");
-        json_put_array(&output->json);
+    if (!json->buf) {
+        json_put_object(exchange_json(exchange, LIST_TEXT));
+        json_put_key(json, exchange->handler->op == OP_LIST_DIR ? "entries" : "events");
+        json_put_array(json);
     }
     if (reply->head.kind != REPLY_ENTRY && reply->head.kind != REPLY_CHANGE) {
-        json_put_end(&output->json);
+        json_put_end(json);
         finish(exchange);
         return;
     }
     if (reply->head.kind == REPLY_ENTRY)
-        put_entry(&output->json, reply);
+        put_entry(json, reply);
     else
-        put_change(&output->json, reply);
-    (void)connect_charge(exchange, &output->text);
+        put_change(json, reply);
+    (void)connect_charge(exchange);
 }
 
-#define ROUTE(name) .method = "POST", .path = "/filesystem.Filesystem/" name
 #define CALL(name, operation, filler, replied, ...)                                      \
     {                                                                                    \
-        ROUTE(name), .body_max = 1 << 20, .act = call, .op = (operation),                \
-                     .fill = (filler), .on_error = connect_refuse_with,                  \
-                     .on_reply = (replied), __VA_ARGS__                                  \
+        .method = "POST", .path = "/filesystem.Filesystem/" name,                        \
+        .body_max = BODY_CONTROL, .act = connect_call, .op = (operation),                \
+        .fill = (filler), .on_reply = (replied), __VA_ARGS__                             \
     }
+#define UNARY .on_error = connect_refuse_with
 
 const struct handler filesystem_handlers[] = {
-    CALL("Stat", OP_STAT, fill_path, on_entry, .is_read = true),
-    CALL("MakeDir", OP_MAKE_DIR, fill_path, on_entry),
-    CALL("Move", OP_MOVE, fill_move, on_entry),
-    CALL("ListDir", OP_LIST_DIR, fill_list, on_list, .is_read = true),
-    CALL("Remove", OP_REMOVE, fill_path, on_entry),
-    CALL("CreateWatcher", OP_WATCHER_NEW, fill_watch, on_watcher),
-    CALL("GetWatcherEvents", OP_WATCHER_EVENTS, fill_watcher, on_list),
-    CALL("RemoveWatcher", OP_WATCHER_REMOVE, fill_watcher, on_watcher),
-    {ROUTE("WatchDir"), .body_max = 1 << 20, .act = watch_dir, .on_reply = on_change},
+    CALL("Stat", OP_STAT, fill_path, on_entry, UNARY, .is_read = true),
+    CALL("MakeDir", OP_MAKE_DIR, fill_path, on_entry, UNARY),
+    CALL("Move", OP_MOVE, fill_move, on_entry, UNARY),
+    CALL("ListDir", OP_LIST_DIR, fill_list, on_list, UNARY, .is_read = true),
+    CALL("Remove", OP_REMOVE, fill_path, on_entry, UNARY),
+    CALL("CreateWatcher", OP_WATCHER_NEW, fill_watch, on_watcher, UNARY),
+    CALL("GetWatcherEvents", OP_WATCHER_EVENTS, fill_watcher, on_list, UNARY),
+    CALL("RemoveWatcher", OP_WATCHER_REMOVE, fill_watcher, on_watcher, UNARY),
+    CALL("WatchDir", OP_WATCH, fill_watch, on_change, .is_stream = true),
     {0},
 };

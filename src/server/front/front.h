@@ -2,6 +2,7 @@
 #ifndef SERVER_FRONT_FRONT_H
 #define SERVER_FRONT_FRONT_H
 
+#include <jansson.h>
 #include <microhttpd.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -35,6 +36,8 @@ struct handler {
     enum op op; /* the request that act() sends */
     /* Fills it from the fields of a JSON body. */
     bool (*fill)(struct fields *fields, struct request *request, struct buf *strings);
+    bool
+        is_stream; /* of connect_call(): the body is an envelope, the response a stream */
     /* A reply that is an error; NULL: on_reply() handles it. */
     void (*on_error)(struct exchange *exchange, const struct reply_packet *reply);
     /* A reply from the broker or keeper; called until there is a response. */
@@ -103,8 +106,10 @@ struct exchange {
     struct MHD_Response *response; /* not queued yet */
     unsigned status;
 
+    struct buf out;   /* of a stream, or of a JSON response while it is written */
+    struct json json; /* exchange_json() */
+
     /* Streams */
-    struct buf out;
     size_t out_at;
     bool is_over, is_cut; /* the stream has ended; it is aborted, not closed normally */
     uint64_t heard_ms, keepalive_ms, deadline_ms; /* deadline: 0 for none */
@@ -230,6 +235,9 @@ void exchange_await_reply(struct exchange *exchange, int channel);
 void exchange_respond(struct exchange *exchange, unsigned status,
                       struct MHD_Response *response);
 void exchange_respond_json(struct exchange *exchange, unsigned status, struct buf *text);
+/* A JSON response of at most `max` bytes that is written into exchange->out, reply by
+ * reply. */
+struct json *exchange_json(struct exchange *exchange, size_t max);
 void exchange_respond_text(struct exchange *exchange, unsigned status, const char *type,
                            struct buf *text);
 void exchange_respond_empty(struct exchange *exchange, unsigned status);
@@ -299,7 +307,7 @@ void connect_refuse(struct exchange *exchange, unsigned status, const char *code
 
 /* Charges a response that has grown.  False if it is too large, or if too many responses
  * are unread: the request is refused. */
-bool connect_charge(struct exchange *exchange, struct buf *text);
+bool connect_charge(struct exchange *exchange);
 
 /* Begin and end of an envelope. */
 size_t connect_open(struct buf *out);
@@ -318,20 +326,94 @@ void connect_end_drained(struct exchange *exchange);
 void connect_respond_stream(struct exchange *exchange, const char *code,
                             const char *message);
 
-/* Ends the stream at the deadline of the client. */
-void connect_set_deadline(struct exchange *exchange);
+/* Sends handler->op with what handler->fill() adds to the request, which has one string
+ * unless fill() sets another count.  Refuses an invalid body or user. */
+void connect_call(struct exchange *exchange);
+
+/* Metadata as an object; `at` is its first key. */
+void connect_put_pairs(struct json *json, const struct reply_packet *reply,
+                       const char *at);
 
 /* The user from Basic authorization; "": none.  False if it is invalid. */
 bool connect_user(const struct exchange *exchange, char ret_user[USER_MAX]);
 
 /* The body of a unary call, or the only message of a stream; NULL if invalid. */
-struct json_t;
-struct json_t *connect_parse(const char *text, size_t len);
-struct json_t *connect_body(struct exchange *exchange, bool is_stream);
+json_t *connect_parse(const char *text, size_t len);
+json_t *connect_body(struct exchange *exchange, bool is_stream);
 
 /* As base64_encode_raw() of nettle, in less than half the time: writes
  * BASE64_ENCODE_RAW_LENGTH(len) characters. */
 void connect_base64(char *to, const void *from, size_t len);
+
+/* --- Bodies (connect.c) --- */
+
+/* Fields of a JSON object, named in camelCase; snake_case is accepted as well.  A field
+ * that is null is treated as missing; one of the wrong type is an error. */
+
+struct fields {
+    const json_t *object;
+    struct fields *top; /* the outermost object; NULL: this one */
+    const char *wrong;  /* in the outermost object: the first invalid field */
+};
+
+/* Marks a field as invalid; always false. */
+bool field_reject(struct fields *fields, const char *name);
+
+/* The error message for the first invalid field. */
+enum { FIELDS_ERROR_MAX = 128 };
+const char *fields_error(const struct fields *fields, char ret_text[FIELDS_ERROR_MAX]);
+
+json_t *field_get(struct fields *fields, const char *name);
+const char *field_text(struct fields *fields, const char *name); /* NULL: missing */
+bool field_bool(struct fields *fields, const char *name, bool unless_given);
+
+/* An integer, or text that is one, within the limits; otherwise the field is invalid. */
+int64_t field_int(struct fields *fields, const char *name, int64_t least, int64_t most,
+                  int64_t unless_given);
+
+/* The object with this name, or an empty one. */
+struct fields field_object(struct fields *fields, const char *name);
+
+/* Adds the strings of an array, or the pairs of an object as "key", "value" (`joined`: as
+ * "key=value"), and returns their number. */
+int64_t field_add_array(struct fields *fields, const char *name, struct buf *strings);
+int64_t field_add_pairs(struct fields *fields, const char *name, bool joined,
+                        struct buf *strings);
+
+/* --- Query parameters (sandboxes.c) --- */
+
+/* "running,paused": LIST_RUNNING and LIST_PAUSED; NULL and "": both.  0 if invalid. */
+uint32_t front_parse_states(const char *text);
+
+/* "1699999999999-abc": the end of the previous page.  NULL and "": the first page. */
+bool front_parse_page(const char *text, int64_t *ret_ms, char ret_id[SANDBOX_ID_MAX]);
+
+/* "2026-01-31T12:00:00.5+01:00": milliseconds since 1970. */
+bool front_parse_time(const char *text, int64_t *ret_ms);
+
+/* Parses digits; false if the number is out of range. */
+bool front_parse_number(const char *text, int64_t least, int64_t most,
+                        int64_t *ret_number);
+
+/* "key=value&...", each part escaped twice: adds the pairs and returns their number.
+ * NULL: none. */
+int64_t front_parse_metadata(const char *text, struct buf *strings);
+
+/* --- Files (files.c, upload.c) --- */
+
+/* Authenticates by token, or else by signature.  False if the request was refused. */
+bool front_file_init_request(struct exchange *exchange, enum op op,
+                             struct request *request);
+
+/* Refuses with the status codes of this route. */
+void front_file_refuse(struct exchange *exchange, const struct reply_packet *reply);
+
+const char *front_file_base_name(const char *path);
+
+bool front_file_upload_begin(struct exchange *exchange);
+bool front_file_upload_feed(struct exchange *exchange, const char *data, size_t len);
+void front_file_upload_finish(struct exchange *exchange);
+void front_file_on_upload(struct exchange *exchange, struct reply_packet *reply);
 
 /* --- Resources --- */
 

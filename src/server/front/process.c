@@ -8,29 +8,11 @@
 #include <string.h>
 
 #include "base/auto.h"
-#include "server/front/fields.h"
 #include "server/front/front.h"
 
 enum { LIST_TEXT = 16 << 20 };
 
 /* --- Requests to the broker --- */
-
-static void refuse_body(struct exchange *exchange, const struct fields *fields)
-{
-    char message[FIELDS_ERROR_MAX];
-
-    connect_refuse(exchange, 400, "invalid_argument", fields_error(fields, message));
-}
-
-static bool init_request(struct exchange *exchange, enum op op, struct request *request)
-{
-    exchange_init_request(exchange, op, request);
-    if (connect_user(exchange, request->user))
-        return true;
-    connect_refuse(exchange, 401, "unauthenticated",
-                   "Authorization must be Basic, with a user of the sandbox");
-    return false;
-}
 
 /* {"process": {"pid": 7}} or {"process": {"tag": "web"}}: adds the pid or tag. */
 static bool add_selector(struct fields *fields, struct buf *strings)
@@ -161,8 +143,8 @@ static void on_event(struct exchange *exchange, struct reply_packet *reply)
 
 /* --- Start and Connect --- */
 
-static bool fill_start(struct exchange *exchange, struct fields *fields,
-                       struct request *request, struct buf *strings)
+static bool fill_start(struct fields *fields, struct request *request,
+                       struct buf *strings)
 {
     struct fields process = field_object(fields, "process");
     struct fields pty = field_object(fields, "pty");
@@ -177,8 +159,6 @@ static bool fill_start(struct exchange *exchange, struct fields *fields,
     request->numbers[START_ENV] = field_add_pairs(&process, "envs", true, strings);
     request->numbers[START_COLUMNS] = field_int(&size, "cols", 0, UINT16_MAX, 0);
     request->numbers[START_ROWS] = field_int(&size, "rows", 0, UINT16_MAX, 0);
-    request->numbers[START_TIMEOUT_MS] =
-        exchange_number(exchange, "Connect-Timeout-Ms", 0);
     request->count =
         2 + (uint32_t)(request->numbers[START_ARGS] + request->numbers[START_ENV]);
     if (pty.object)
@@ -190,42 +170,12 @@ static bool fill_start(struct exchange *exchange, struct fields *fields,
     return !fields->wrong && request->count <= 65536;
 }
 
-static void start(struct exchange *exchange)
+/* Calls that only select a process. */
+static bool fill_selector(struct fields *fields, struct request *request,
+                          struct buf *strings)
 {
-    json_t *root = connect_body(exchange, true);
-    struct fields fields = {.object = root};
-    char message[FIELDS_ERROR_MAX];
-    AUTO_BUF strings = {.max = CHANNEL_STRINGS};
-    struct request request;
-
-    exchange_init_request(exchange, OP_START, &request);
-    if (!root || !fill_start(exchange, &fields, &request, &strings))
-        connect_respond_stream(exchange, "invalid_argument",
-                               fields_error(&fields, message));
-    else if (!connect_user(exchange, request.user))
-        connect_respond_stream(exchange, "unauthenticated",
-                               "Authorization must be Basic");
-    else
-        exchange_send(exchange, &request, &strings);
-    json_decref(root);
-}
-
-static void connect_to(struct exchange *exchange)
-{
-    json_t *root = connect_body(exchange, true);
-    struct fields fields = {.object = root};
-    AUTO_BUF strings = {.max = CHANNEL_PACKET};
-    struct request request;
-
-    exchange_init_request(exchange, OP_ATTACH, &request);
-    connect_set_deadline(exchange);
-    request.count = 1;
-    if (!root || !add_selector(&fields, &strings))
-        connect_respond_stream(exchange, "invalid_argument",
-                               "give the pid or tag of a process");
-    else
-        exchange_send(exchange, &request, &strings);
-    json_decref(root);
+    (void)request;
+    return add_selector(fields, strings);
 }
 
 /* --- Unary calls --- */
@@ -239,41 +189,24 @@ static void on_empty(struct exchange *exchange, struct reply_packet *reply)
     exchange_respond_json(exchange, 200, &text);
 }
 
-/* Calls that only select a process. */
-static void call(struct exchange *exchange)
-{
-    const struct handler *handler = exchange->handler;
-    bool is_input = handler->op == OP_INPUT;
-    json_t *root = connect_body(exchange, false);
-    struct fields fields = {.object = root};
-    AUTO_BUF strings = {.max = CHANNEL_STRINGS};
-    struct request request;
-
-    bool fine = init_request(exchange, handler->op, &request);
-    if (fine && (!root || !add_selector(&fields, &strings) ||
-                 (handler->fill && !handler->fill(&fields, &request, &strings)))) {
-        refuse_body(exchange, &fields);
-    } else if (fine) {
-        request.count = is_input ? 2 : 1;
-        if (is_input) /* it waits until the process reads it */
-            exchange_watch_client(exchange);
-        exchange_send(exchange, &request, &strings);
-    }
-    json_decref(root);
-}
-
 /* {"input": {"stdin": ...}} or {"input": {"pty": ...}} */
-static bool fill_input(struct fields *fields, struct request *request,
-                       struct buf *strings)
+static bool fill_data(struct fields *fields, struct request *request, struct buf *strings)
 {
     struct fields input = field_object(fields, "input");
     const char *pty = field_text(&input, "pty"), *text = field_text(&input, "stdin");
 
+    request->count = 2;
     request->numbers[INPUT_IS_PTY] = pty != NULL;
     strings_add(strings, pty ? pty : text ? text : "");
     if (!pty && !text)
         (void)field_reject(fields, "input");
     return !fields->wrong;
+}
+
+static bool fill_input(struct fields *fields, struct request *request,
+                       struct buf *strings)
+{
+    return add_selector(fields, strings) && fill_data(fields, request, strings);
 }
 
 static bool fill_signal(struct fields *fields, struct request *request,
@@ -283,7 +216,8 @@ static bool fill_signal(struct fields *fields, struct request *request,
     const char *name = json_string_value(value);
     int64_t number = json_is_integer(value) ? json_integer_value(value) : 0;
 
-    (void)strings;
+    if (!add_selector(fields, strings))
+        return false;
     if (name)
         number = strcmp(name, "SIGNAL_SIGKILL") == 0   ? SIGKILL
                  : strcmp(name, "SIGNAL_SIGTERM") == 0 ? SIGTERM
@@ -297,7 +231,8 @@ static bool fill_size(struct fields *fields, struct request *request, struct buf
     struct fields pty = field_object(fields, "pty");
     struct fields size = field_object(&pty, "size");
 
-    (void)strings;
+    if (!add_selector(fields, strings))
+        return false;
     request->numbers[RESIZE_COLUMNS] = field_int(&size, "cols", 1, UINT16_MAX, 0);
     request->numbers[RESIZE_ROWS] = field_int(&size, "rows", 1, UINT16_MAX, 0);
     if (!size.object || !request->numbers[RESIZE_COLUMNS] ||
@@ -308,41 +243,12 @@ static bool fill_size(struct fields *fields, struct request *request, struct buf
 
 /* --- List --- */
 
-struct list {
-    struct buf text;
-    struct json json;
-};
-
-static void list_done(struct exchange *exchange)
+static bool fill_list(struct fields *fields, struct request *request, struct buf *strings)
 {
-    struct list *list = exchange->state;
-
-    buf_done(&list->text);
-    free(list);
-}
-
-static void list(struct exchange *exchange)
-{
-    json_t *root = connect_body(exchange, false);
-    struct request request;
-
-    if (!root) {
-        refuse_body(exchange, &(struct fields){0});
-        return;
-    }
-    json_decref(root);
-    struct list *state = calloc(1, sizeof *state);
-    if (!state)
-        return;
-    buf_init(&state->text, LIST_TEXT);
-    json_to_unicode(&state->json, &state->text);
-    json_put_object(&state->json);
-    json_put_key(&state->json, "processes");
-    json_put_array(&state->json);
-    exchange->state = state;
-    exchange->state_done = list_done;
-    if (init_request(exchange, OP_PROCESSES, &request))
-        exchange_send(exchange, &request, NO_STRINGS);
+    (void)fields;
+    (void)strings;
+    request->count = 0;
+    return true;
 }
 
 static void put_process(struct json *json, const struct reply_packet *reply)
@@ -386,15 +292,20 @@ static void put_process(struct json *json, const struct reply_packet *reply)
 
 static void on_list(struct exchange *exchange, struct reply_packet *reply)
 {
-    struct list *state = exchange->state;
+    struct json *json = &exchange->json;
 
+    if (!json->buf) {
+        json_put_object(exchange_json(exchange, LIST_TEXT));
+        json_put_key(json, "processes");
+        json_put_array(json);
+    }
     if (reply->head.kind == REPLY_PROCESS) {
-        put_process(&state->json, reply);
-        (void)connect_charge(exchange, &state->text);
+        put_process(json, reply);
+        (void)connect_charge(exchange);
     } else {
-        json_put_end(&state->json);
-        json_put_end(&state->json);
-        exchange_respond_json(exchange, 200, &state->text);
+        json_put_end(json);
+        json_put_end(json);
+        exchange_respond_json(exchange, 200, &exchange->out);
     }
 }
 
@@ -443,8 +354,7 @@ static void send_data(struct exchange *exchange, struct fields *data)
 
     exchange_init_request(exchange, OP_INPUT, &request);
     strings_add(&strings, input->which);
-    request.count = 2;
-    if (!*input->which || !fill_input(data, &request, &strings) ||
+    if (!*input->which || !fill_data(data, &request, &strings) ||
         !connect_user(exchange, request.user)) {
         refuse_message(exchange);
         return;
@@ -549,22 +459,21 @@ static void on_input(struct exchange *exchange, struct reply_packet *reply)
 }
 
 #define ROUTE(name) .method = "POST", .path = "/process.Process/" name
-#define CALL(name, operation, filler, max)                                               \
+#define CALL(name, operation, filler, max, replied, ...)                                 \
     {                                                                                    \
-        ROUTE(name), .body_max = (max), .act = call, .op = (operation),                  \
-                     .fill = (filler), .on_error = connect_refuse_with,                  \
-                     .on_reply = on_empty                                                \
+        ROUTE(name), .body_max = (max), .act = connect_call, .op = (operation),          \
+                     .fill = (filler), .on_reply = (replied), __VA_ARGS__                \
     }
+#define UNARY .on_error = connect_refuse_with
 
 const struct handler process_handlers[] = {
-    {ROUTE("Start"), .body_max = BODY_COMMAND, .act = start, .on_reply = on_event},
-    {ROUTE("Connect"), .body_max = BODY_SMALL, .act = connect_to, .on_reply = on_event},
-    {ROUTE("List"), .body_max = BODY_SMALL, .act = list, .on_error = connect_refuse_with,
-     .on_reply = on_list, .is_read = true},
-    CALL("SendInput", OP_INPUT, fill_input, BODY_COMMAND),
-    CALL("CloseStdin", OP_CLOSE_INPUT, NULL, BODY_SMALL),
-    CALL("SendSignal", OP_SIGNAL, fill_signal, BODY_SMALL),
-    CALL("Update", OP_RESIZE, fill_size, BODY_SMALL),
+    CALL("Start", OP_START, fill_start, BODY_COMMAND, on_event, .is_stream = true),
+    CALL("Connect", OP_ATTACH, fill_selector, BODY_SMALL, on_event, .is_stream = true),
+    CALL("List", OP_PROCESSES, fill_list, BODY_SMALL, on_list, UNARY, .is_read = true),
+    CALL("SendInput", OP_INPUT, fill_input, BODY_COMMAND, on_empty, UNARY),
+    CALL("CloseStdin", OP_CLOSE_INPUT, fill_selector, BODY_SMALL, on_empty, UNARY),
+    CALL("SendSignal", OP_SIGNAL, fill_signal, BODY_SMALL, on_empty, UNARY),
+    CALL("Update", OP_RESIZE, fill_size, BODY_SMALL, on_empty, UNARY),
     {ROUTE("StreamInput"), .begin = begin_input, .feed = feed_input, .act = finish_input,
      .on_reply = on_input},
     {0},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The control plane of E2B's API: /sandboxes, versions 1 and 2. */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +9,6 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/front/fields.h"
-#include "server/front/filter.h"
 #include "server/front/front.h"
 #include "server/wire/record.h"
 
@@ -19,7 +18,7 @@ enum sandbox_flag { SANDBOX_VERSION_2 = 1 << 0, SANDBOX_PLAIN_LIST = 1 << 1 };
 /* The strings of a REPLY_SANDBOX, in order. */
 struct sandbox_text {
     const char *id, *template_name, *token, *traffic, *domain;
-    const char *metadata; /* the string before the metadata */
+    const char *metadata; /* the first key, or NULL */
 };
 
 enum { LIST_TEXT = 16 << 20, PAGE_MAX = 100 };
@@ -47,7 +46,7 @@ static struct sandbox_text read_text(const struct reply_packet *reply)
     text.token = reply_next(reply, text.template_name);
     text.traffic = reply_next(reply, text.token);
     text.domain = reply_next(reply, text.traffic);
-    text.metadata = text.domain;
+    text.metadata = reply_next(reply, text.domain);
     return text;
 }
 
@@ -57,23 +56,6 @@ static void put_common(struct json *json, const struct sandbox_text *text)
     json_set_text(json, "sandboxID", text->id);
     json_set_text(json, "clientID", "cay");
     json_set_text(json, "envdVersion", envd_version);
-}
-
-static void put_metadata(struct json *json, const struct reply_packet *reply,
-                         const char *before)
-{
-    const char *key = reply_next(reply, before);
-
-    json_put_key(json, "metadata");
-    json_put_object(json);
-    while (key) {
-        const char *value = reply_next(reply, key);
-        if (!value)
-            break;
-        json_set_text(json, key, value);
-        key = reply_next(reply, value);
-    }
-    json_put_end(json);
 }
 
 static void put_listed(struct json *json, const struct reply_packet *reply,
@@ -89,24 +71,206 @@ static void put_listed(struct json *json, const struct reply_packet *reply,
     json_set_int(json, "diskSizeMB", numbers[SANDBOX_DISK_MB]);
     json_set_text(json, "state",
                   numbers[SANDBOX_STATE] == RECORD_PAUSED ? "paused" : "running");
-    put_metadata(json, reply, text->metadata);
+    connect_put_pairs(json, reply, text->metadata);
+}
+
+/* --- Query parameters --- */
+
+uint32_t front_parse_states(const char *text)
+{
+    uint32_t states = 0;
+
+    if (!text || !*text)
+        return LIST_RUNNING | LIST_PAUSED;
+    while (*text) {
+        size_t len = strcspn(text, ",");
+        if (len == 7 && strncmp(text, "running", 7) == 0)
+            states |= LIST_RUNNING;
+        else if (len == 6 && strncmp(text, "paused", 6) == 0)
+            states |= LIST_PAUSED;
+        else
+            return 0;
+        text += len + (text[len] == ',');
+    }
+    return states;
+}
+
+bool front_parse_number(const char *text, int64_t least, int64_t most,
+                        int64_t *ret_number)
+{
+    size_t len = strspn(text, "0123456789");
+
+    if (len == 0 || len > 18 || text[len])
+        return false;
+    *ret_number = strtoll(text, NULL, 10);
+    return *ret_number >= least && *ret_number <= most;
+}
+
+bool front_parse_page(const char *text, int64_t *ret_ms, char ret_id[SANDBOX_ID_MAX])
+{
+    char number[20];
+
+    *ret_ms = 0;
+    ret_id[0] = '\0';
+    if (!text || !*text)
+        return true;
+    size_t len = strcspn(text, "-");
+    if (len >= sizeof number || text[len] != '-' ||
+        strlen(text + len + 1) >= SANDBOX_ID_MAX)
+        return false;
+    memcpy(number, text, len);
+    number[len] = '\0';
+    cay_copy_text(ret_id, SANDBOX_ID_MAX, text + len + 1);
+    return front_parse_number(number, 1, INT64_MAX, ret_ms);
+}
+
+/* Parses this many digits; returns their end, or NULL. */
+static const char *take_digits(const char *text, int count, int *ret_number)
+{
+    *ret_number = 0;
+    for (; text && count > 0; count--, text++) {
+        if (!isdigit((unsigned char)*text))
+            return NULL;
+        *ret_number = *ret_number * 10 + (*text - '0');
+    }
+    return text;
+}
+
+static const char *take_one_of(const char *text, const char *letters)
+{
+    return text && *text && strchr(letters, *text) ? text + 1 : NULL;
+}
+
+/* Rounds up to milliseconds: rows have their start in milliseconds, and a start at or
+ * after the given time is at or after the rounded one. */
+static const char *take_fraction(const char *text, int *ret_ms)
+{
+    int weight = 100;
+
+    *ret_ms = 0;
+    if (!text || *text != '.' || !isdigit((unsigned char)text[1]))
+        return text && *text == '.' ? NULL : text;
+    bool has_more = false;
+    for (text++; isdigit((unsigned char)*text); text++, weight /= 10) {
+        *ret_ms += weight * (*text - '0');
+        has_more |= weight == 0 && *text != '0';
+    }
+    *ret_ms += has_more;
+    return text;
+}
+
+/* "Z", "+01:00"; URL decoding may have turned the plus into a space. */
+static const char *take_zone(const char *text, int *ret_minutes)
+{
+    int hours, minutes;
+
+    *ret_minutes = 0;
+    if (text && (*text == 'Z' || *text == 'z'))
+        return text + 1;
+    int sign = text && *text == '-' ? -1 : 1;
+    text = take_digits(take_one_of(text, "+- "), 2, &hours);
+    text = take_digits(take_one_of(text, ":"), 2, &minutes);
+    *ret_minutes = sign * (hours * 60 + minutes);
+    return hours < 24 && minutes < 60 ? text : NULL;
+}
+
+bool front_parse_time(const char *text, int64_t *ret_ms)
+{
+    struct tm tm = {0}, real;
+    int ms, zone;
+
+    text = take_digits(text, 4, &tm.tm_year);
+    text = take_digits(take_one_of(text, "-"), 2, &tm.tm_mon);
+    text = take_digits(take_one_of(text, "-"), 2, &tm.tm_mday);
+    text = take_digits(take_one_of(text, "Tt "), 2, &tm.tm_hour);
+    text = take_digits(take_one_of(text, ":"), 2, &tm.tm_min);
+    text = take_digits(take_one_of(text, ":"), 2, &tm.tm_sec);
+    text = take_fraction(text, &ms);
+    text = take_zone(text, &zone);
+    if (!text || *text || tm.tm_sec > 59)
+        return false;
+    tm.tm_year -= 1900;
+    tm.tm_mon -= 1;
+    real = tm;
+    time_t seconds = timegm(&real);
+    if (real.tm_mon != tm.tm_mon || real.tm_mday != tm.tm_mday ||
+        real.tm_hour != tm.tm_hour || real.tm_min != tm.tm_min)
+        return false; /* such as February 30 */
+    *ret_ms = ((int64_t)seconds - zone * INT64_C(60)) * 1000 + ms;
+    return true;
+}
+
+enum { TEMPLATE_NAME_MAX = 256 };
+
+/* "base:latest": removes a tag that names the only version.  Other tags are kept, so the
+ * template is not found. */
+static const char *parse_template(const char *text, char ret_name[TEMPLATE_NAME_MAX])
+{
+    size_t len = strcspn(text, ":");
+
+    if (len >= TEMPLATE_NAME_MAX ||
+        (strcmp(text + len, ":default") != 0 && strcmp(text + len, ":latest") != 0))
+        return text;
+    memcpy(ret_name, text, len);
+    ret_name[len] = '\0';
+    return ret_name;
+}
+
+/* Decodes "%41" and "+" in place.  "%00" is not decoded, since text cannot contain NUL.
+ */
+static void unescape(char *text, bool plus)
+{
+    char *to = text;
+
+    for (const char *at = text; *at; at++) {
+        char digits[3] = {at[1], at[1] ? at[2] : '\0', '\0'};
+        if (*at == '%' && isxdigit((unsigned char)digits[0]) &&
+            isxdigit((unsigned char)digits[1]) && strcmp(digits, "00") != 0) {
+            *to++ = (char)strtoul(digits, NULL, 16);
+            at += 2;
+        } else {
+            *to++ = plus && *at == '+' ? ' ' : *at;
+        }
+    }
+    *to = '\0';
+}
+
+int64_t front_parse_metadata(const char *text, struct buf *strings)
+{
+    int64_t count = 0;
+    AUTO_FREE char *copy = text ? strdup(text) : NULL;
+
+    for (char *at = copy; at && *at;) {
+        size_t len = strcspn(at, "&");
+        char *next = at[len] ? at + len + 1 : at + len;
+        at[len] = '\0';
+        char *value = strchr(at, '=');
+        if (value)
+            *value++ = '\0';
+        char none[1] = "";
+        char *const parts[] = {at, value ? value : none};
+        for (int i = 0; i < 2; i++) {
+            unescape(parts[i], true);
+            unescape(parts[i], false);
+            strings_add(strings, parts[i]);
+        }
+        count++;
+        at = next;
+    }
+    return count;
 }
 
 /* --- Lists --- */
 
-struct list {
-    struct buf text;
-    struct json json;
-    char last_id[SANDBOX_ID_MAX];
-    int64_t last_ms;
+/* The last sandbox of a page. */
+struct page_end {
+    char id[SANDBOX_ID_MAX];
+    int64_t started_ms;
 };
 
-static void list_done(struct exchange *exchange)
+static void page_done(struct exchange *exchange)
 {
-    struct list *list = exchange->state;
-
-    buf_done(&list->text);
-    free(list);
+    free(exchange->state);
 }
 
 static const char *parse_list(struct exchange *exchange, struct request *request,
@@ -117,10 +281,10 @@ static const char *parse_list(struct exchange *exchange, struct request *request
     const char *order = exchange_query(exchange, "order");
     const char *wanted = exchange_query(exchange, "template");
     const char *after = exchange_query(exchange, "startedAfter");
-    char id[SANDBOX_ID_MAX], name[FILTER_TEMPLATE_MAX];
+    char id[SANDBOX_ID_MAX], name[TEMPLATE_NAME_MAX];
 
     request->flags =
-        is_plain ? LIST_RUNNING : filter_states(exchange_query(exchange, "state"));
+        is_plain ? LIST_RUNNING : front_parse_states(exchange_query(exchange, "state"));
     if (!request->flags)
         return "state must be running, paused, or running,paused";
     if (order && strcmp(order, "asc") == 0)
@@ -128,34 +292,32 @@ static const char *parse_list(struct exchange *exchange, struct request *request
     else if (order && strcmp(order, "desc") != 0)
         return "order must be asc or desc";
     request->numbers[LIST_LIMIT] = PAGE_MAX;
-    if (limit && !filter_number(limit, 1, PAGE_MAX, &request->numbers[LIST_LIMIT]))
+    if (limit && !front_parse_number(limit, 1, PAGE_MAX, &request->numbers[LIST_LIMIT]))
         return "limit must be 1 to 100";
-    if (after && *after && !filter_time(after, &request->numbers[LIST_STARTED_AFTER_MS]))
+    if (after && *after &&
+        !front_parse_time(after, &request->numbers[LIST_STARTED_AFTER_MS]))
         return "startedAfter must be a time like 2026-01-31T12:00:00Z";
-    if (!filter_page(exchange_query(exchange, "nextToken"),
-                     &request->numbers[LIST_AFTER_MS], id))
+    if (!front_parse_page(exchange_query(exchange, "nextToken"),
+                          &request->numbers[LIST_AFTER_MS], id))
         return "invalid nextToken";
-    strings_add(strings, wanted ? filter_template(wanted, name) : "");
+    strings_add(strings, wanted ? parse_template(wanted, name) : "");
     strings_add(strings, id);
     request->numbers[LIST_METADATA] =
-        filter_metadata(exchange_query(exchange, "metadata"), strings);
+        front_parse_metadata(exchange_query(exchange, "metadata"), strings);
     request->count = 2 + 2 * (uint32_t)request->numbers[LIST_METADATA];
     return request->numbers[LIST_METADATA] > 128 ? "too much metadata" : NULL;
 }
 
 static void list(struct exchange *exchange)
 {
-    struct list *state = calloc(1, sizeof *state);
     AUTO_BUF strings = {.max = CHANNEL_PACKET};
     struct request request;
 
-    if (!state)
+    exchange->state = calloc(1, sizeof(struct page_end));
+    exchange->state_done = page_done;
+    if (!exchange->state)
         return;
-    buf_init(&state->text, LIST_TEXT);
-    json_to_unicode(&state->json, &state->text);
-    json_put_array(&state->json);
-    exchange->state = state;
-    exchange->state_done = list_done;
+    json_put_array(exchange_json(exchange, LIST_TEXT));
     exchange_init_request(exchange, OP_LIST, &request);
     const char *wrong = parse_list(exchange, &request, &strings);
     if (wrong)
@@ -165,16 +327,17 @@ static void list(struct exchange *exchange)
 }
 
 /* False if the request was refused instead. */
-static bool charge_page(struct exchange *exchange, struct list *list)
+static bool charge_page(struct exchange *exchange)
 {
-    const char *wrong = list->text.failed ? "the page is too large; use a smaller limit"
-                        : !exchange_charge_client(exchange, list->text.len)
+    const char *wrong = exchange->out.failed
+                            ? "the page is too large; use a smaller limit"
+                        : !exchange_charge_client(exchange, exchange->out.len)
                             ? "too many unread pages; read them first"
                             : NULL;
 
     if (!wrong)
         return true;
-    buf_done(&list->text);
+    buf_done(&exchange->out);
     exchange->charged = 0;
     exchange_refuse(exchange, 429, wrong);
     return false;
@@ -182,23 +345,23 @@ static bool charge_page(struct exchange *exchange, struct list *list)
 
 static void on_list(struct exchange *exchange, struct reply_packet *reply)
 {
-    struct list *state = exchange->state;
+    struct json *json = &exchange->json;
+    struct page_end *end = exchange->state;
     char token[64], total[24];
 
     if (reply->head.kind == REPLY_SANDBOX) {
         struct sandbox_text text = read_text(reply);
-        json_put_object(&state->json);
-        put_listed(&state->json, reply, &text);
-        json_put_end(&state->json);
-        if (!charge_page(exchange, state))
+        json_put_object(json);
+        put_listed(json, reply, &text);
+        json_put_end(json);
+        if (!charge_page(exchange))
             return;
-        cay_copy_text(state->last_id, SANDBOX_ID_MAX, text.id);
-        state->last_ms = reply->head.numbers[SANDBOX_STARTED_MS];
+        cay_copy_text(end->id, SANDBOX_ID_MAX, text.id);
+        end->started_ms = reply->head.numbers[SANDBOX_STARTED_MS];
     } else {
-        json_put_end(&state->json);
-        exchange_respond_json(exchange, 200, &state->text);
-        snprintf(token, sizeof token, "%lld-%s", (long long)state->last_ms,
-                 state->last_id);
+        json_put_end(json);
+        exchange_respond_json(exchange, 200, &exchange->out);
+        snprintf(token, sizeof token, "%lld-%s", (long long)end->started_ms, end->id);
         snprintf(total, sizeof total, "%lld",
                  (long long)reply->head.numbers[LISTED_RUNNING]);
         if (exchange->response && reply->head.numbers[LISTED_HAS_MORE])
@@ -321,12 +484,12 @@ static uint32_t create_flags(struct exchange *exchange, struct fields *fields)
 static void send_create(struct exchange *exchange, struct fields *fields)
 {
     const char *template_name = field_text(fields, "templateID");
-    char message[FIELDS_ERROR_MAX], name[FILTER_TEMPLATE_MAX];
+    char message[FIELDS_ERROR_MAX], name[TEMPLATE_NAME_MAX];
     AUTO_BUF strings = {.max = CHANNEL_STRINGS};
     struct request request;
 
     exchange_init_request(exchange, OP_CREATE, &request);
-    strings_add(&strings, template_name ? filter_template(template_name, name) : "");
+    strings_add(&strings, template_name ? parse_template(template_name, name) : "");
     request.flags = create_flags(exchange, fields);
     request.numbers[CREATE_TIMEOUT] = field_int(fields, "timeout", 0, INT32_MAX, -1);
     request.numbers[CREATE_METADATA] =
@@ -427,8 +590,8 @@ static const char *parse_period(struct exchange *exchange, bool *ret_is_in)
     const char *end = exchange_query(exchange, "end");
     int64_t from = 0, to = INT64_MAX, now = time(NULL);
 
-    if ((start && !filter_number(start, 0, INT64_MAX, &from)) ||
-        (end && !filter_number(end, 0, INT64_MAX, &to)) || from > to)
+    if ((start && !front_parse_number(start, 0, INT64_MAX, &from)) ||
+        (end && !front_parse_number(end, 0, INT64_MAX, &to)) || from > to)
         return "start and end must be seconds since 1970, in this order";
     *ret_is_in = from <= now && to >= now - SAMPLE_S;
     return NULL;
@@ -487,11 +650,11 @@ static void get_health(struct exchange *exchange)
 
 static void find_template(struct exchange *exchange)
 {
-    char name[FILTER_TEMPLATE_MAX];
+    char name[TEMPLATE_NAME_MAX];
     AUTO_BUF strings = {.max = PART_MAX};
     struct request request;
 
-    strings_add(&strings, filter_template(exchange->route.part, name));
+    strings_add(&strings, parse_template(exchange->route.part, name));
     exchange_init_request(exchange, OP_TEMPLATE, &request);
     request.count = 1;
     exchange_send(exchange, &request, &strings);
@@ -499,14 +662,14 @@ static void find_template(struct exchange *exchange)
 
 static void on_template(struct exchange *exchange, struct reply_packet *reply)
 {
-    char name[FILTER_TEMPLATE_MAX];
+    char name[TEMPLATE_NAME_MAX];
     AUTO_BUF out = {.max = SMALL};
     struct json json;
 
     (void)reply;
     json_to_unicode(&json, &out);
     json_put_object(&json);
-    json_set_text(&json, "templateID", filter_template(exchange->route.part, name));
+    json_set_text(&json, "templateID", parse_template(exchange->route.part, name));
     json_set_bool(&json, "public", true);
     json_put_end(&json);
     exchange_respond_json(exchange, 200, &out);

@@ -15,8 +15,8 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/front/files.h"
 #include "server/front/form.h"
+#include "server/front/front.h"
 #include "sys/io.h"
 
 enum {
