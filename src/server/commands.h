@@ -2,7 +2,7 @@
 #ifndef SERVER_COMMANDS_H
 #define SERVER_COMMANDS_H
 
-#include "server/broker/api-key.h"
+#include "server/broker/secrets.h"
 #include "server/wire/options.h"
 
 /* Shared by `cay serve`, `cay env` and `cay key`.  `argv` starts after the command's
@@ -17,15 +17,36 @@ struct state {
 /* Creates the state directory and the store if they are missing, unless only_existing. */
 int server_state_open(struct state *state, bool only_existing, struct cay_error *err);
 
-int exports_command(char *const *argv, struct cay_error *err);
-/* exports_print() writes to standard output, exports_warn() to standard error. */
-void exports_print(const struct serve_options *options, const char *key);
-void exports_warn(const struct serve_options *options);
+int commands_env(char *const *argv, struct cay_error *err);
+/* commands_print_exports() writes to standard output, commands_warn() to standard error.
+ */
+void commands_print_exports(const struct serve_options *options, const char *key);
+void commands_warn(const struct serve_options *options);
+
+/* --- Running servers --- */
+
+/* The address of each server, for `cay env`: a file $CAY_HOME/serve-PORT.live, which the
+ * server keeps locked.  A file without a lock belongs to a server that was killed. */
+
+struct live {
+    char address[64], domain[256]; /* domain "": none */
+    unsigned port;
+    bool has_tls;
+};
+
+/* The server works without it, so a failure is ignored. */
+void live_write(const struct serve_options *options, const char *store);
+void live_remove(void);
+
+/* Counts the servers with this home and store, and returns one of them. */
+unsigned live_find(const char *home, const char *store, struct live *ret_live);
+
+/* --- cay key --- */
 
 /* `ret_json`: print errors as JSON. */
-int keys_command(char *const *argv, bool *ret_json, struct cay_error *err);
+int commands_key(char *const *argv, bool *ret_json, struct cay_error *err);
 
 /* Flushes standard output and reports a failed write. */
-int keys_finish_output(struct cay_error *err);
+int commands_finish_output(struct cay_error *err);
 
 #endif

@@ -29,28 +29,7 @@
 #include "server/broker/recovery.h"
 #include "server/commands.h"
 #include "server/front/front.h"
-#include "server/live.h"
 #include "server/wire/warn.h"
-
-static const char help[] =
-    "Usage: cay serve [OPTION]...\nServe sandboxes to programs that use the E2B "
-    "SDKs.\n\n  --listen ADDR:PORT     address to listen on (127.0.0.1:3000; port 0: "
-    "any)\n  --domain NAME          sandboxes are at PORT-ID.NAME (localhost:PORT)\n  "
-    "--tls-cert FILE        certificate for TLS (PEM)\n  --tls-key FILE         private "
-    "key for TLS (PEM)\n  --store STORE          sandboxes and keys: PATH, sqlite:PATH "
-    "or memory:\n                         ($CAY_HOME/serve.db)\n  --api-key-file FILE    "
-    "accept the API key in this file as well\n  --pool N               keep N sandboxes "
-    "ready (0)\n  --memory SIZE          memory limit of each sandbox (1G)\n  --disk "
-    "SIZE            disk limit of each sandbox in memory (512M)\n  --storage "
-    "memory|disk  where sandboxes store files (memory)\n  --internet none|host   network "
-    "of sandboxes that request internet access (none)\n  --reserve SIZE         memory "
-    "to leave free (256M)\n  --max-hours N          longest timeout of a sandbox (24)\n  "
-    "--on-exit leave|kill   leave sandboxes running at exit, or kill them (leave)\n  "
-    "--drain SECONDS        time for open requests at SIGTERM (10)\n  --access-log FILE  "
-    "    log requests as JSON lines (-: standard error)\n  --check-store          check "
-    "the store, and exit\n  --rebuild-store        recreate rows from running sandboxes, "
-    "and exit\n  --quiet                do not print the exports\n\ncay env prints the "
-    "exports; cay key manages API keys.  See cay-serve(1).\n";
 
 /* The same format as src/cli/output.c. */
 static int fail(const struct cay_error *err, bool as_json)
@@ -92,7 +71,7 @@ static int add_key_file(struct state *state, struct cay_error *err)
     if (len < 0)
         return cay_fail_errno(err, errno, "serve.key", path);
     key[strcspn(key, "\r\n")] = '\0';
-    return api_key_add(state->registry, "default", key, err);
+    return secrets_add_key(state->registry, "default", key, err);
 }
 
 /* --- The listening socket --- */
@@ -467,7 +446,7 @@ static int check_or_rebuild(struct state *state, struct cay_error *err)
 static int find_key(const struct state *state, char ret_key[API_KEY_MAX],
                     struct cay_error *err)
 {
-    int code = api_key_default(state->registry, state->options.home, ret_key, err);
+    int code = secrets_default_key(state->registry, state->options.home, ret_key, err);
 
     if (code != CAY_E_NOT_FOUND)
         return code;
@@ -495,12 +474,14 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
     int code = options_parse(argv, &state.options, err);
 
     if (code == 1) {
-        fputs(help, stdout);
-        return keys_finish_output(err);
+        AUTO_BUF help = {.max = 8192};
+        options_help(&help);
+        fputs(help.data, stdout);
+        return commands_finish_output(err);
     }
     if (!code && (state.options.checks_store || state.options.rebuilds_store)) {
         code = check_or_rebuild(&state, err);
-        return code ? code : keys_finish_output(err);
+        return code ? code : commands_finish_output(err);
     }
     if (!code)
         code = prepare(&state, domain, sizeof domain, err);
@@ -517,16 +498,16 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
         return code;
     live_write(&state.options, state.store);
     if (!state.options.is_quiet) {
-        exports_print(&state.options, key);
+        commands_print_exports(&state.options, key);
         (void)fflush(stdout);
         if (state.options.internet == CAY_NETWORK_NONE)
             fputs("cay: sandboxes have no internet access (use --internet host)\n",
                   stderr);
     }
-    exports_warn(&state.options);
+    commands_warn(&state.options);
     explicit_bzero(key, sizeof key);
     broker_run(&server.broker, start_front);
-    if (state.options.kills_at_exit)
+    if (state.options.on_exit == ON_EXIT_KILL)
         broker_kill_all(&server.broker);
     live_remove();
     registry_close(state.registry);
@@ -547,13 +528,13 @@ int main(int argc, char **argv)
     if (strcmp(command, "serve") == 0)
         code = cmd_serve(rest, &err);
     else if (strcmp(command, "key") == 0)
-        code = keys_command(rest, &as_json, &err);
+        code = commands_key(rest, &as_json, &err);
     else if (strcmp(command, "env") == 0)
-        code = exports_command(rest, &err);
+        code = commands_env(rest, &err);
     else
         code = cay_fail(&err, CAY_E_INVALID, 0, "serve", command, "unknown command",
                         "use cay serve, cay key or cay env");
     if (!code && strcmp(command, "serve") != 0)
-        code = keys_finish_output(&err);
+        code = commands_finish_output(&err);
     return code < 0 ? fail(&err, as_json) : 0;
 }

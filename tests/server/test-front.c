@@ -281,8 +281,8 @@ static void start_broker(void)
 
     snprintf(path, sizeof path, "%s/serve.db", directory);
     ASSERT_OK(registry_open(path, &registry, &err));
-    ASSERT_OK(api_key_new(registry, "first", world.key[0], &err));
-    ASSERT_OK(api_key_new(registry, "second", world.key[1], &err));
+    ASSERT_OK(secrets_new_key(registry, "first", world.key[0], &err));
+    ASSERT_OK(secrets_new_key(registry, "second", world.key[1], &err));
     registry_close(registry);
     ASSERT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) ==
            0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/live.h"
+#include "server/commands.h"
 
 #include <fcntl.h>
 #include <stdio.h>

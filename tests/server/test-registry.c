@@ -13,7 +13,6 @@
 #include "../unit/harness.h"
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/broker/api-key.h"
 #include "server/broker/keepers.h"
 #include "server/broker/recovery.h"
 #include "server/broker/secrets.h"
@@ -48,12 +47,12 @@ TEST(a_key_is_known_by_its_hash_only)
     struct registry *registry = open_registry();
     char key[API_KEY_MAX], tenant[TENANT_MAX], command[PATH_MAX];
 
-    ASSERT_OK(api_key_new(registry, "them", key, &err));
+    ASSERT_OK(secrets_new_key(registry, "them", key, &err));
     ASSERT_INT(strlen(key), 44);
-    ASSERT_OK(api_key_tenant(registry, key, tenant, &err));
+    ASSERT_OK(secrets_key_tenant(registry, key, tenant, &err));
     ASSERT_STR(tenant, "them");
     key[43] = key[43] == '0' ? '1' : '0';
-    ASSERT_CODE(api_key_tenant(registry, key, tenant, &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(secrets_key_tenant(registry, key, tenant, &err), CAY_E_NOT_FOUND);
     registry_close(registry);
     key[43] = '\0'; /* all but the last digit */
     snprintf(command, sizeof command, "grep -rqa '%s' '%s'", key + 12, home);
@@ -67,12 +66,12 @@ TEST(the_default_key_stays_the_same_until_it_is_removed)
     struct registry *registry = open_registry();
     char first[API_KEY_MAX], second[API_KEY_MAX];
 
-    ASSERT_OK(api_key_default(registry, home, first, &err));
-    ASSERT_OK(api_key_default(registry, home, second, &err));
+    ASSERT_OK(secrets_default_key(registry, home, first, &err));
+    ASSERT_OK(secrets_default_key(registry, home, second, &err));
     ASSERT_STR(first, second);
     ASSERT_INT(mode_of("serve.api-key"), 0600);
     ASSERT_OK(registry_remove_key(registry, 1, &err));
-    ASSERT_CODE(api_key_default(registry, home, second, &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(secrets_default_key(registry, home, second, &err), CAY_E_NOT_FOUND);
     ASSERT_CODE(registry_remove_key(registry, 1, &err), CAY_E_NOT_FOUND);
     registry_close(registry);
 }
@@ -85,9 +84,9 @@ TEST(keys_of_another_shape_are_refused)
                                         "key", "e2b_XYZ", "e2b_0123456789abcdef01234g"};
 
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        ASSERT_CODE(api_key_add(registry, "t", wrong[i], &err), CAY_E_INVALID);
-    ASSERT_OK(api_key_add(registry, "t", "e2b_0123456789abcdef01234567", &err));
-    ASSERT_OK(api_key_add(registry, "t", "e2b_0123456789abcdef01234567", &err));
+        ASSERT_CODE(secrets_add_key(registry, "t", wrong[i], &err), CAY_E_INVALID);
+    ASSERT_OK(secrets_add_key(registry, "t", "e2b_0123456789abcdef01234567", &err));
+    ASSERT_OK(secrets_add_key(registry, "t", "e2b_0123456789abcdef01234567", &err));
     registry_close(registry);
 }
 

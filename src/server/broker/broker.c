@@ -270,7 +270,8 @@ static void handle_request(struct broker *broker, struct request_packet *request
         return;
     }
     struct cay_error error;
-    int code = api_key_tenant(broker->registry, request->head.credential, tenant, &error);
+    int code =
+        secrets_key_tenant(broker->registry, request->head.credential, tenant, &error);
     if (code == CAY_E_NOT_FOUND)
         broker_refuse(request, 401, CAY_E_DENIED,
                       *request->head.credential ? "Invalid API key" : "Missing API key",

@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "server/broker/api-key.h"
 #include "server/broker/keepers.h"
 #include "server/broker/secrets.h"
 

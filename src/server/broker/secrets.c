@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/broker/secrets.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,11 +12,13 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "server/broker/secrets.h"
 #include "sys/fs.h"
 #include "sys/io.h"
 
-void secrets_to_hex(const unsigned char *bytes, size_t len, char *text)
+static void to_hex(const unsigned char *bytes, size_t len, char *text)
 {
     static const char digits[] = "0123456789abcdef";
 
@@ -29,7 +29,7 @@ void secrets_to_hex(const unsigned char *bytes, size_t len, char *text)
     *text = '\0';
 }
 
-int secrets_draw(void *bytes, size_t len, struct cay_error *err)
+static int draw(void *bytes, size_t len, struct cay_error *err)
 {
     if (getrandom(bytes, len, 0) == (ssize_t)len)
         return CAY_OK;
@@ -38,15 +38,9 @@ int secrets_draw(void *bytes, size_t len, struct cay_error *err)
 
 /* --- Private files --- */
 
-static int fail_open_to_others(const char *name, struct cay_error *err)
-{
-    return cay_fail(err, CAY_E_DENIED, 0, "secrets.open", name,
-                    "other users can read or write this file",
-                    "remove it to get a new one, or restrict it: chmod 0600");
-}
-
-int secrets_read_private(const char *path, const char *name, void *bytes, size_t len,
-                         struct cay_error *err)
+/* A file with mode 0600.  Returns 1 if it was read, 0 if there is none, or an error. */
+static int read_private(const char *path, const char *name, void *bytes, size_t len,
+                        struct cay_error *err)
 {
     AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
@@ -55,17 +49,19 @@ int secrets_read_private(const char *path, const char *name, void *bytes, size_t
         return errno == ENOENT ? 0 : cay_fail_errno(err, errno, "secrets.open", name);
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
         st.st_mode & 077)
-        return fail_open_to_others(name, err);
+        return cay_fail(err, CAY_E_DENIED, 0, "secrets.open", name,
+                        "other users can read or write this file",
+                        "remove it to get a new one, or restrict it: chmod 0600");
     if (read(fd, bytes, len) != (ssize_t)len)
         return cay_fail(err, CAY_E_IO, 0, "secrets.open", name, "the file is too short",
                         "remove it to get a new one");
     return 1;
 }
 
-/* An unnamed temporary file disappears if the process dies; without O_TMPFILE the file
- * has a random name. */
-int secrets_write_private(const char *directory, const char *name, const void *bytes,
-                          size_t len, struct cay_error *err)
+/* Atomic; keeps the file of another process that was faster.  An unnamed temporary file
+ * disappears if the process dies; without O_TMPFILE the file has a random name. */
+static int write_private(const char *directory, const char *name, const void *bytes,
+                         size_t len, struct cay_error *err)
 {
     char temporary[FS_TEMP_MAX] = "";
     AUTO_FD dir = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -95,13 +91,12 @@ int secrets_open(const char *directory, struct secrets *ret_secrets,
 
     snprintf(path, sizeof path, "%s/%s", directory, name);
     for (int i = 0; i < 2; i++) {
-        int got = secrets_read_private(path, name, ret_secrets->key, SERVER_KEY, err);
+        int got = read_private(path, name, ret_secrets->key, SERVER_KEY, err);
         if (got != 0)
             return got == 1 ? CAY_OK : got;
-        int code = secrets_draw(ret_secrets->key, SERVER_KEY, err);
+        int code = draw(ret_secrets->key, SERVER_KEY, err);
         if (!code)
-            code =
-                secrets_write_private(directory, name, ret_secrets->key, SERVER_KEY, err);
+            code = write_private(directory, name, ret_secrets->key, SERVER_KEY, err);
         if (code)
             return code;
     }
@@ -122,10 +117,10 @@ void secrets_token(const struct secrets *secrets, enum token_kind kind, const ch
     hmac_sha256_set_key(&hmac, SERVER_KEY, secrets->key);
     hmac_sha256_update(&hmac, strlen(text), (const uint8_t *)text);
     hmac_sha256_digest(&hmac, sizeof digest, digest);
-    secrets_to_hex(digest, sizeof digest, ret_token);
+    to_hex(digest, sizeof digest, ret_token);
 }
 
-void secrets_hash(const char *text, unsigned char digest[SHA256_DIGEST_SIZE])
+static void hash(const char *text, unsigned char digest[SHA256_DIGEST_SIZE])
 {
     struct sha256_ctx sha;
 
@@ -139,8 +134,8 @@ bool secrets_are_equal(const char *given, const char *right)
     unsigned char a[SHA256_DIGEST_SIZE], b[SHA256_DIGEST_SIZE];
     unsigned char difference = 0;
 
-    secrets_hash(given, a);
-    secrets_hash(right, b);
+    hash(given, a);
+    hash(right, b);
     for (size_t i = 0; i < sizeof a; i++)
         difference |= a[i] ^ b[i];
     return difference == 0;
@@ -171,4 +166,119 @@ void secrets_signature(const char *path, const char *operation, const char *user
     base64_encode_raw(text, sizeof digest, digest);
     /* 32 bytes are 43 characters and a "=", which is omitted. */
     snprintf(ret_signature, SIGNATURE_MAX, "v1_%.43s", text);
+}
+
+/* --- API keys --- */
+
+enum { API_KEY_BYTES = 20, DEFAULT_LEN = 4 + 2 * API_KEY_BYTES };
+
+static const char default_name[] = "serve.api-key";
+
+int secrets_new_key(struct registry *registry, const char *tenant,
+                    char ret_key[API_KEY_MAX], struct cay_error *err)
+{
+    unsigned char bytes[API_KEY_BYTES];
+
+    int code = draw(bytes, sizeof bytes, err);
+    if (code)
+        return code;
+    memcpy(ret_key, "e2b_", 4);
+    to_hex(bytes, sizeof bytes, ret_key + 4);
+    return secrets_add_key(registry, tenant, ret_key, err);
+}
+
+int secrets_add_key(struct registry *registry, const char *tenant, const char *key,
+                    struct cay_error *err)
+{
+    unsigned char digest[KEY_HASH];
+    char known[TENANT_MAX];
+    struct key_row row = {0};
+    size_t len = strlen(key);
+
+    if (strncmp(key, "e2b_", 4) != 0 || strspn(key + 4, "0123456789abcdef") != len - 4 ||
+        len < 24 || len >= API_KEY_MAX)
+        return cay_fail(err, CAY_E_INVALID, 0, "secrets.key", NULL, "invalid API key",
+                        "use \"e2b_\" and 20 to 59 hexadecimal digits (0-9, a-f)");
+    hash(key, digest);
+    if (registry_find_key(registry, digest, known, NULL) == CAY_OK)
+        return CAY_OK;
+    row.created_ms = clock_since_1970_ms();
+    cay_copy_text(row.tenant, sizeof row.tenant, tenant);
+    snprintf(row.shown, sizeof row.shown, "%.10s...", key);
+    return registry_add_key(registry, digest, &row, err);
+}
+
+int secrets_key_tenant(struct registry *registry, const char *key,
+                       char ret_tenant[TENANT_MAX], struct cay_error *err)
+{
+    unsigned char digest[KEY_HASH];
+
+    hash(key, digest);
+    return registry_find_key(registry, digest, ret_tenant, err);
+}
+
+/* 1 if it was read, 0 if there is no file. */
+static int read_default(const char *directory, char ret_key[API_KEY_MAX],
+                        struct cay_error *err)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/%s", directory, default_name);
+    memset(ret_key, 0, API_KEY_MAX);
+    return read_private(path, default_name, ret_key, DEFAULT_LEN, err);
+}
+
+int secrets_adopt_key(struct registry *registry, const char *directory,
+                      struct cay_error *err)
+{
+    char key[API_KEY_MAX];
+    int got = read_default(directory, key, err);
+
+    if (got == 1)
+        got = secrets_add_key(registry, "default", key, err);
+    explicit_bzero(key, sizeof key);
+    return got;
+}
+
+static int check_known(struct registry *registry, const char *key, struct cay_error *err)
+{
+    char tenant[TENANT_MAX];
+
+    if (secrets_key_tenant(registry, key, tenant, err) != CAY_E_NOT_FOUND)
+        return CAY_OK;
+    return cay_fail(
+        err, CAY_E_NOT_FOUND, 0, "secrets.key", default_name,
+        "the default API key was removed",
+        "remove this file from $CAY_HOME, and the next start creates a new key");
+}
+
+int secrets_find_key(struct registry *registry, const char *directory,
+                     char ret_key[API_KEY_MAX], struct cay_error *err)
+{
+    int got = read_default(directory, ret_key, err);
+
+    if (got == 0)
+        return cay_fail(
+            err, CAY_E_NOT_FOUND, 0, "secrets.key", default_name,
+            "there is no default API key",
+            "cay serve creates it at its first start; cay key new creates others");
+    return got < 0 ? got : check_known(registry, ret_key, err);
+}
+
+int secrets_default_key(struct registry *registry, const char *directory,
+                        char ret_key[API_KEY_MAX], struct cay_error *err)
+{
+    for (int i = 0; i < 2; i++) {
+        int got = read_default(directory, ret_key, err);
+        if (got < 0)
+            return got;
+        if (got == 1)
+            return check_known(registry, ret_key, err);
+        int code = secrets_new_key(registry, "default", ret_key, err);
+        if (!code)
+            code = write_private(directory, default_name, ret_key, DEFAULT_LEN, err);
+        if (code)
+            return code;
+    }
+    return CAY_OK;
 }

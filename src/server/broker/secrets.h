@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cay/error.h"
+#include "server/broker/registry.h"
 
 /* The server's key, which only the broker has.  The tokens of each sandbox are derived
  * from it, so they need not be stored and survive a restart. */
@@ -38,21 +38,32 @@ void secrets_signature(const char *path, const char *operation, const char *user
                        const char *token, int64_t expires,
                        char ret_signature[SIGNATURE_MAX]);
 
-/* --- Helpers --- */
+/* --- API keys --- */
 
-int secrets_draw(void *bytes, size_t len, struct cay_error *err); /* random bytes */
-void secrets_to_hex(const unsigned char *bytes, size_t len, char *text);
+enum { API_KEY_MAX = 64 };
 
-enum { HASH = 32 };
-void secrets_hash(const char *text, unsigned char digest[HASH]);
+/* "e2b_" and 40 hexadecimal digits. */
+int secrets_new_key(struct registry *registry, const char *tenant,
+                    char ret_key[API_KEY_MAX], struct cay_error *err);
 
-/* Files with mode 0600.  Returns 1 if it was read, 0 if there is none, or an error code.
- */
-int secrets_read_private(const char *path, const char *name, void *bytes, size_t len,
-                         struct cay_error *err);
+/* Adds a key of that form, with 20 to 59 digits, unless it exists. */
+int secrets_add_key(struct registry *registry, const char *tenant, const char *key,
+                    struct cay_error *err);
 
-/* Atomic; keeps the file of another process that was faster. */
-int secrets_write_private(const char *directory, const char *name, const void *bytes,
-                          size_t len, struct cay_error *err);
+/* The tenant that a key belongs to. */
+int secrets_key_tenant(struct registry *registry, const char *key,
+                       char ret_tenant[TENANT_MAX], struct cay_error *err);
+
+/* Adds the existing default key, if there is one, to a new store. */
+int secrets_adopt_key(struct registry *registry, const char *directory,
+                      struct cay_error *err);
+
+/* The default key, which the first start of the server created; for `cay env`. */
+int secrets_find_key(struct registry *registry, const char *directory,
+                     char ret_key[API_KEY_MAX], struct cay_error *err);
+
+/* The same, but creates it if there is none. */
+int secrets_default_key(struct registry *registry, const char *directory,
+                        char ret_key[API_KEY_MAX], struct cay_error *err);
 
 #endif

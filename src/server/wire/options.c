@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +14,6 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "sys/state-home.h"
-
-enum {
-    DEFAULT_PORT = 3000,
-    DEFAULT_MAX_HOURS = 24,
-    DEFAULT_DRAIN_S = 10,
-    DRAIN_MAX_S = 3600,
-    POOL_MAX = 256
-};
 
 static const char op[] = "serve.options";
 
@@ -89,7 +82,81 @@ int options_store(const struct serve_options *options, char ret_path[PATH_MAX],
     return check_directory(ret_path, err);
 }
 
-/* --- Values --- */
+/* --- The options --- */
+
+enum kind { FLAG, TEXT, LISTEN, SIZE, SIZE_OR_ZERO, COUNT, WORD };
+
+/* In the order of --help. */
+static const struct option {
+    const char *name, *value; /* value: NULL for a flag */
+    const char *help;
+    enum kind kind;
+    size_t field;
+    size_t given;   /* SIZE: a bool that is set; 0: none */
+    unsigned most;  /* COUNT */
+    unsigned scale; /* COUNT: the field has this many units */
+    struct {
+        const char *word;
+        int number;
+    } words[2]; /* WORD: what is accepted, and what it becomes */
+} table[] = {
+#define AT(name) offsetof(struct serve_options, name)
+    {"--listen", "ADDR:PORT", "address to listen on (127.0.0.1:3000; port 0: any)",
+     LISTEN},
+    {"--domain", "NAME", "sandboxes are at PORT-ID.NAME (localhost:PORT)", TEXT,
+     AT(domain)},
+    {"--tls-cert", "FILE", "certificate for TLS (PEM)", TEXT, AT(tls_cert)},
+    {"--tls-key", "FILE", "private key for TLS (PEM)", TEXT, AT(tls_key)},
+    {"--store", "STORE",
+     "sandboxes and keys: PATH, sqlite:PATH or memory:\n"
+     "                         ($CAY_HOME/serve.db)",
+     TEXT, AT(store)},
+    {"--api-key-file", "FILE", "accept the API key in this file as well", TEXT,
+     AT(api_key_file)},
+    {"--pool", "N", "keep N sandboxes ready (0)", COUNT, AT(pool), .most = 256,
+     .scale = 1},
+    {"--memory", "SIZE", "memory limit of each sandbox (1G)", SIZE, AT(memory_bytes),
+     AT(has_memory)},
+    {"--disk", "SIZE", "disk limit of each sandbox in memory (512M)", SIZE,
+     AT(disk_bytes), AT(has_disk)},
+    {"--storage", "memory|disk", "where sandboxes store files (memory)", WORD,
+     AT(storage), .words = {{"memory", CAY_STORAGE_MEMORY}, {"disk", CAY_STORAGE_DISK}}},
+    {"--internet", "none|host",
+     "network of sandboxes that request internet access (none)", WORD, AT(internet),
+     .words = {{"none", CAY_NETWORK_NONE}, {"host", CAY_NETWORK_HOST}}},
+    {"--reserve", "SIZE", "memory to leave free (256M)", SIZE_OR_ZERO, AT(reserve_bytes)},
+    {"--max-hours", "N", "longest timeout of a sandbox (24)", COUNT, AT(max_timeout_s),
+     .most = 24 * 365, .scale = 3600},
+    {"--on-exit", "leave|kill", "leave sandboxes running at exit, or kill them (leave)",
+     WORD, AT(on_exit), .words = {{"leave", ON_EXIT_LEAVE}, {"kill", ON_EXIT_KILL}}},
+    {"--drain", "SECONDS", "time for open requests at SIGTERM (10)", COUNT, AT(drain_s),
+     .most = 3600, .scale = 1},
+    {"--access-log", "FILE", "log requests as JSON lines (-: standard error)", TEXT,
+     AT(access_log)},
+    {"--check-store", NULL, "check the store, and exit", FLAG, AT(checks_store)},
+    {"--rebuild-store", NULL, "recreate rows from running sandboxes, and exit", FLAG,
+     AT(rebuilds_store)},
+    {"--quiet", NULL, "do not print the exports", FLAG, AT(is_quiet)},
+#undef AT
+};
+
+enum { OPTIONS = sizeof table / sizeof *table };
+
+void options_help(struct buf *text)
+{
+    char left[32];
+
+    buf_text(text,
+             "Usage: cay serve [OPTION]...\nServe sandboxes to programs that use the "
+             "E2B SDKs.\n\n");
+    for (size_t i = 0; i < OPTIONS; i++) {
+        snprintf(left, sizeof left, "%s %s", table[i].name,
+                 table[i].value ? table[i].value : "");
+        buf_format(text, "  %-22s %s\n", left, table[i].help);
+    }
+    buf_text(text, "\ncay env prints the exports; cay key manages API keys.  See "
+                   "cay-serve(1).\n");
+}
 
 static int fail_value(const char *name, const char *hint, struct cay_error *err)
 {
@@ -125,119 +192,66 @@ static int set_listen(struct serve_options *options, const char *value,
     return CAY_OK;
 }
 
-/* The same syntax as `cay run`. */
-static int set_bytes(const char *name, const char *value, uint64_t *bytes,
-                     struct cay_error *err)
+static int set(struct serve_options *options, const struct option *option,
+               const char *value, struct cay_error *err)
 {
-    return quantity_parse_size(value, bytes)
-               ? CAY_OK
-               : fail_value(name, "give a size, for example 512M or 2G", err);
-}
+    char *field = (char *)options + option->field, *end;
+    unsigned long number;
 
-static int set_count(const char *name, const char *value, unsigned most,
-                     unsigned *ret_count, struct cay_error *err)
-{
-    char *end;
-    unsigned long number = strtoul(value, &end, 10);
-
-    if (end == value || *value == '-' || *end || number > most)
-        return fail_value(name, "give a number within the limits", err);
-    *ret_count = (unsigned)number;
-    return CAY_OK;
-}
-
-static int set_word(const char *name, const char *value, const char *first,
-                    const char *second, bool *ret_second, struct cay_error *err)
-{
-    *ret_second = strcmp(value, second) == 0;
-    if (*ret_second || strcmp(value, first) == 0)
+    switch (option->kind) {
+    case FLAG:
+        *(bool *)field = true;
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, op, name, "invalid value", "give %s or %s",
-                    first, second);
-}
-
-static bool takes_value(const char *name)
-{
-    static const char *const names[] = {
-        "--listen",       "--domain",     "--tls-cert", "--tls-key",
-        "--api-key-file", "--access-log", "--pool",     "--max-hours",
-        "--memory",       "--disk",       "--reserve",  "--storage",
-        "--internet",     "--on-exit",    "--store",    "--drain"};
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i], name) == 0)
-            return true;
-    return false;
-}
-
-static int set(struct serve_options *options, const char *name, const char *value,
-               struct cay_error *err)
-{
-    unsigned hours = 0;
-    bool second;
-    int code = CAY_OK;
-
-    if (strcmp(name, "--listen") == 0) {
-        code = set_listen(options, value, err);
-    } else if (strcmp(name, "--domain") == 0) {
-        options->domain = value;
-    } else if (strcmp(name, "--tls-cert") == 0) {
-        options->tls_cert = value;
-    } else if (strcmp(name, "--tls-key") == 0) {
-        options->tls_key = value;
-    } else if (strcmp(name, "--api-key-file") == 0) {
-        options->api_key_file = value;
-    } else if (strcmp(name, "--access-log") == 0) {
-        options->access_log = value;
-    } else if (strcmp(name, "--pool") == 0) {
-        code = set_count(name, value, POOL_MAX, &options->pool, err);
-    } else if (strcmp(name, "--max-hours") == 0) {
-        code = set_count(name, value, 24 * 365, &hours, err);
-        options->max_timeout_s = hours * 3600;
-    } else if (strcmp(name, "--drain") == 0) {
-        code = set_count(name, value, DRAIN_MAX_S, &options->drain_s, err);
-    } else if (strcmp(name, "--memory") == 0) {
-        code = set_bytes(name, value, &options->memory_bytes, err);
-        options->has_memory = true;
-    } else if (strcmp(name, "--disk") == 0) {
-        code = set_bytes(name, value, &options->disk_bytes, err);
-        options->has_disk = true;
-    } else if (strcmp(name, "--reserve") == 0) {
-        options->reserve_bytes = 0; /* quantity_parse_size() rejects 0 */
-        if (strcmp(value, "0") != 0)
-            code = set_bytes(name, value, &options->reserve_bytes, err);
-    } else if (strcmp(name, "--storage") == 0) {
-        code = set_word(name, value, "memory", "disk", &second, err);
-        options->storage = second ? CAY_STORAGE_DISK : CAY_STORAGE_MEMORY;
-    } else if (strcmp(name, "--internet") == 0) {
-        code = set_word(name, value, "none", "host", &second, err);
-        options->internet = second ? CAY_NETWORK_HOST : CAY_NETWORK_NONE;
-    } else if (strcmp(name, "--on-exit") == 0) {
-        code = set_word(name, value, "leave", "kill", &options->kills_at_exit, err);
-        options->leaves_at_exit = !options->kills_at_exit;
-    } else { /* --store */
-        options->store = value;
+    case TEXT:
+        *(const char **)(void *)field = value;
+        return CAY_OK;
+    case LISTEN:
+        return set_listen(options, value, err);
+    case SIZE_OR_ZERO: /* quantity_parse_size() rejects 0 */
+        *(uint64_t *)(void *)field = 0;
+        if (strcmp(value, "0") == 0)
+            return CAY_OK;
+        /* fall through */
+    case SIZE: /* the same syntax as `cay run` */
+        if (!quantity_parse_size(value, (uint64_t *)(void *)field))
+            return fail_value(option->name, "give a size, for example 512M or 2G", err);
+        if (option->given)
+            *(bool *)((char *)options + option->given) = true;
+        return CAY_OK;
+    case COUNT:
+        number = strtoul(value, &end, 10);
+        if (end == value || *value == '-' || *end || number > option->most)
+            return fail_value(option->name, "give a number within the limits", err);
+        *(unsigned *)(void *)field = (unsigned)number * option->scale;
+        return CAY_OK;
+    case WORD:
+        for (int i = 0; i < 2; i++)
+            if (strcmp(value, option->words[i].word) == 0) {
+                memcpy(field, &option->words[i].number, sizeof option->words[i].number);
+                return CAY_OK;
+            }
+        break;
     }
-    return code;
+    return cay_fail(err, CAY_E_INVALID, 0, op, option->name, "invalid value",
+                    "give %s or %s", option->words[0].word, option->words[1].word);
 }
 
-static void set_defaults(struct serve_options *options)
-{
-    *options = (struct serve_options){.address = "127.0.0.1",
-                                      .port = DEFAULT_PORT,
-                                      .memory_bytes = CAY_MEMORY_DEFAULT,
-                                      .reserve_bytes = 256ull << 20,
-                                      .max_timeout_s = DEFAULT_MAX_HOURS * 3600,
-                                      .drain_s = DEFAULT_DRAIN_S};
-}
-
-/* Files in memory count towards the memory limit. */
-static int check_disk(struct serve_options *options, struct cay_error *err)
+static int check(struct serve_options *options, struct cay_error *err)
 {
     uint64_t memory = options->memory_bytes;
 
+    if (!options->tls_cert != !options->tls_key)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--tls-cert",
+                        "--tls-cert and --tls-key must be given together", "give both");
+    if (is_in_memory(options->store) && options->on_exit == ON_EXIT_LEAVE)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--on-exit",
+                        "sandboxes in a store in memory cannot outlive the server",
+                        "give --store PATH, or --on-exit kill");
+    if (is_in_memory(options->store))
+        options->on_exit = ON_EXIT_KILL;
     if (!options->disk_bytes)
         options->disk_bytes = memory < CAY_DISK_DEFAULT ? memory : CAY_DISK_DEFAULT;
+    /* Files in memory count towards the memory limit. */
     if (options->disk_bytes <= memory || options->storage == CAY_STORAGE_DISK)
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, op, "--disk",
@@ -245,59 +259,40 @@ static int check_disk(struct serve_options *options, struct cay_error *err)
                     "give a larger --memory, a smaller --disk, or --storage disk");
 }
 
-static int check(struct serve_options *options, struct cay_error *err)
-{
-    if (!options->tls_cert != !options->tls_key)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "--tls-cert",
-                        "--tls-cert and --tls-key must be given together", "give both");
-    if (is_in_memory(options->store) && options->leaves_at_exit)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "--on-exit",
-                        "sandboxes in a store in memory cannot outlive the server",
-                        "give --store PATH, or --on-exit kill");
-    options->kills_at_exit |= is_in_memory(options->store);
-    return check_disk(options, err);
-}
-
-static bool set_flag(struct serve_options *options, const char *name)
-{
-    bool *flag = strcmp(name, "--quiet") == 0           ? &options->is_quiet
-                 : strcmp(name, "--check-store") == 0   ? &options->checks_store
-                 : strcmp(name, "--rebuild-store") == 0 ? &options->rebuilds_store
-                                                        : NULL;
-
-    if (flag)
-        *flag = true;
-    return flag;
-}
-
 int options_parse(char *const *argv, struct serve_options *ret_options,
                   struct cay_error *err)
 {
     char name[32];
 
-    set_defaults(ret_options);
+    *ret_options = (struct serve_options){.address = "127.0.0.1",
+                                          .port = 3000,
+                                          .memory_bytes = CAY_MEMORY_DEFAULT,
+                                          .reserve_bytes = 256ull << 20,
+                                          .max_timeout_s = 24 * 3600,
+                                          .drain_s = 10};
     for (; *argv; argv++) {
+        const struct option *option = table;
         const char *equals = strchr(*argv, '=');
+        const char *value = equals ? equals + 1 : argv[1];
         if (strcmp(*argv, "--help") == 0)
             return 1;
-        if (set_flag(ret_options, *argv))
-            continue;
         if (strncmp(*argv, "--", 2) != 0)
             return cay_fail(err, CAY_E_INVALID, 0, op, *argv, "unexpected argument",
                             "cay serve takes only options");
         size_t len = equals ? (size_t)(equals - *argv) : strlen(*argv);
         snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : 0), *argv);
-        const char *value = equals ? equals + 1 : argv[1];
-        if (!takes_value(name))
+        while (option < table + OPTIONS && strcmp(option->name, name) != 0)
+            option++;
+        if (option == table + OPTIONS || (!option->value && equals))
             return cay_fail(err, CAY_E_INVALID, 0, op, *name ? name : *argv,
                             "unknown option", "see cay serve --help");
-        if (!value)
+        if (option->value && !value)
             return cay_fail(err, CAY_E_INVALID, 0, op, name, "the option needs a value",
                             "see cay serve --help");
-        int code = set(ret_options, name, value, err);
+        int code = set(ret_options, option, value, err);
         if (code)
             return code;
-        argv += !equals;
+        argv += option->value && !equals;
     }
     return check(ret_options, err);
 }

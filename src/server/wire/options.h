@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "cay/error.h"
 #include "cay/sandbox.h"
 
@@ -24,10 +25,9 @@ struct serve_options {
     uint64_t reserve_bytes;    /* memory to leave free */
     uint32_t max_timeout_s;
     unsigned drain_s; /* for requests in flight at SIGTERM */
-    bool kills_at_exit;
+    enum { ON_EXIT_LEAVE = 1, ON_EXIT_KILL = 2 } on_exit; /* 0: not given */
     bool is_quiet;
     bool checks_store, rebuilds_store; /* and exit */
-    bool leaves_at_exit;               /* given */
     const char *store;                 /* NULL: serve.db in home */
     const char *access_log;            /* NULL: none; "-": standard error */
     char home[PATH_MAX];               /* $CAY_HOME or its default */
@@ -39,6 +39,8 @@ int options_home(struct serve_options *options, bool make, struct cay_error *err
 /* The store: a path, or ":memory:". */
 int options_store(const struct serve_options *options, char ret_path[PATH_MAX],
                   struct cay_error *err);
+
+void options_help(struct buf *text);
 
 /* `argv` starts after the command's name.  Returns 1 for --help. */
 int options_parse(char *const *argv, struct serve_options *ret_options,
