@@ -17,7 +17,7 @@ TEST(connections_leave_room_for_uploads)
     ASSERT(getrlimit(RLIMIT_NOFILE, &before) == 0);
     struct rlimit few = {.rlim_cur = 128, .rlim_max = before.rlim_max};
     ASSERT(setrlimit(RLIMIT_NOFILE, &few) == 0);
-    unsigned limit = accept_limit();
+    unsigned limit = front_connections_limit();
     ASSERT(setrlimit(RLIMIT_NOFILE, &before) == 0);
     ASSERT_INT(limit, 32); /* with a socket, a file and a channel each, and 32 others */
 }
@@ -52,10 +52,10 @@ TEST(front_without_descriptors_ends_only_when_no_request_is_open)
     int client = start_short(&front, &options);
     front.exchanges = &exchange;
     for (int i = 0; i < 200; i++)
-        ASSERT(accept_sweep(&front));
+        ASSERT(front_accept_sweep(&front));
     front.exchanges = NULL;
     int sweeps = 1;
-    while (accept_sweep(&front))
+    while (front_accept_sweep(&front))
         sweeps++;
     ASSERT_INT(sweeps, 30);
     close(client);

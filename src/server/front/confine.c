@@ -135,41 +135,26 @@ static int set_filter(struct cay_error *err)
     return error ? cay_fail_errno(err, -error, op, "seccomp") : CAY_OK;
 }
 
-/* Besides the file system, landlock denies signals through fcntl(), which the filter
- * cannot, and is a second layer for abstract sockets.  Kernels without landlock have the
- * other layers; with it, a failure is an error. */
-static int set_landlock(struct cay_error *err)
-{
-    int error = landlock_deny_all();
-
-    if (!error || error == -ENOSYS || error == -EOPNOTSUPP)
-        return CAY_OK;
-    return cay_fail_errno(err, -error, op, "landlock");
-}
-
-/* The new root is a directory of procfs that contains only the numbers of our
- * descriptors, and is not writable. */
-static int drop_user(struct cay_error *err)
-{
-    if (geteuid() != 0)
-        return CAY_OK;
-    if (chdir("/proc/self/fdinfo") != 0 || chroot(".") != 0 || setgroups(0, NULL) != 0 ||
-        setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0)
-        return cay_fail_errno(err, errno, op, "user");
-    return CAY_OK;
-}
-
 int confine(struct cay_error *err)
 {
     const struct rlimit none = {0, 0};
-    int code = drop_user(err);
 
-    if (code)
-        return code;
+    /* The new root is a directory of procfs that contains only the numbers of our
+     * descriptors, and is not writable. */
+    if (geteuid() == 0 &&
+        (chdir("/proc/self/fdinfo") != 0 || chroot(".") != 0 || setgroups(0, NULL) != 0 ||
+         setresgid(NOBODY, NOBODY, NOBODY) != 0 ||
+         setresuid(NOBODY, NOBODY, NOBODY) != 0))
+        return cay_fail_errno(err, errno, op, "user");
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
         setrlimit(RLIMIT_CORE, &none) != 0 || setrlimit(RLIMIT_NPROC, &none) != 0 ||
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
         return cay_fail_errno(err, errno, op, "limits");
-    code = set_landlock(err);
-    return code ? code : set_filter(err);
+    /* Besides the file system, landlock denies signals through fcntl(), which the filter
+     * cannot, and is a second layer for abstract sockets.  Kernels without landlock have
+     * the other layers; with it, a failure is an error. */
+    int error = landlock_deny_all();
+    if (error && error != -ENOSYS && error != -EOPNOTSUPP)
+        return cay_fail_errno(err, -error, op, "landlock");
+    return set_filter(err);
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #include "base/auto.h"
 #include "server/front/front.h"
@@ -73,18 +74,15 @@ const char *connect_code(const struct reply_packet *reply, unsigned *ret_status)
     return "internal";
 }
 
-void connect_refuse(struct exchange *exchange, unsigned status, const char *code,
-                    const char *message)
+static void refuse(struct exchange *exchange, unsigned status, const char *code,
+                   const char *message)
 {
-    AUTO_BUF text = {.max = 16 << 10};
-    struct json json;
+    struct json *json = exchange_json(exchange, 16 << 10);
 
-    json_to_unicode(&json, &text);
-    json_put_object(&json);
-    json_set_text(&json, "code", code);
-    json_set_text(&json, "message", message);
-    json_put_end(&json);
-    exchange_respond_json(exchange, status, &text);
+    json_put_object(json);
+    json_set_text(json, "code", code);
+    json_set_text(json, "message", message);
+    exchange_end_json(exchange, status);
 }
 
 void connect_refuse_with(struct exchange *exchange, const struct reply_packet *reply)
@@ -97,7 +95,7 @@ void connect_refuse_with(struct exchange *exchange, const struct reply_packet *r
         return;
     }
     const char *code = connect_code(reply, &status);
-    connect_refuse(exchange, status, code, message ? message : "failed");
+    refuse(exchange, status, code, message ? message : "failed");
 }
 
 bool connect_charge(struct exchange *exchange)
@@ -116,7 +114,7 @@ bool connect_charge(struct exchange *exchange)
                  (unsigned)CLIENT_CHARGE_MAX >> 20);
     buf_done(text);
     exchange->charged = 0;
-    connect_refuse(exchange, 429, "resource_exhausted", message);
+    refuse(exchange, 429, "resource_exhausted", message);
     return false;
 }
 
@@ -190,29 +188,13 @@ void connect_end_stream(struct exchange *exchange, const struct reply_packet *fa
 {
     unsigned status;
 
-    put_last(&exchange->out, failure ? connect_code(failure, &status) : NULL,
-             failure ? reply_next(failure, NULL) : NULL);
-    exchange_end(exchange, false);
+    connect_end_with(exchange, failure ? connect_code(failure, &status) : NULL,
+                     failure ? reply_next(failure, NULL) : NULL);
 }
 
-/* SDKs look for this message of E2B's proxy.  The response ends normally, since one SDK
- * version reports a connection that is cut within a chunk as a network failure. */
-void connect_end_gone(struct exchange *exchange, const char *message)
+void connect_end_with(struct exchange *exchange, const char *code, const char *message)
 {
-    put_last(&exchange->out, "unavailable", message);
-    exchange_end(exchange, false);
-}
-
-void connect_end_late(struct exchange *exchange)
-{
-    put_last(&exchange->out, "deadline_exceeded", "the stream exceeded its timeout");
-    exchange_end(exchange, false);
-}
-
-void connect_end_drained(struct exchange *exchange)
-{
-    put_last(&exchange->out, "unavailable",
-             "the server is shutting down; the sandbox keeps running: connect again");
+    put_last(&exchange->out, code, message);
     exchange_end(exchange, false);
 }
 
@@ -240,6 +222,19 @@ static void refuse_stream(struct exchange *exchange, unsigned status, const char
 {
     (void)status;
     connect_respond_stream(exchange, code, message);
+}
+
+void connect_put_time(struct json *json, const char *key, int64_t seconds,
+                      int64_t fraction, int digits)
+{
+    time_t when = (time_t)seconds;
+    char text[64];
+    struct tm tm;
+
+    gmtime_r(&when, &tm);
+    size_t len = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(text + len, sizeof text - len, ".%0*lldZ", digits, (long long)fraction);
+    json_set_text(json, key, text);
 }
 
 void connect_put_pairs(struct json *json, const struct reply_packet *reply,
@@ -475,8 +470,7 @@ void connect_call(struct exchange *exchange)
 {
     const struct handler *handler = exchange->handler;
     void (*refuse_as)(struct exchange * exchange, unsigned status, const char *code,
-                      const char *message) =
-        handler->is_stream ? refuse_stream : connect_refuse;
+                      const char *message) = handler->is_stream ? refuse_stream : refuse;
     json_t *root = connect_body(exchange, handler->is_stream);
     struct fields fields = {.object = root};
     char message[FIELDS_ERROR_MAX];

@@ -61,34 +61,6 @@ void exchange_resume(struct exchange *exchange)
     exchange->front->has_resumed = true;
 }
 
-static void free_handle(uv_handle_t *handle)
-{
-    free(handle);
-}
-
-void exchange_stop_watching(uv_poll_t **watch)
-{
-    if (!*watch)
-        return;
-    (void)uv_poll_stop(*watch);
-    uv_close((uv_handle_t *)*watch, free_handle);
-    *watch = NULL;
-}
-
-uv_poll_t *exchange_watch(struct exchange *exchange, int fd, int events, uv_poll_cb ready)
-{
-    uv_poll_t *watch = malloc(sizeof *watch);
-
-    if (!watch || uv_poll_init(&exchange->front->loop, watch, fd) != 0) {
-        free(watch);
-        return NULL;
-    }
-    watch->data = exchange;
-    if (uv_poll_start(watch, events, ready) != 0)
-        exchange_stop_watching(&watch);
-    return watch;
-}
-
 static bool wait_for(struct exchange *exchange, int fd, unsigned events,
                      struct wake *wake,
                      void (*ready)(struct exchange *exchange, unsigned events))
@@ -136,8 +108,10 @@ int exchange_take_channel(struct exchange *exchange)
     return TAKE_FD(exchange->channel);
 }
 
-void exchange_free(struct exchange *exchange)
+void exchange_free(void *cls)
 {
+    struct exchange *exchange = cls;
+
     if (--exchange->references > 0)
         return;
     exchange_close_channel(exchange);
@@ -172,16 +146,18 @@ void exchange_respond(struct exchange *exchange, unsigned status,
     exchange_resume(exchange);
 }
 
-void exchange_respond_json(struct exchange *exchange, unsigned status, struct buf *text)
-{
-    exchange_respond_text(exchange, status, "application/json", text);
-}
-
 struct json *exchange_json(struct exchange *exchange, size_t max)
 {
+    buf_done(&exchange->out);
     buf_init(&exchange->out, max);
     json_to_unicode(&exchange->json, &exchange->out);
     return &exchange->json;
+}
+
+void exchange_end_json(struct exchange *exchange, unsigned status)
+{
+    json_put_end(&exchange->json);
+    exchange_respond_text(exchange, status, "application/json", &exchange->out);
 }
 
 void exchange_respond_text(struct exchange *exchange, unsigned status, const char *type,
@@ -202,6 +178,12 @@ void exchange_respond_text(struct exchange *exchange, unsigned status, const cha
     }
     (void)MHD_add_response_header(response, "Content-Type", type);
     exchange_respond(exchange, status, response);
+}
+
+void exchange_on_done(struct exchange *exchange, struct reply_packet *reply)
+{
+    (void)reply;
+    exchange_respond_empty(exchange, 204);
 }
 
 void exchange_respond_empty(struct exchange *exchange, unsigned status)
@@ -228,14 +210,6 @@ static bool put_refusal(const struct exchange *exchange, unsigned status,
     json_set_int(&json, "code", status);
     json_put_end(&json);
     return json_finish(&json) && !text->failed;
-}
-
-/* Browsers get HTML instead of JSON. */
-static bool wants_page(const struct exchange *exchange)
-{
-    const char *accept = exchange_header(exchange, "Accept");
-
-    return exchange->route.plane == PLANE_PORT && accept && strstr(accept, "text/html");
 }
 
 static void put_page(unsigned status, const char *message, struct buf *text)
@@ -276,7 +250,10 @@ static bool refuse_by_phrase(struct exchange *exchange, const char *message)
 static void refuse(struct exchange *exchange, unsigned status, const char *message,
                    const char *reason)
 {
-    bool is_page = wants_page(exchange);
+    const char *accept = exchange_header(exchange, "Accept");
+    /* Browsers get HTML instead of JSON. */
+    bool is_page =
+        exchange->route.plane == PLANE_PORT && accept && strstr(accept, "text/html");
     AUTO_BUF text = {.max = 16 << 10};
 
     if (status == 501 && !is_page && refuse_by_phrase(exchange, message))
@@ -334,41 +311,27 @@ bool exchange_refuse_now(struct exchange *exchange, unsigned status, const char 
     return send_refusal(exchange, status, MHD_get_reason_phrase_for(status), message);
 }
 
-static unsigned status_of(const struct reply_packet *reply)
-{
-    switch (reply->head.code) {
-    case CAY_E_INVALID:
-    case CAY_E_NOT_A_FILE:
-    case CAY_E_NOT_A_DIRECTORY:
-        return 400;
-    case CAY_E_DENIED:
-        return 403;
-    case CAY_E_NOT_FOUND:
-        return 404;
-    case CAY_E_EXISTS:
-    case CAY_E_BUSY:
-        return 409;
-    case CAY_E_LIMIT:
-        return 429;
-    case CAY_E_TIMEOUT:
-        return 504;
-    case CAY_E_NO_SPACE:
-        return 507;
-    case CAY_E_UNSUPPORTED:
-        return 501;
-    default:
-        return 500;
-    }
-}
-
 void exchange_refuse_with(struct exchange *exchange, const struct reply_packet *reply)
 {
     const char *message = reply_next(reply, NULL);
     const char *hint = message ? reply_next(reply, message) : NULL;
     int status = reply->head.status;
+    static const struct {
+        int code, status;
+    } statuses[] = {
+        {CAY_E_INVALID, 400}, {CAY_E_NOT_A_FILE, 400}, {CAY_E_NOT_A_DIRECTORY, 400},
+        {CAY_E_DENIED, 403},  {CAY_E_NOT_FOUND, 404},  {CAY_E_EXISTS, 409},
+        {CAY_E_BUSY, 409},    {CAY_E_LIMIT, 429},      {CAY_E_UNSUPPORTED, 501},
+        {CAY_E_TIMEOUT, 504}, {CAY_E_NO_SPACE, 507},
+    };
 
-    refuse(exchange, status >= 400 && status < 600 ? (unsigned)status : status_of(reply),
-           message ? message : "failed", reply->head.code == CAY_E_KILLED ? hint : NULL);
+    if (status < 400 || status >= 600)
+        status = 500;
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses && !reply->head.status; i++)
+        if (statuses[i].code == reply->head.code)
+            status = statuses[i].status;
+    refuse(exchange, (unsigned)status, message ? message : "failed",
+           reply->head.code == CAY_E_KILLED ? hint : NULL);
 }
 
 /* --- Requests to the broker --- */
@@ -401,6 +364,11 @@ void exchange_init_request(const struct exchange *exchange, enum op op,
         cay_copy_text(ret_request->sandbox, SANDBOX_ID_MAX, "-"); /* an invalid id */
 }
 
+/* The channel was closed early: see "Lost replies". */
+static void on_loss(struct exchange *exchange, int got);
+static void on_loss_reply(struct exchange *exchange, const struct reply_packet *reply);
+static void end_lost_stream(struct exchange *exchange, const struct reply_packet *reply);
+
 static void on_replies(struct exchange *exchange, unsigned events)
 {
     struct reply_packet *reply = &exchange->front->reply;
@@ -415,11 +383,11 @@ static void on_replies(struct exchange *exchange, unsigned events)
         if (got == -EAGAIN)
             return;
         if (got != 1) {
-            exchange_on_loss(exchange, got);
+            on_loss(exchange, got);
             return;
         }
         if (exchange->losses)
-            exchange_on_loss_reply(exchange, reply);
+            on_loss_reply(exchange, reply);
         else if (reply->head.kind == REPLY_FAILED && exchange->handler->on_error)
             exchange->handler->on_error(exchange, reply);
         else
@@ -431,8 +399,9 @@ static void on_replies(struct exchange *exchange, unsigned events)
         exchange_close_channel(exchange);
 }
 
-int exchange_try_send(struct exchange *exchange, struct request *request,
-                      const struct buf *strings)
+/* 0 or a negative errno. */
+static int try_send(struct exchange *exchange, struct request *request,
+                    const struct buf *strings)
 {
     int ends[2];
 
@@ -456,7 +425,7 @@ int exchange_try_send(struct exchange *exchange, struct request *request,
 void exchange_send(struct exchange *exchange, struct request *request,
                    const struct buf *strings)
 {
-    int error = exchange_try_send(exchange, request, strings);
+    int error = try_send(exchange, request, strings);
 
     if (!error)
         exchange_suspend(exchange);
@@ -534,20 +503,15 @@ static ssize_t read_stream(void *cls, uint64_t position, char *data, size_t room
         exchange->heard_ms = uv_now(&exchange->front->loop);
         if (got == 1) {
             if (exchange->losses)
-                exchange_end_lost_stream(exchange, reply);
+                end_lost_stream(exchange, reply);
             else
                 exchange->handler->on_reply(exchange, reply);
             if (reply->fd >= 0)
                 rights_dismiss(reply->fd);
         } else {
-            exchange_on_loss(exchange, got);
+            on_loss(exchange, got);
         }
     }
-}
-
-static void end_stream(void *cls)
-{
-    exchange_free(cls);
 }
 
 /* A client that closed or half-closed its side of the connection does not wait for more.
@@ -574,7 +538,7 @@ void exchange_stream(struct exchange *exchange, const char *content_type,
      * accepts. */
     enum { BLOCK = 4 << 10, OUT_MAX = 512 << 10 };
     struct MHD_Response *response = MHD_create_response_from_callback(
-        MHD_SIZE_UNKNOWN, BLOCK, read_stream, exchange, end_stream);
+        MHD_SIZE_UNKNOWN, BLOCK, read_stream, exchange, exchange_free);
 
     if (!response)
         return;
@@ -614,24 +578,17 @@ bool exchange_charge_body(struct exchange *exchange, size_t len)
     return true;
 }
 
-/* A hash of the client's credential. */
-static uint64_t client_of(const struct exchange *exchange)
+bool exchange_charge_client(struct exchange *exchange, size_t len)
 {
     static const char *const names[] = {"X-Access-Token", "X-API-KEY", "Authorization"};
     const char *shown = NULL;
-
-    for (size_t i = 0; i < sizeof names / sizeof *names && !shown; i++)
-        shown = exchange_header(exchange, names[i]);
-    return shown ? hash_bytes(shown, strlen(shown)) : 0;
-}
-
-bool exchange_charge_client(struct exchange *exchange, size_t len)
-{
     size_t own = 0, all = 0;
 
     if (len <= exchange->charged || len <= CHARGE_FREE)
         return true;
-    uint64_t client = client_of(exchange);
+    for (size_t i = 0; i < sizeof names / sizeof *names && !shown; i++)
+        shown = exchange_header(exchange, names[i]);
+    uint64_t client = shown ? hash_bytes(shown, strlen(shown)) : 0;
     for (const struct exchange *other = exchange->front->exchanges; other;
          other = other->next) {
         all += other == exchange ? 0 : other->charged;
@@ -698,21 +655,13 @@ static void count_loss(const struct exchange *exchange, int got)
               loss == LOSS_ERROR ? strerrorname_np(-got) : "");
 }
 
-/* If only the keeper was lost, the stream is aborted, and the client checks the sandbox.
- */
-static void check_sandbox(struct exchange *exchange, struct request *request, int got)
-{
-
-    if (exchange->losses > 1 || exchange_try_send(exchange, request, NO_STRINGS) != 0) {
-        count_loss(exchange, got);
-        exchange_end(exchange, true);
-    }
-}
-
-void exchange_end_lost_stream(struct exchange *exchange, const struct reply_packet *reply)
+static void end_lost_stream(struct exchange *exchange, const struct reply_packet *reply)
 {
     if (reply->head.kind == REPLY_FAILED && reply->head.status == 502) {
-        connect_end_gone(exchange, reply_next(reply, NULL));
+        /* SDKs look for this message of E2B's proxy.  The response ends normally, since
+         * one SDK version reports a connection that is cut within a chunk as a network
+         * failure. */
+        connect_end_with(exchange, "unavailable", reply_next(reply, NULL));
         return;
     }
     count_loss(exchange, 0);
@@ -723,7 +672,7 @@ void exchange_end_lost_stream(struct exchange *exchange, const struct reply_pack
  * once the keeper was reaped, or only its keeper exited, and the next request starts
  * another.  So ask for the health of the sandbox.  With only a signature that is not
  * possible. */
-void exchange_on_loss(struct exchange *exchange, int got)
+static void on_loss(struct exchange *exchange, int got)
 {
     struct request request;
 
@@ -733,7 +682,12 @@ void exchange_on_loss(struct exchange *exchange, int got)
     exchange->losses++;
     exchange_init_request(exchange, OP_HEALTH, &request);
     if (exchange->is_stream) {
-        check_sandbox(exchange, &request, got);
+        /* If only the keeper was lost, the stream is aborted, and the client checks the
+         * sandbox. */
+        if (exchange->losses > 1 || try_send(exchange, &request, NO_STRINGS) != 0) {
+            count_loss(exchange, got);
+            exchange_end(exchange, true);
+        }
     } else if (exchange->losses > LOSSES_MAX ||
                !(*request.sandbox || *request.credential)) {
         end_loss(exchange);
@@ -742,7 +696,7 @@ void exchange_on_loss(struct exchange *exchange, int got)
     }
 }
 
-void exchange_on_loss_reply(struct exchange *exchange, const struct reply_packet *reply)
+static void on_loss_reply(struct exchange *exchange, const struct reply_packet *reply)
 {
     if (reply->head.kind != REPLY_FAILED)
         end_loss(exchange);

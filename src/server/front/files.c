@@ -59,18 +59,6 @@ bool front_file_init_request(struct exchange *exchange, enum op op,
     return true;
 }
 
-void front_file_refuse(struct exchange *exchange, const struct reply_packet *reply)
-{
-    const char *message = reply_next(reply, NULL);
-
-    if (reply->head.status)
-        exchange_refuse_with(exchange, reply);
-    else if (reply->head.code == CAY_E_DENIED)
-        exchange_refuse(exchange, 403, message);
-    else
-        exchange_refuse_with(exchange, reply);
-}
-
 enum { GZIP_PIECE = 32 << 10, READ_PIECE = 64 << 10 };
 
 static void download(struct exchange *exchange)
@@ -122,33 +110,6 @@ static int parse_range(const char *text, uint64_t size, uint64_t *ret_from,
     *ret_from = from;
     *ret_len = to - from + 1;
     return 1;
-}
-
-/* Programs inside control the mtime; false if the year does not fit into a header. */
-static bool http_date(int64_t seconds, char *text, size_t room)
-{
-    time_t when = (time_t)seconds;
-    struct tm tm;
-
-    return gmtime_r(&when, &tm) && tm.tm_year >= 1000 - 1900 &&
-           tm.tm_year <= 9999 - 1900 &&
-           strftime(text, room, "%a, %d %b %Y %H:%M:%S GMT", &tm) > 0;
-}
-
-/* Omits a name that is not valid in a header. */
-static void add_disposition(struct MHD_Response *response, const char *path)
-{
-    const char *name = front_file_base_name(path);
-    char text[400];
-
-    for (const char *at = name; *at; at++)
-        if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
-            name = "";
-    if (*name && strlen(name) < 256)
-        snprintf(text, sizeof text, "inline; filename=\"%s\"", name);
-    else
-        snprintf(text, sizeof text, "inline");
-    (void)MHD_add_response_header(response, "Content-Disposition", text);
 }
 
 /* --- Compression --- */
@@ -291,18 +252,6 @@ static unsigned check_conditions(const struct exchange *exchange, int64_t change
     return 0;
 }
 
-/* --- Ranges --- */
-
-static void refuse_range(struct exchange *exchange, uint64_t size)
-{
-    char text[64];
-
-    exchange_refuse(exchange, 416, "range not satisfiable");
-    snprintf(text, sizeof text, "bytes */%llu", (unsigned long long)size);
-    if (exchange->response)
-        (void)MHD_add_response_header(exchange->response, "Content-Range", text);
-}
-
 /* --- Plain files --- */
 
 struct part {
@@ -344,14 +293,26 @@ static struct MHD_Response *part_response(int *fd, uint64_t from, uint64_t len)
 
 static void add_headers(struct MHD_Response *response, const struct reply_packet *reply)
 {
-    char date[64];
+    const char *name = front_file_base_name(reply_next(reply, NULL));
+    time_t changed = (time_t)reply->head.numbers[FILE_MTIME];
+    char text[400];
+    struct tm tm;
 
     (void)MHD_add_response_header(response, "Content-Type", "application/octet-stream");
     (void)MHD_add_response_header(response, "Accept-Ranges", "bytes");
     (void)MHD_add_response_header(response, "Vary", "Accept-Encoding");
-    if (http_date(reply->head.numbers[FILE_MTIME], date, sizeof date))
-        (void)MHD_add_response_header(response, "Last-Modified", date);
-    add_disposition(response, reply_next(reply, NULL));
+    /* Programs inside control the mtime, and the year may not fit into a header. */
+    if (gmtime_r(&changed, &tm) && tm.tm_year >= 1000 - 1900 &&
+        tm.tm_year <= 9999 - 1900 &&
+        strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &tm) > 0)
+        (void)MHD_add_response_header(response, "Last-Modified", text);
+    for (const char *at = name; *at; at++) /* a name that is not valid is omitted */
+        if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
+            name = "";
+    bool is_named = *name && strlen(name) < 256;
+    snprintf(text, sizeof text, "inline%s%s%s", is_named ? "; filename=\"" : "",
+             is_named ? name : "", is_named ? "\"" : "");
+    (void)MHD_add_response_header(response, "Content-Disposition", text);
 }
 
 static void send_file(struct exchange *exchange, struct reply_packet *reply,
@@ -364,7 +325,10 @@ static void send_file(struct exchange *exchange, struct reply_packet *reply,
     int ranged = coding.may_be_plain ? parse_range(range, size, &from, &len) : 0;
 
     if (ranged < 0) {
-        refuse_range(exchange, size);
+        exchange_refuse(exchange, 416, "range not satisfiable");
+        snprintf(text, sizeof text, "bytes */%llu", (unsigned long long)size);
+        if (exchange->response)
+            (void)MHD_add_response_header(exchange->response, "Content-Range", text);
         return;
     }
     /* An empty file needs no callback. */
@@ -387,7 +351,7 @@ static void send_file(struct exchange *exchange, struct reply_packet *reply,
 static void on_download(struct exchange *exchange, struct reply_packet *reply)
 {
     if (reply->head.kind != REPLY_FILE || reply->fd < 0) {
-        front_file_refuse(exchange, reply);
+        exchange_refuse_with(exchange, reply);
         return;
     }
     unsigned status = check_conditions(exchange, reply->head.numbers[FILE_MTIME]);

@@ -12,15 +12,9 @@
 #include "server/front/front.h"
 #include "json/json.h"
 
-/* --- EntryInfo --- */
+enum { SECOND_NS = 1000000000 };
 
-static const char *type_name(int64_t type)
-{
-    return type == CAY_TYPE_FILE        ? "FILE_TYPE_FILE"
-           : type == CAY_TYPE_DIRECTORY ? "FILE_TYPE_DIRECTORY"
-           : type == CAY_TYPE_LINK      ? "FILE_TYPE_SYMLINK"
-                                        : "FILE_TYPE_UNSPECIFIED";
-}
+/* --- EntryInfo --- */
 
 /* "Lrwxrwxrwx" for a link, "urwxr-xr-x" for a setuid program, "dtrwxrwxrwx" for /tmp, as
  * in Go. */
@@ -51,20 +45,6 @@ static void put_permissions(struct json *json, const int64_t *numbers)
     json_set_text(json, "permissions", text);
 }
 
-static void put_time(struct json *json, int64_t ns)
-{
-    int64_t rest = ns % 1000000000;
-    time_t seconds = (time_t)(ns / 1000000000 - (rest < 0));
-    char text[48], day[32];
-    struct tm tm;
-
-    gmtime_r(&seconds, &tm);
-    strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(text, sizeof text, "%s.%09lldZ", day,
-             (long long)(rest < 0 ? rest + 1000000000 : rest));
-    json_set_text(json, "modifiedTime", text);
-}
-
 static void set_bytes(struct json *json, const char *key, const char *text)
 {
     json_put_key(json, key);
@@ -81,12 +61,19 @@ static void put_entry_at(struct json *json, const struct reply_packet *reply,
     json_put_object(json);
     for (int i = 0; i < 4 && at; i++, at = reply_next(reply, at))
         set_bytes(json, keys[i], at);
-    json_set_text(json, "type", type_name(numbers[ENTRY_TYPE]));
+    json_set_text(json, "type",
+                  numbers[ENTRY_TYPE] == CAY_TYPE_FILE        ? "FILE_TYPE_FILE"
+                  : numbers[ENTRY_TYPE] == CAY_TYPE_DIRECTORY ? "FILE_TYPE_DIRECTORY"
+                  : numbers[ENTRY_TYPE] == CAY_TYPE_LINK      ? "FILE_TYPE_SYMLINK"
+                                                              : "FILE_TYPE_UNSPECIFIED");
     snprintf(size, sizeof size, "%lld", (long long)numbers[ENTRY_SIZE]);
     json_set_text(json, "size", size);
     json_set_int(json, "mode", numbers[ENTRY_MODE] & 0777);
     put_permissions(json, numbers);
-    put_time(json, numbers[ENTRY_MTIME_NS]);
+    int64_t ns = numbers[ENTRY_MTIME_NS] % SECOND_NS, before_1970 = ns < 0;
+    connect_put_time(json, "modifiedTime",
+                     numbers[ENTRY_MTIME_NS] / SECOND_NS - before_1970,
+                     ns + before_1970 * SECOND_NS, 9);
     if (at && *at)
         set_bytes(json, "symlinkTarget", at);
     at = at ? reply_next(reply, at) : NULL;
@@ -152,12 +139,6 @@ static bool fill_watcher(struct fields *fields, struct request *request,
 
 /* --- Replies --- */
 
-static void finish(struct exchange *exchange)
-{
-    json_put_end(&exchange->json);
-    exchange_respond_json(exchange, 200, &exchange->out);
-}
-
 /* An entry, or an empty object. */
 static void on_entry(struct exchange *exchange, struct reply_packet *reply)
 {
@@ -168,7 +149,7 @@ static void on_entry(struct exchange *exchange, struct reply_packet *reply)
         json_put_key(json, "entry");
         put_entry(json, reply);
     }
-    finish(exchange);
+    exchange_end_json(exchange, 200);
 }
 
 /* --- Watching --- */
@@ -252,7 +233,7 @@ static void on_watcher(struct exchange *exchange, struct reply_packet *reply)
     if (reply->head.kind == REPLY_TEXT)
         json_set_text(&exchange->json, "watcherId", reply_next(reply, NULL));
     else
-        finish(exchange);
+        exchange_end_json(exchange, 200);
 }
 
 /* {"entries": [...]} or {"events": [...]} */
@@ -267,7 +248,7 @@ static void on_list(struct exchange *exchange, struct reply_packet *reply)
     }
     if (reply->head.kind != REPLY_ENTRY && reply->head.kind != REPLY_CHANGE) {
         json_put_end(json);
-        finish(exchange);
+        exchange_end_json(exchange, 200);
         return;
     }
     if (reply->head.kind == REPLY_ENTRY)

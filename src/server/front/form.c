@@ -75,14 +75,6 @@ bool form_is_whole(const struct form *form)
 
 /* --- The head of a part --- */
 
-static bool begin_part(struct form *form, const char *disposition)
-{
-    AUTO_FREE char *name = find_parameter(disposition, "name");
-    AUTO_FREE char *filename = find_parameter(disposition, "filename");
-
-    return form->begin(form->cookie, name ? name : "", filename);
-}
-
 static bool take_head(struct form *form)
 {
     static const char wanted[] = "Content-Disposition:";
@@ -98,9 +90,10 @@ static bool take_head(struct form *form)
     }
     form->state = FORM_PART;
     form->matched = 0;
-    bool is_fine = begin_part(form, found);
+    AUTO_FREE char *name = find_parameter(found, "name");
+    AUTO_FREE char *filename = find_parameter(found, "filename");
     form->head.len = 0;
-    return is_fine;
+    return form->begin(form->cookie, name ? name : "", filename);
 }
 
 static bool ends_with(const struct buf *buf, const char *text)
@@ -138,17 +131,6 @@ static bool pass(struct form *form, const char *data, size_t len)
     return form->state != FORM_PART || !len || form->bytes(form->cookie, data, len);
 }
 
-/* Length of a partial delimiter at the end of the data.  Only its first byte is a
- * carriage return. */
-static size_t match_end(const struct form *form, const char *data, size_t len)
-{
-    size_t most = len < form->delimiter_len ? len : form->delimiter_len - 1;
-    const char *last = memrchr(data + len - most, '\r', most);
-    size_t rest = last ? (size_t)(data + len - last) : 0;
-
-    return memcmp(data + len - rest, form->delimiter, rest) == 0 ? rest : 0;
-}
-
 /* Handles bytes up to the end of a delimiter; returns how many, or 0 to stop. */
 static size_t take_bytes(struct form *form, const char *data, size_t len)
 {
@@ -160,7 +142,13 @@ static size_t take_bytes(struct form *form, const char *data, size_t len)
     if (form->matched && !pass(form, form->delimiter, form->matched))
         return 0;
     const char *found = memmem(data, len, form->delimiter, form->delimiter_len);
-    form->matched = found ? form->delimiter_len : match_end(form, data, len);
+    /* Or a partial delimiter at the end; only its first byte is a carriage return. */
+    size_t most = len < form->delimiter_len ? len : form->delimiter_len - 1;
+    const char *last = memrchr(data + len - most, '\r', most);
+    size_t rest = last ? (size_t)(data + len - last) : 0;
+    form->matched = found ? form->delimiter_len
+                    : memcmp(data + len - rest, form->delimiter, rest) == 0 ? rest
+                                                                            : 0;
     size_t before = found ? (size_t)(found - data) : len - form->matched;
     if (!pass(form, data, before))
         return 0;

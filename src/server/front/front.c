@@ -8,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/error.h"
 
 enum {
     /* For headers and pending output.  It is cleared after each request, so a larger one
@@ -114,11 +116,144 @@ static void log_request(struct exchange *exchange)
         flush_log(front);
 }
 
+/* --- Accepting connections --- */
+
+/* The front accepts connections itself and passes them to libmicrohttpd, since after
+ * EMFILE libmicrohttpd polls its listening socket again only when it runs for another
+ * reason, which without a connection never happens.
+ *
+ * The listener is polled unless connections_max is reached or accept4() failed for lack
+ * of resources.  A closed connection resumes polling; after a shortage it resumes every
+ * second. */
+
+enum {
+    CONNECTIONS_MAX = 4096,
+    CONNECTIONS_MIN = 4,
+    RESERVED_FILES = 32,  /* event loop, log, and short-lived descriptors */
+    CONNECTION_FILES = 3, /* socket, channel, and the file of an upload */
+    ACCEPTS_AT_A_TIME = 16,
+    STALLED_SWEEPS = 30 /* without an accepted connection although clients wait */
+};
+
+unsigned front_connections_limit(void)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
+        return CONNECTIONS_MAX;
+    if (files.rlim_cur < RESERVED_FILES + CONNECTION_FILES * CONNECTIONS_MIN)
+        return CONNECTIONS_MIN;
+    rlim_t room = (files.rlim_cur - RESERVED_FILES) / CONNECTION_FILES;
+    return room < CONNECTIONS_MAX ? (unsigned)room : CONNECTIONS_MAX;
+}
+
+static bool accept_is_full(const struct front *front)
+{
+    return front->connections >= front->connections_max;
+}
+
+static bool accept_has_waiting(const struct front *front)
+{
+    struct pollfd listener = {.fd = front->options->listener, .events = POLLIN};
+
+    return poll(&listener, 1, 0) == 1;
+}
+
+/* False if no connection waits, or none can be accepted now. */
+static bool accept_one(struct front *front)
+{
+    struct sockaddr_storage address;
+    socklen_t len = sizeof address;
+    int fd = accept4(front->options->listener, (struct sockaddr *)&address, &len,
+                     SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+    if (fd < 0 && !cay_errno_is_shortage(errno))
+        return errno != EAGAIN; /* the client disconnected before accept4() */
+    if (fd < 0) {
+        int error = errno;
+        if (!front->shortage)
+            warn_line(&front->accept_warn,
+                      "the front cannot accept connections (%s), %llu are open; new "
+                      "clients wait (raise the limit of open files: ulimit -n, "
+                      "LimitNOFILE=)",
+                      strerrorname_np(error), (unsigned long long)front->connections);
+        front->shortage = error;
+        return false;
+    }
+    if (front->shortage)
+        warn_line(&front->accept_warn, "the front accepts connections again");
+    front->shortage = 0;
+    front->accepted++;
+    /* It closes the socket on failure. */
+    (void)MHD_add_connection(front->daemon, fd, (struct sockaddr *)&address, len);
+    front->has_resumed = true; /* run the daemon before waiting */
+    return true;
+}
+
+static void on_listener(uv_poll_t *poll, int status, int events)
+{
+    struct front *front = poll->data;
+    int count = 0;
+
+    (void)status;
+    (void)events;
+    while (count++ < ACCEPTS_AT_A_TIME && !accept_is_full(front) && accept_one(front))
+        continue;
+    if (accept_is_full(front) && !front->was_full)
+        warn_line(&front->accept_warn,
+                  "the front has %llu connections, the maximum; new clients wait",
+                  (unsigned long long)front->connections);
+    front->was_full = accept_is_full(front);
+    if (front->shortage || front->was_full) {
+        (void)uv_poll_stop(&front->listener_poll);
+        front->is_listening = false;
+    }
+}
+
+static void accept_resume(struct front *front)
+{
+    if (!front->is_listening && !accept_is_full(front))
+        front->is_listening =
+            uv_poll_start(&front->listener_poll, UV_READABLE, on_listener) == 0;
+}
+
+static bool accept_open(struct front *front)
+{
+    front->listener_poll.data = front;
+    if (uv_poll_init(&front->loop, &front->listener_poll, front->options->listener) != 0)
+        return false;
+    accept_resume(front);
+    return front->is_listening;
+}
+
+/* The front is stalled if clients wait, there is room, no request is open, and none was
+ * accepted within STALLED_SWEEPS.  Open requests free descriptors when they end; a new
+ * front would abort them.  ENFILE and ENOMEM concern the whole machine: a new front would
+ * not help. */
+bool front_accept_sweep(struct front *front)
+{
+    bool is_ours = !front->shortage || front->shortage == EMFILE;
+
+    accept_resume(front);
+    if (front->accepted != front->accepted_before || accept_is_full(front) || !is_ours ||
+        front->exchanges || !accept_has_waiting(front))
+        front->stalled = 0;
+    else
+        front->stalled++;
+    front->accepted_before = front->accepted;
+    if (front->stalled < STALLED_SWEEPS)
+        return true;
+    warn_line(&front->accept_warn,
+              "the front does not accept connections (%llu are open); it exits",
+              (unsigned long long)front->connections);
+    return false;
+}
+
 /* --- Requests --- */
 
 static const struct handler *const planes[][PARTS] = {
     [PLANE_CONTROL] = {missing_handlers, sandbox_handlers},
-    [PLANE_ENVD] = {process_handlers, filesystem_handlers, file_handlers, envd_handlers},
+    [PLANE_ENVD] = {process_handlers, filesystem_handlers, file_handlers},
 };
 
 /* Sets ret_other if the path exists with another method. */
@@ -167,39 +302,7 @@ static void *on_request_line(void *cls, const char *target,
     return exchange;
 }
 
-static void add_exchange(struct exchange *exchange, const char *url, const char *method)
-{
-    struct front *front = exchange->front;
-
-    exchange->has_begun = true;
-    exchange->url = url;
-    exchange->method = method;
-    exchange->next = front->exchanges;
-    exchange->link = &front->exchanges;
-    if (exchange->next)
-        exchange->next->link = &exchange->next;
-    front->exchanges = exchange;
-    front->requests++;
-}
-
-static bool has_body(const struct exchange *exchange)
-{
-    const char *len = exchange_header(exchange, "Content-Length");
-
-    return exchange_header(exchange, "Transfer-Encoding") ||
-           (len && strcmp(len, "0") != 0);
-}
-
 static const char too_large[] = "the body is too large";
-
-/* Checks Content-Length before the body arrives. */
-static bool is_too_long(const struct exchange *exchange)
-{
-    const char *len = exchange_header(exchange, "Content-Length");
-
-    return len && !exchange->handler->feed &&
-           strtoull(len, NULL, 10) > exchange->body.max;
-}
 
 /* Called after the headers. */
 static void begin(struct exchange *exchange)
@@ -207,6 +310,9 @@ static void begin(struct exchange *exchange)
     unsigned status;
     bool other;
     const char *wrong = route_check(exchange, &status);
+    const char *len = exchange_header(exchange, "Content-Length");
+    bool has_body =
+        exchange_header(exchange, "Transfer-Encoding") || (len && strcmp(len, "0") != 0);
 
     if (exchange->front->is_draining) {
         exchange_refuse_and_close(exchange, 503,
@@ -221,7 +327,7 @@ static void begin(struct exchange *exchange)
     }
     exchange->handler = find_handler(exchange, &other);
     if (!exchange->handler) {
-        if (has_body(exchange))
+        if (has_body)
             exchange_refuse_and_close(exchange, other ? 405 : 404,
                                       other ? "method not allowed" : "not found");
         else
@@ -233,7 +339,8 @@ static void begin(struct exchange *exchange)
         exchange->handler->body_max ? exchange->handler->body_max : BODY_UNUSED;
     if (exchange->handler != &port_handler && strstr(exchange->target, "%00"))
         exchange_refuse_and_close(exchange, 400, "the URL contains a NUL");
-    else if (is_too_long(exchange))
+    else if (len && !exchange->handler->feed &&
+             strtoull(len, NULL, 10) > exchange->body.max) /* before it arrives */
         exchange_refuse_and_close(exchange, 413, too_large);
     else if (exchange->handler->begin && !exchange->handler->begin(exchange) &&
              !exchange->response)
@@ -296,8 +403,17 @@ static enum MHD_Result begin_request(struct exchange *exchange,
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     struct visit *visit = info ? info->socket_context : NULL;
+    struct front *front = exchange->front;
 
-    add_exchange(exchange, url, method);
+    exchange->has_begun = true;
+    exchange->url = url;
+    exchange->method = method;
+    exchange->next = front->exchanges;
+    exchange->link = &front->exchanges;
+    if (exchange->next)
+        exchange->next->link = &exchange->next;
+    front->exchanges = exchange;
+    front->requests++;
     if (visit) {
         visit->requests++;
         visit->open++;
@@ -471,7 +587,7 @@ static void sweep(uv_timer_t *timer)
     uint64_t now = uv_now(&front->loop);
 
     sweep_slow(front, now);
-    if (!accept_sweep(front)) {
+    if (!front_accept_sweep(front)) {
         flush_log(front);
         _exit(1);
     }
@@ -481,7 +597,8 @@ static void sweep(uv_timer_t *timer)
         if (!exchange->is_stream || exchange->is_over)
             continue;
         if (exchange->deadline_ms && now >= exchange->deadline_ms) {
-            connect_end_late(exchange);
+            connect_end_with(exchange, "deadline_exceeded",
+                             "the stream exceeded its timeout");
         } else if (exchange->is_suspended && exchange->keepalive &&
                    exchange->keepalive_ms &&
                    now - exchange->heard_ms >= exchange->keepalive_ms) {
@@ -527,23 +644,20 @@ static void run_daemon(struct front *front)
         (void)uv_timer_stop(&front->daemon_timer);
 }
 
-/* Streams end at once, with a reason: the process or directory still exists, and the
- * client can connect again.  All other requests may finish. */
-static void end_streams(struct front *front)
-{
-    for (struct exchange *exchange = front->exchanges; exchange;
-         exchange = exchange->next)
-        if (exchange->is_stream && !exchange->is_over)
-            connect_end_drained(exchange);
-}
-
-/* Without its own thread the daemon does not notice resumed connections. */
+/* Without its own thread the daemon does not notice resumed connections.
+ *
+ * If the server drains, streams end at once, with a reason: the process or directory
+ * still exists, and the client can connect again.  All other requests may finish. */
 static void before_waiting(uv_prepare_t *prepare)
 {
     struct front *front = prepare->data;
 
-    if (front->is_draining)
-        end_streams(front); /* also those that began meanwhile */
+    for (struct exchange *exchange = front->exchanges; exchange && front->is_draining;
+         exchange = exchange->next)
+        if (exchange->is_stream && !exchange->is_over)
+            connect_end_with(
+                exchange, "unavailable",
+                "the server is shutting down; the sandbox keeps running: connect again");
     if (front->has_resumed)
         run_daemon(front);
     flush_log(front);
@@ -605,7 +719,7 @@ bool front_open(struct front *front, const struct front_options *options)
     json_object_seed(0); /* random; /dev/urandom cannot be opened later */
     if (uv_loop_init(&front->loop) != 0)
         return false;
-    front->connections_max = accept_limit();
+    front->connections_max = front_connections_limit();
     front->daemon = start_daemon(front);
     front->wakes = epoll_create1(EPOLL_CLOEXEC);
     if (!front->daemon || front->wakes < 0)

@@ -153,7 +153,6 @@ struct front {
     uint64_t connections, refused;
     uint64_t lost[LOSS_KINDS], retried;
     struct warn loss_warn;
-    /* accept.c */
     unsigned connections_max, stalled;
     bool is_listening, was_full;
     int shortage; /* errno of the last accept4(); 0: success */
@@ -170,18 +169,10 @@ bool front_open(struct front *front, const struct front_options *options);
 /* Serves until the broker exits, or exits if it cannot start. */
 _Noreturn void front_run(const struct front_options *options);
 
-/* --- Connections (accept.c) --- */
-
 /* Maximum number of connections for the limit of open files. */
-unsigned accept_limit(void);
-bool accept_open(struct front *front);
-/* A connection was closed. */
-void accept_resume(struct front *front);
-bool accept_is_full(const struct front *front);
-/* Whether clients wait for accept4(). */
-bool accept_has_waiting(const struct front *front);
+unsigned front_connections_limit(void);
 /* Called once a second.  False if the front is stalled. */
-bool accept_sweep(struct front *front);
+bool front_accept_sweep(struct front *front);
 
 /* --- For handlers (exchange.c) --- */
 
@@ -209,19 +200,9 @@ void exchange_send(struct exchange *exchange, struct request *request,
                    const struct buf *strings);
 /* Sends handler->op without strings. */
 void exchange_send_plain(struct exchange *exchange);
-/* exchange_send() without a refusal: 0 or a negative errno. */
-int exchange_try_send(struct exchange *exchange, struct request *request,
-                      const struct buf *strings);
 
 /* No more replies are needed. */
 void exchange_close_channel(struct exchange *exchange);
-
-/* The channel was closed early, with the result of reply_receive(): checks whether the
- * sandbox still exists, and handles the reply to that. */
-void exchange_on_loss(struct exchange *exchange, int got);
-void exchange_on_loss_reply(struct exchange *exchange, const struct reply_packet *reply);
-void exchange_end_lost_stream(struct exchange *exchange,
-                              const struct reply_packet *reply);
 
 /* Whether the request changes nothing, and can be repeated if its reply is lost. */
 bool exchange_is_read(const struct exchange *exchange);
@@ -234,13 +215,14 @@ void exchange_await_reply(struct exchange *exchange, int channel);
 /* Sets the response, which is taken over, and resumes the connection. */
 void exchange_respond(struct exchange *exchange, unsigned status,
                       struct MHD_Response *response);
-void exchange_respond_json(struct exchange *exchange, unsigned status, struct buf *text);
-/* A JSON response of at most `max` bytes that is written into exchange->out, reply by
- * reply. */
+/* Begins a JSON response of at most `max` bytes in exchange->out; it may be written reply
+ * by reply.  exchange_end_json() ends the outermost object or array, and responds. */
 struct json *exchange_json(struct exchange *exchange, size_t max);
+void exchange_end_json(struct exchange *exchange, unsigned status);
 void exchange_respond_text(struct exchange *exchange, unsigned status, const char *type,
                            struct buf *text);
 void exchange_respond_empty(struct exchange *exchange, unsigned status);
+void exchange_on_done(struct exchange *exchange, struct reply_packet *reply); /* 204 */
 
 /* {"code": status, "message": ...}, or an HTML page for a browser that opens a port. */
 void exchange_refuse(struct exchange *exchange, unsigned status, const char *message);
@@ -267,13 +249,10 @@ void exchange_suspend(struct exchange *exchange);
  * without one is dropped. */
 void exchange_watch_client(struct exchange *exchange);
 
-void exchange_free(struct exchange *exchange);
+void exchange_free(void *exchange);
 void exchange_forget_client(struct exchange *exchange);
 /* Handles front->wakes. */
 void exchange_on_wakes(uv_poll_t *poll, int status, int events);
-void exchange_stop_watching(uv_poll_t **watch);
-uv_poll_t *exchange_watch(struct exchange *exchange, int fd, int events,
-                          uv_poll_cb ready);
 
 /* --- Routing (route.c) --- */
 
@@ -293,6 +272,9 @@ enum host_kind route_host(const char *text, const char *domain, struct route *ro
 /* Determines the plane, and the sandbox if there is one. */
 const char *route_find(struct exchange *exchange, unsigned *ret_status);
 
+/* A name in an HTTP header. */
+bool route_is_token(const char *text, size_t len);
+
 /* Whether an undecoded path matches the pattern; `part` is its last variable name,
  * decoded.  An encoded slash belongs to a name. */
 bool route_matches(const char *pattern, const char *path, char part[PART_MAX]);
@@ -302,8 +284,6 @@ bool route_matches(const char *pattern, const char *path, char part[PART_MAX]);
 /* The HTTP status and Connect code of an error. */
 const char *connect_code(const struct reply_packet *reply, unsigned *ret_status);
 void connect_refuse_with(struct exchange *exchange, const struct reply_packet *reply);
-void connect_refuse(struct exchange *exchange, unsigned status, const char *code,
-                    const char *message);
 
 /* Charges a response that has grown.  False if it is too large, or if too many responses
  * are unread: the request is refused. */
@@ -316,10 +296,7 @@ void connect_close(struct buf *out, size_t begin);
 bool connect_begin_stream(struct exchange *exchange, const struct reply_packet *reply,
                           void (*keepalive)(struct exchange *exchange));
 void connect_end_stream(struct exchange *exchange, const struct reply_packet *failure);
-void connect_end_late(struct exchange *exchange);
-/* The sandbox has ended. */
-void connect_end_gone(struct exchange *exchange, const char *message);
-void connect_end_drained(struct exchange *exchange);
+void connect_end_with(struct exchange *exchange, const char *code, const char *message);
 
 /* The whole response of a stream: an empty message, or only an error with `code`. Streams
  * always have the HTTP status 200. */
@@ -329,6 +306,10 @@ void connect_respond_stream(struct exchange *exchange, const char *code,
 /* Sends handler->op with what handler->fill() adds to the request, which has one string
  * unless fill() sets another count.  Refuses an invalid body or user. */
 void connect_call(struct exchange *exchange);
+
+/* "2026-01-31T12:00:00.500Z", with this many digits of the second's fraction. */
+void connect_put_time(struct json *json, const char *key, int64_t seconds,
+                      int64_t fraction, int digits);
 
 /* Metadata as an object; `at` is its first key. */
 void connect_put_pairs(struct json *json, const struct reply_packet *reply,
@@ -405,9 +386,6 @@ int64_t front_parse_metadata(const char *text, struct buf *strings);
 bool front_file_init_request(struct exchange *exchange, enum op op,
                              struct request *request);
 
-/* Refuses with the status codes of this route. */
-void front_file_refuse(struct exchange *exchange, const struct reply_packet *reply);
-
 const char *front_file_base_name(const char *path);
 
 bool front_file_upload_begin(struct exchange *exchange);
@@ -418,7 +396,7 @@ void front_file_on_upload(struct exchange *exchange, struct reply_packet *reply)
 /* --- Resources --- */
 
 extern const struct handler sandbox_handlers[], missing_handlers[], process_handlers[],
-    filesystem_handlers[], file_handlers[], envd_handlers[];
+    filesystem_handlers[], file_handlers[];
 extern const struct handler port_handler;
 
 /* --- Confinement (confine.c) --- */

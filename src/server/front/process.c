@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* process.Process of E2B's envd. */
+/* process.Process and the small routes of E2B's envd. */
 #include <nettle/base64.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/auto.h"
 #include "server/front/front.h"
@@ -182,11 +183,9 @@ static bool fill_selector(struct fields *fields, struct request *request,
 
 static void on_empty(struct exchange *exchange, struct reply_packet *reply)
 {
-    AUTO_BUF text = {.max = 8};
-
     (void)reply;
-    buf_text(&text, "{}");
-    exchange_respond_json(exchange, 200, &text);
+    json_put_object(exchange_json(exchange, 8));
+    exchange_end_json(exchange, 200);
 }
 
 /* {"input": {"stdin": ...}} or {"input": {"pty": ...}} */
@@ -304,8 +303,7 @@ static void on_list(struct exchange *exchange, struct reply_packet *reply)
         (void)connect_charge(exchange);
     } else {
         json_put_end(json);
-        json_put_end(json);
-        exchange_respond_json(exchange, 200, &exchange->out);
+        exchange_end_json(exchange, 200);
     }
 }
 
@@ -363,18 +361,6 @@ static void send_data(struct exchange *exchange, struct fields *data)
     exchange_send(exchange, &request, &strings);
 }
 
-static void select_process(struct exchange *exchange, struct fields *start)
-{
-    struct input *input = exchange->state;
-    AUTO_BUF which = {0};
-
-    buf_init(&which, sizeof input->which);
-    if (add_selector(start, &which) && !which.failed)
-        memcpy(input->which, which.data, which.len);
-    else
-        refuse_message(exchange);
-}
-
 /* {"start": ...}, {"data": ...} or {"keepalive": {}} */
 static void take_message(struct exchange *exchange, const char *text, size_t len)
 {
@@ -382,11 +368,14 @@ static void take_message(struct exchange *exchange, const char *text, size_t len
     struct fields fields = {.object = root};
     struct fields start = field_object(&fields, "start");
     struct fields data = field_object(&fields, "data");
+    struct input *input = exchange->state;
+    AUTO_BUF which = {.max = sizeof input->which};
 
-    if (!root || fields.wrong)
+    if (!root || fields.wrong ||
+        (start.object && (!add_selector(&start, &which) || which.failed)))
         refuse_message(exchange);
     else if (start.object)
-        select_process(exchange, &start);
+        memcpy(input->which, which.data, which.len);
     else if (data.object)
         send_data(exchange, &data);
     json_decref(root);
@@ -458,6 +447,50 @@ static void on_input(struct exchange *exchange, struct reply_packet *reply)
         exchange_resume(exchange);
 }
 
+/* --- Other routes --- */
+
+static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
+{
+    const int64_t *numbers = reply->head.numbers;
+    struct json *json = exchange_json(exchange, 4096);
+
+    json_put_object(json);
+    json_set_int(json, "ts", (int64_t)time(NULL));
+    json_set_int(json, "cpu_count", numbers[USAGE_CPUS]);
+    json_set_int(json, "cpu_used_pct", numbers[USAGE_CPU_PERMILLE] / 10);
+    json_set_int(json, "mem_used", numbers[USAGE_MEMORY]);
+    json_set_int(json, "mem_total", numbers[USAGE_MEMORY_MAX]);
+    json_set_int(json, "mem_cache", 0);
+    json_set_int(json, "mem_used_mib", numbers[USAGE_MEMORY] >> 20);
+    json_set_int(json, "mem_total_mib", numbers[USAGE_MEMORY_MAX] >> 20);
+    json_set_int(json, "disk_used", numbers[USAGE_DISK]);
+    json_set_int(json, "disk_total", numbers[USAGE_DISK_MAX]);
+    exchange_end_json(exchange, 200);
+}
+
+static void on_envs(struct exchange *exchange, struct reply_packet *reply)
+{
+    struct json *json = exchange_json(exchange, 8 * CHANNEL_PACKET);
+
+    json_put_object(json);
+    for (const char *at = reply_next(reply, NULL); at; at = reply_next(reply, at)) {
+        char name[256];
+        size_t len = strcspn(at, "=");
+        if (len == 0 || len >= sizeof name || !at[len])
+            continue;
+        memcpy(name, at, len);
+        name[len] = '\0';
+        json_put_key(json, name);
+        json_put_bytes(json, at + len + 1, strlen(at + len + 1));
+    }
+    exchange_end_json(exchange, 200);
+}
+
+#define GET(route, operation, replied)                                                   \
+    {                                                                                    \
+        .method = "GET", .path = (route), .act = exchange_send_plain, .op = (operation), \
+        .on_error = exchange_refuse_with, .on_reply = (replied)                          \
+    }
 #define ROUTE(name) .method = "POST", .path = "/process.Process/" name
 #define CALL(name, operation, filler, max, replied, ...)                                 \
     {                                                                                    \
@@ -476,5 +509,8 @@ const struct handler process_handlers[] = {
     CALL("Update", OP_RESIZE, fill_size, BODY_SMALL, on_empty, UNARY),
     {ROUTE("StreamInput"), .begin = begin_input, .feed = feed_input, .act = finish_input,
      .on_reply = on_input},
+    GET("/health", OP_HEALTH, exchange_on_done),
+    GET("/metrics", OP_METRICS, on_metrics),
+    GET("/envs", OP_ENVS, on_envs),
     {0},
 };

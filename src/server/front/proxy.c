@@ -51,10 +51,36 @@ struct relay {
     struct side sides[2];
 };
 
+static void free_handle(uv_handle_t *handle)
+{
+    free(handle);
+}
+
+static void watch_free(uv_poll_t **watch)
+{
+    if (!*watch)
+        return;
+    (void)uv_poll_stop(*watch);
+    uv_close((uv_handle_t *)*watch, free_handle);
+    *watch = NULL;
+}
+
+static uv_poll_t *watch_new(struct front *front, int fd, void *data)
+{
+    uv_poll_t *watch = malloc(sizeof *watch);
+
+    if (!watch || uv_poll_init(&front->loop, watch, fd) != 0) {
+        free(watch);
+        return NULL;
+    }
+    watch->data = data;
+    return watch;
+}
+
 static void relay_free(struct relay *relay)
 {
-    exchange_stop_watching(&relay->sides[CLIENT].watch);
-    exchange_stop_watching(&relay->sides[UPSTREAM].watch);
+    watch_free(&relay->sides[CLIENT].watch);
+    watch_free(&relay->sides[UPSTREAM].watch);
     if (relay->sides[UPSTREAM].fd >= 0)
         rights_dismiss(relay->sides[UPSTREAM].fd);
     if (relay->upgrade) {
@@ -130,21 +156,6 @@ static void relay_on_ready(uv_poll_t *watch, int status, int events)
     relay_wait(relay, UPSTREAM);
 }
 
-static bool relay_open_side(struct relay *relay, int which, int fd)
-{
-    struct side *side = &relay->sides[which];
-    uv_poll_t *watch = malloc(sizeof *watch);
-
-    side->fd = fd;
-    if (!watch || uv_poll_init(&relay->front->loop, watch, fd) != 0) {
-        free(watch);
-        return false;
-    }
-    watch->data = relay;
-    side->watch = watch;
-    return true;
-}
-
 /* The client got the 101; data that it sent since comes first. */
 static void relay_begin(void *cls, struct MHD_Connection *connection, void *request,
                         const char *extra, size_t extra_len, MHD_socket socket,
@@ -157,9 +168,10 @@ static void relay_begin(void *cls, struct MHD_Connection *connection, void *requ
     (void)request;
     relay->upgrade = upgrade;
     *relay->owner = NULL;
-    bool fine = extra_len <= RELAY_PIECE && relay_open_side(relay, CLIENT, socket) &&
-                relay_open_side(relay, UPSTREAM, sides[UPSTREAM].fd);
-    if (!fine) {
+    sides[CLIENT].fd = socket;
+    for (int i = CLIENT; i <= UPSTREAM; i++)
+        sides[i].watch = watch_new(relay->front, sides[i].fd, relay);
+    if (extra_len > RELAY_PIECE || !sides[CLIENT].watch || !sides[UPSTREAM].watch) {
         relay_free(relay);
         return;
     }
@@ -225,7 +237,7 @@ static void proxy_done(struct exchange *exchange)
 {
     struct proxy *proxy = exchange->state;
 
-    exchange_stop_watching(&proxy->watch);
+    watch_free(&proxy->watch);
     if (proxy->relay)
         relay_free(proxy->relay);
     if (proxy->upstream >= 0)
@@ -240,17 +252,6 @@ static const char too_many_headers[] = "The port responded with too many headers
 static void refuse(struct exchange *exchange, const char *message)
 {
     exchange_refuse_and_close(exchange, 502, message);
-}
-
-/* SDKs treat a 502 of the interpreter's port as an ended sandbox. */
-static void refuse_closed(struct exchange *exchange)
-{
-    if (exchange->route.port == INTERPRETER_PORT)
-        exchange_refuse_and_close(exchange, 501,
-                                  "code interpreter: not supported by this server "
-                                  "(nothing listens on port 49999)");
-    else
-        refuse(exchange, "The sandbox is running but port is not open");
 }
 
 /* --- The request --- */
@@ -329,10 +330,10 @@ static void watch_upstream(struct exchange *exchange, int events)
 {
     struct proxy *proxy = exchange->state;
 
+    if (!proxy->watch)
+        proxy->watch = watch_new(exchange->front, proxy->upstream, exchange);
     if (proxy->watch)
         (void)uv_poll_start(proxy->watch, events, on_upstream);
-    else
-        proxy->watch = exchange_watch(exchange, proxy->upstream, events, on_upstream);
 }
 
 /* Writes as much as the socket accepts. */
@@ -385,7 +386,13 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
 
     if (reply->head.kind == REPLY_FAILED && reply->head.code == CAY_E_NOT_FOUND &&
         !reply->head.status) {
-        refuse_closed(exchange);
+        /* SDKs treat a 502 of the interpreter's port as an ended sandbox. */
+        if (exchange->route.port == INTERPRETER_PORT)
+            exchange_refuse_and_close(exchange, 501,
+                                      "code interpreter: not supported by this server "
+                                      "(nothing listens on port 49999)");
+        else
+            refuse(exchange, "The sandbox is running but port is not open");
         return;
     }
     if (reply->head.kind != REPLY_SOCKET || reply->fd < 0) {
@@ -508,22 +515,6 @@ static ssize_t take_chunked(struct proxy *proxy, char *data, size_t room)
     }
 }
 
-/* Number of bytes, 0 at the end, or a negative errno. */
-static ssize_t take_body(struct proxy *proxy, char *data, size_t room)
-{
-    if (proxy->body == BODY_CHUNKED)
-        return take_chunked(proxy, data, room);
-    if (proxy->body == BODY_UNTIL_CLOSE)
-        return take_raw(proxy, data, room);
-    if (proxy->left == 0)
-        return 0;
-    ssize_t got = take_raw(proxy, data, proxy->left < room ? (size_t)proxy->left : room);
-    if (got == 0)
-        return -ECONNRESET;
-    proxy->left -= got > 0 ? (uint64_t)got : 0;
-    return got;
-}
-
 static ssize_t read_body(void *cls, uint64_t position, char *data, size_t room)
 {
     struct exchange *exchange = cls;
@@ -532,7 +523,16 @@ static ssize_t read_body(void *cls, uint64_t position, char *data, size_t room)
     (void)position;
     if (exchange->is_over)
         return MHD_CONTENT_READER_END_WITH_ERROR;
-    ssize_t got = take_body(proxy, data, room);
+    ssize_t got = 0; /* or a negative errno */
+    if (proxy->body == BODY_CHUNKED) {
+        got = take_chunked(proxy, data, room);
+    } else if (proxy->body == BODY_UNTIL_CLOSE) {
+        got = take_raw(proxy, data, room);
+    } else if (proxy->left > 0) {
+        got = take_raw(proxy, data, proxy->left < room ? (size_t)proxy->left : room);
+        proxy->left -= got > 0 ? (uint64_t)got : 0;
+        got = got == 0 ? -ECONNRESET : got;
+    }
     if (got == -EAGAIN) {
         watch_upstream(exchange, UV_READABLE);
         exchange_suspend(exchange);
@@ -543,20 +543,7 @@ static ssize_t read_body(void *cls, uint64_t position, char *data, size_t room)
                       : MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
-static void end_body(void *cls)
-{
-    exchange_free(cls);
-}
-
 /* --- Head of the response --- */
-
-static bool is_token(const char *text, size_t len)
-{
-    for (size_t i = 0; i < len; i++)
-        if (!isalnum((unsigned char)text[i]) && !strchr("!#$%&'*+-.^_`|~", text[i]))
-            return false;
-    return len > 0;
-}
 
 /* "HTTP/1.1 200 OK" */
 static bool parse_status(const char *line, struct proxy *proxy)
@@ -572,31 +559,12 @@ static bool parse_status(const char *line, struct proxy *proxy)
            (line[12] == ' ' || line[12] == '\0');
 }
 
-/* Parses the length of the body; false if it is ambiguous. */
-static bool parse_framing(struct proxy *proxy, const char *name, const char *value)
-{
-    char *end;
-
-    if (strcasecmp(name, "Transfer-Encoding") == 0) {
-        bool first = proxy->body == BODY_UNTIL_CLOSE;
-        proxy->body = BODY_CHUNKED;
-        return first && strcasecmp(value, "chunked") == 0;
-    }
-    if (strcasecmp(name, "Content-Length") == 0) {
-        bool first = proxy->body == BODY_UNTIL_CLOSE;
-        proxy->body = BODY_LENGTH;
-        proxy->left = strtoull(value, &end, 10);
-        return first && isdigit((unsigned char)*value) && *end == '\0';
-    }
-    return true;
-}
-
-/* One header line; false if it is invalid. */
+/* One header line; false if it is invalid, or if the length of the body is ambiguous. */
 static bool parse_header(struct proxy *proxy, char *line, struct MHD_Response *response)
 {
-    char *colon = strchr(line, ':');
+    char *colon = strchr(line, ':'), *end;
 
-    if (!colon || !is_token(line, (size_t)(colon - line)))
+    if (!colon || !route_is_token(line, (size_t)(colon - line)))
         return false;
     *colon = '\0';
     char *value = colon + 1 + strspn(colon + 1, " \t");
@@ -605,7 +573,19 @@ static bool parse_header(struct proxy *proxy, char *line, struct MHD_Response *r
         value[--len] = '\0';
     if (response && len > 0 && !is_ours(line))
         (void)MHD_add_response_header(response, line, value);
-    return response || parse_framing(proxy, line, value);
+    if (response)
+        return true;
+    bool is_first = proxy->body == BODY_UNTIL_CLOSE;
+    if (strcasecmp(line, "Transfer-Encoding") == 0) {
+        proxy->body = BODY_CHUNKED;
+        return is_first && strcasecmp(value, "chunked") == 0;
+    }
+    if (strcasecmp(line, "Content-Length") == 0) {
+        proxy->body = BODY_LENGTH;
+        proxy->left = strtoull(value, &end, 10);
+        return is_first && isdigit((unsigned char)*value) && *end == '\0';
+    }
+    return true;
 }
 
 /* Parses the header lines; with a response, copies them to it. */
@@ -627,24 +607,18 @@ static bool parse_headers(struct proxy *proxy, char *head, struct MHD_Response *
     return copy != NULL;
 }
 
-/* The body of HEAD is only announced. */
-static bool has_body(unsigned status)
-{
-    return status != 204 && status != 304;
-}
-
 static struct MHD_Response *make_response(struct exchange *exchange, struct proxy *proxy)
 {
     if (proxy->status == 101)
         return relay_response(exchange->front, &proxy->upstream,
                               proxy->head.data + proxy->at, proxy->head.len - proxy->at,
                               &proxy->relay);
-    if (!has_body(proxy->status))
+    if (proxy->status == 204 || proxy->status == 304)
         return MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     exchange->references++;
     struct MHD_Response *response = MHD_create_response_from_callback(
         proxy->body == BODY_LENGTH ? proxy->left : MHD_SIZE_UNKNOWN, PIECE, read_body,
-        exchange, end_body);
+        exchange, exchange_free);
     if (!response)
         exchange->references--;
     return response;
@@ -660,7 +634,7 @@ static void respond(struct exchange *exchange, char *head)
         refuse(exchange, "The port does not speak HTTP");
         return;
     }
-    exchange_stop_watching(&proxy->watch);
+    watch_free(&proxy->watch);
     if (proxy->status == 101)
         exchange_forget_client(exchange);
     struct MHD_Response *response = make_response(exchange, proxy);

@@ -19,12 +19,12 @@ struct count {
     const char *end; /* end of the last value in the request buffer */
 };
 
-static bool is_token(const char *text)
+bool route_is_token(const char *text, size_t len)
 {
-    for (; *text; text++)
-        if (!isalnum((unsigned char)*text) && !strchr("!#$%&'*+-.^_`|~", *text))
+    for (size_t i = 0; i < len; i++)
+        if (!isalnum((unsigned char)text[i]) && !strchr("!#$%&'*+-.^_`|~", text[i]))
             return false;
-    return true;
+    return len > 0;
 }
 
 static bool is_digits(const char *text)
@@ -40,7 +40,7 @@ static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const ch
     (void)kind;
     count->all++;
     count->end = value ? value + strlen(value) : NULL;
-    if (!*key || !is_token(key))
+    if (!route_is_token(key, strlen(key)))
         count->wrong = "invalid header name";
     else if (strcasecmp(key, "Content-Length") == 0 &&
              (++count->lengths > 1 || !value || !is_digits(value)))
@@ -76,14 +76,6 @@ static bool name_of(const char *text, char *name, size_t room)
     return true;
 }
 
-static bool is_address(const char *host)
-{
-    struct in6_addr address;
-
-    return inet_pton(AF_INET, host, &address) == 1 ||
-           inet_pton(AF_INET6, host, &address) == 1;
-}
-
 /* "49983-abc123" */
 static bool parse_label(const char *label, struct route *route)
 {
@@ -98,41 +90,31 @@ static bool parse_label(const char *label, struct route *route)
     return true;
 }
 
-/* The label before the domain of the server. */
-static enum host_kind label_kind(char *name, size_t len, struct route *route)
-{
-    name[len] = '\0';
-    if (strcmp(name, "api") == 0 || strcmp(name, "sandbox") == 0)
-        return HOST_SERVER; /* names that SDKs use if only a domain is configured */
-    return parse_label(name, route) ? HOST_SANDBOX : HOST_MALFORMED;
-}
-
 enum host_kind route_host(const char *text, const char *domain, struct route *route)
 {
     char name[256], own[256];
+    struct in6_addr address;
 
     if (!name_of(text, name, sizeof name))
         return HOST_FOREIGN;
     if (!name_of(domain, own, sizeof own))
         own[0] = '\0';
     const char *const servers[] = {own, "localhost"};
-    if (is_address(name) || strcmp(name, own) == 0 || strcmp(name, servers[1]) == 0)
+    if (inet_pton(AF_INET, name, &address) == 1 ||
+        inet_pton(AF_INET6, name, &address) == 1 || strcmp(name, own) == 0 ||
+        strcmp(name, servers[1]) == 0)
         return HOST_SERVER;
     for (size_t i = 0; i < sizeof servers / sizeof *servers; i++) {
         size_t len = strlen(name), end = strlen(servers[i]);
-        if (end > 0 && len > end && name[len - end - 1] == '.' &&
-            strcmp(name + len - end, servers[i]) == 0)
-            return label_kind(name, len - end - 1, route);
+        if (end == 0 || len <= end || name[len - end - 1] != '.' ||
+            strcmp(name + len - end, servers[i]) != 0)
+            continue;
+        name[len - end - 1] = '\0';
+        if (strcmp(name, "api") == 0 || strcmp(name, "sandbox") == 0)
+            return HOST_SERVER; /* names that SDKs use if only a domain is configured */
+        return parse_label(name, route) ? HOST_SANDBOX : HOST_MALFORMED;
     }
     return HOST_FOREIGN;
-}
-
-/* Only pages from the same host may use the API: not even pages of sandboxes. */
-static bool origin_is_ours(const char *origin, const char *host)
-{
-    const char *from = strstr(origin, "://");
-
-    return from && strcasecmp(from + 3, host) == 0;
 }
 
 /* libmicrohttpd treats a line that begins with a colon as the end of the headers, and the
@@ -229,7 +211,10 @@ const char *route_find(struct exchange *exchange, unsigned *ret_status)
     /* Decoding would cut the text there. */
     if (route->plane != PLANE_PORT && strstr(exchange->target, "%00"))
         return "the path or query contains a NUL";
-    if (origin && route->plane != PLANE_PORT && !origin_is_ours(origin, host)) {
+    /* Only pages from the same host may use the API: not even pages of sandboxes. */
+    const char *from = origin ? strstr(origin, "://") : NULL;
+    if (origin && route->plane != PLANE_PORT &&
+        !(from && strcasecmp(from + 3, host) == 0)) {
         *ret_status = 403;
         return "requests from other origins are not allowed";
     }

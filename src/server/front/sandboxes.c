@@ -25,18 +25,6 @@ enum { LIST_TEXT = 16 << 20, PAGE_MAX = 100 };
 
 static const char envd_version[] = "0.6.13";
 
-static void set_time(struct json *json, const char *key, int64_t ms)
-{
-    time_t seconds = (time_t)(ms / 1000);
-    struct tm tm;
-    char text[40], day[24];
-
-    gmtime_r(&seconds, &tm);
-    strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(text, sizeof text, "%s.%03dZ", day, (int)(ms % 1000));
-    json_set_text(json, key, text);
-}
-
 static struct sandbox_text read_text(const struct reply_packet *reply)
 {
     struct sandbox_text text;
@@ -64,8 +52,10 @@ static void put_listed(struct json *json, const struct reply_packet *reply,
     const int64_t *numbers = reply->head.numbers;
 
     put_common(json, text);
-    set_time(json, "startedAt", numbers[SANDBOX_STARTED_MS]);
-    set_time(json, "endAt", numbers[SANDBOX_END_MS]);
+    connect_put_time(json, "startedAt", numbers[SANDBOX_STARTED_MS] / 1000,
+                     numbers[SANDBOX_STARTED_MS] % 1000, 3);
+    connect_put_time(json, "endAt", numbers[SANDBOX_END_MS] / 1000,
+                     numbers[SANDBOX_END_MS] % 1000, 3);
     json_set_int(json, "cpuCount", numbers[SANDBOX_CPUS]);
     json_set_int(json, "memoryMB", numbers[SANDBOX_MEMORY_MB]);
     json_set_int(json, "diskSizeMB", numbers[SANDBOX_DISK_MB]);
@@ -359,8 +349,7 @@ static void on_list(struct exchange *exchange, struct reply_packet *reply)
         cay_copy_text(end->id, SANDBOX_ID_MAX, text.id);
         end->started_ms = reply->head.numbers[SANDBOX_STARTED_MS];
     } else {
-        json_put_end(json);
-        exchange_respond_json(exchange, 200, &exchange->out);
+        exchange_end_json(exchange, 200);
         snprintf(token, sizeof token, "%lld-%s", (long long)end->started_ms, end->id);
         snprintf(total, sizeof total, "%lld",
                  (long long)reply->head.numbers[LISTED_RUNNING]);
@@ -379,39 +368,41 @@ static void respond_sandbox(struct exchange *exchange, const struct reply_packet
                             unsigned status)
 {
     struct sandbox_text text = read_text(reply);
-    AUTO_BUF out = {.max = SMALL};
-    struct json json;
+    struct json *json = exchange_json(exchange, SMALL);
 
-    json_to_unicode(&json, &out);
-    json_put_object(&json);
-    put_common(&json, &text);
-    json_set_text(&json, "envdAccessToken", text.token);
-    json_set_text(&json, "trafficAccessToken", *text.traffic ? text.traffic : NULL);
-    json_set_text(&json, "domain", text.domain);
-    json_put_end(&json);
-    exchange_respond_json(exchange, status, &out);
+    if (reply->head.kind != REPLY_SANDBOX) {
+        exchange_refuse_with(exchange, reply);
+        return;
+    }
+    json_put_object(json);
+    put_common(json, &text);
+    json_set_text(json, "envdAccessToken", text.token);
+    json_set_text(json, "trafficAccessToken", *text.traffic ? text.traffic : NULL);
+    json_set_text(json, "domain", text.domain);
+    exchange_end_json(exchange, status);
 }
 
-static void respond_detail(struct exchange *exchange, const struct reply_packet *reply)
+static void on_info(struct exchange *exchange, struct reply_packet *reply)
 {
     struct sandbox_text text = read_text(reply);
     int64_t flags = reply->head.numbers[SANDBOX_FLAGS];
-    AUTO_BUF out = {.max = 4 * CHANNEL_PACKET};
-    struct json json;
+    struct json *json = exchange_json(exchange, 4 * CHANNEL_PACKET);
 
-    json_to_unicode(&json, &out);
-    json_put_object(&json);
-    put_listed(&json, reply, &text);
-    json_set_text(&json, "envdAccessToken", text.token);
-    json_set_text(&json, "domain", text.domain);
-    json_set_bool(&json, "allowInternetAccess", flags & CREATE_INTERNET);
-    json_put_key(&json, "lifecycle");
-    json_put_object(&json);
-    json_set_text(&json, "onTimeout", flags & CREATE_AUTO_PAUSE ? "pause" : "kill");
-    json_set_bool(&json, "autoResume", flags & CREATE_AUTO_RESUME);
-    json_put_end(&json);
-    json_put_end(&json);
-    exchange_respond_json(exchange, 200, &out);
+    if (reply->head.kind != REPLY_SANDBOX) {
+        exchange_refuse_with(exchange, reply);
+        return;
+    }
+    json_put_object(json);
+    put_listed(json, reply, &text);
+    json_set_text(json, "envdAccessToken", text.token);
+    json_set_text(json, "domain", text.domain);
+    json_set_bool(json, "allowInternetAccess", flags & CREATE_INTERNET);
+    json_put_key(json, "lifecycle");
+    json_put_object(json);
+    json_set_text(json, "onTimeout", flags & CREATE_AUTO_PAUSE ? "pause" : "kill");
+    json_set_bool(json, "autoResume", flags & CREATE_AUTO_RESUME);
+    json_put_end(json);
+    exchange_end_json(exchange, 200);
 }
 
 /* --- Requests to the broker --- */
@@ -424,12 +415,6 @@ static json_t *take_body(struct exchange *exchange)
     if (!root)
         exchange_refuse(exchange, 400, "the body is not a JSON object");
     return root;
-}
-
-static void on_done(struct exchange *exchange, struct reply_packet *reply)
-{
-    (void)reply;
-    exchange_respond_empty(exchange, 204);
 }
 
 /* --- Creating --- */
@@ -525,10 +510,7 @@ static void create(struct exchange *exchange)
 
 static void on_created(struct exchange *exchange, struct reply_packet *reply)
 {
-    if (reply->head.kind == REPLY_SANDBOX)
-        respond_sandbox(exchange, reply, 201);
-    else
-        exchange_refuse_with(exchange, reply);
+    respond_sandbox(exchange, reply, 201);
 }
 
 /* --- One sandbox --- */
@@ -565,19 +547,7 @@ static void change_timeout(struct exchange *exchange)
 
 static void on_connected(struct exchange *exchange, struct reply_packet *reply)
 {
-    if (reply->head.kind == REPLY_SANDBOX)
-        respond_sandbox(exchange, reply,
-                        reply->head.numbers[SANDBOX_RESUMED] ? 201 : 200);
-    else
-        exchange_refuse_with(exchange, reply);
-}
-
-static void on_info(struct exchange *exchange, struct reply_packet *reply)
-{
-    if (reply->head.kind == REPLY_SANDBOX)
-        respond_detail(exchange, reply);
-    else
-        exchange_refuse_with(exchange, reply);
+    respond_sandbox(exchange, reply, reply->head.numbers[SANDBOX_RESUMED] ? 201 : 200);
 }
 
 /* --- Metrics --- */
@@ -612,31 +582,27 @@ static void on_usage(struct exchange *exchange, struct reply_packet *reply)
 {
     const int64_t *numbers = reply->head.numbers;
     struct timespec now;
-    AUTO_BUF out = {.max = SMALL};
-    struct json json;
+    struct json *json = exchange_json(exchange, SMALL);
     bool is_in;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    json_to_unicode(&json, &out);
-    json_put_array(&json);
+    json_put_array(json);
     if (parse_period(exchange, &is_in) || !is_in) {
-        json_put_end(&json);
-        exchange_respond_json(exchange, 200, &out);
+        exchange_end_json(exchange, 200);
         return;
     }
-    json_put_object(&json);
-    set_time(&json, "timestamp", (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
-    json_set_int(&json, "timestampUnix", now.tv_sec);
-    json_set_int(&json, "cpuCount", numbers[USAGE_CPUS]);
-    json_set_int(&json, "cpuUsedPct", numbers[USAGE_CPU_PERMILLE] / 10);
-    json_set_int(&json, "memUsed", numbers[USAGE_MEMORY]);
-    json_set_int(&json, "memTotal", numbers[USAGE_MEMORY_MAX]);
-    json_set_int(&json, "memCache", 0);
-    json_set_int(&json, "diskUsed", numbers[USAGE_DISK]);
-    json_set_int(&json, "diskTotal", numbers[USAGE_DISK_MAX]);
-    json_put_end(&json);
-    json_put_end(&json);
-    exchange_respond_json(exchange, 200, &out);
+    json_put_object(json);
+    connect_put_time(json, "timestamp", now.tv_sec, now.tv_nsec / 1000000, 3);
+    json_set_int(json, "timestampUnix", now.tv_sec);
+    json_set_int(json, "cpuCount", numbers[USAGE_CPUS]);
+    json_set_int(json, "cpuUsedPct", numbers[USAGE_CPU_PERMILLE] / 10);
+    json_set_int(json, "memUsed", numbers[USAGE_MEMORY]);
+    json_set_int(json, "memTotal", numbers[USAGE_MEMORY_MAX]);
+    json_set_int(json, "memCache", 0);
+    json_set_int(json, "diskUsed", numbers[USAGE_DISK]);
+    json_set_int(json, "diskTotal", numbers[USAGE_DISK_MAX]);
+    json_put_end(json);
+    exchange_end_json(exchange, 200);
 }
 
 /* --- The server --- */
@@ -663,16 +629,13 @@ static void find_template(struct exchange *exchange)
 static void on_template(struct exchange *exchange, struct reply_packet *reply)
 {
     char name[TEMPLATE_NAME_MAX];
-    AUTO_BUF out = {.max = SMALL};
-    struct json json;
+    struct json *json = exchange_json(exchange, SMALL);
 
     (void)reply;
-    json_to_unicode(&json, &out);
-    json_put_object(&json);
-    json_set_text(&json, "templateID", parse_template(exchange->route.part, name));
-    json_set_bool(&json, "public", true);
-    json_put_end(&json);
-    exchange_respond_json(exchange, 200, &out);
+    json_put_object(json);
+    json_set_text(json, "templateID", parse_template(exchange->route.part, name));
+    json_set_bool(json, "public", true);
+    exchange_end_json(exchange, 200);
 }
 
 static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
@@ -725,13 +688,13 @@ const struct handler sandbox_handlers[] = {
     ON("GET", "/v2/sandboxes", list, on_list),
     ON("GET", "/sandboxes", list, on_list, .flags = SANDBOX_PLAIN_LIST),
     PLAIN("GET", "/sandboxes/{id}", OP_INFO, on_info),
-    PLAIN("DELETE", "/sandboxes/{id}", OP_KILL, on_done),
+    PLAIN("DELETE", "/sandboxes/{id}", OP_KILL, exchange_on_done),
     TIMEOUT("/v2/sandboxes/{id}/connect", OP_CONNECT, on_connected),
     TIMEOUT("/sandboxes/{id}/connect", OP_CONNECT, on_connected),
     TIMEOUT("/sandboxes/{id}/resume", OP_RESUME, on_created),
-    TIMEOUT("/sandboxes/{id}/timeout", OP_TIMEOUT, on_done),
-    TIMEOUT("/sandboxes/{id}/refreshes", OP_REFRESH, on_done),
-    TIMEOUT("/sandboxes/{id}/pause", OP_PAUSE, on_done),
+    TIMEOUT("/sandboxes/{id}/timeout", OP_TIMEOUT, exchange_on_done),
+    TIMEOUT("/sandboxes/{id}/refreshes", OP_REFRESH, exchange_on_done),
+    TIMEOUT("/sandboxes/{id}/pause", OP_PAUSE, exchange_on_done),
     ON("GET", "/sandboxes/{id}/metrics", get_usage, on_usage, .op = OP_USAGE),
     ON("GET", "/templates/aliases/{id}", find_template, on_template),
     {0},

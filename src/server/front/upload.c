@@ -111,34 +111,31 @@ static void upload_done(struct exchange *exchange)
 static void respond_uploaded(struct exchange *exchange)
 {
     struct upload *upload = exchange->state;
-    AUTO_BUF text = {.max = 16 << 20};
-    struct json json;
+    struct json *json = exchange_json(exchange, 16 << 20);
 
-    json_to_unicode(&json, &text);
-    json_put_array(&json);
+    json_put_array(json);
     for (const struct target *target = upload->targets; target; target = target->next) {
-        json_put_object(&json);
-        json_put_key(&json, "path");
-        json_put_bytes(&json, target->path, strlen(target->path));
-        json_put_key(&json, "name");
-        json_put_bytes(&json, front_file_base_name(target->path),
+        json_put_object(json);
+        json_put_key(json, "path");
+        json_put_bytes(json, target->path, strlen(target->path));
+        json_put_key(json, "name");
+        json_put_bytes(json, front_file_base_name(target->path),
                        strlen(front_file_base_name(target->path)));
-        json_set_text(&json, "type", "file");
+        json_set_text(json, "type", "file");
         if (upload->pairs) {
-            json_put_key(&json, "metadata");
-            json_put_object(&json);
+            json_put_key(json, "metadata");
+            json_put_object(json);
             const char *at = upload->metadata.data;
             for (uint32_t i = 0; i < upload->pairs; i++) {
                 const char *value = at + strlen(at) + 1;
-                json_set_text(&json, at, value);
+                json_set_text(json, at, value);
                 at = value + strlen(value) + 1;
             }
-            json_put_end(&json);
+            json_put_end(json);
         }
-        json_put_end(&json);
+        json_put_end(json);
     }
-    json_put_end(&json);
-    exchange_respond_json(exchange, 200, &text);
+    exchange_end_json(exchange, 200);
 }
 
 static bool write_all(struct exchange *exchange, struct target *target, const char *data,
@@ -497,16 +494,6 @@ void front_file_upload_finish(struct exchange *exchange)
         finish(exchange);
 }
 
-/* Several paths may mean the same file. */
-static bool is_written(const struct upload *upload, const char *path)
-{
-    const struct target *target = upload->targets;
-
-    while (target && !(target->path && strcmp(target->path, path) == 0))
-        target = target->next;
-    return target;
-}
-
 /* False if the request was refused. */
 static bool take_file(struct exchange *exchange, struct target *target,
                       struct reply_packet *reply)
@@ -516,10 +503,11 @@ static bool take_file(struct exchange *exchange, struct target *target,
 
     target->fd = TAKE_FD(reply->fd);
     cay_copy_text(upload->sandbox, sizeof upload->sandbox, id ? id : "");
-    if (is_written(upload, path)) {
-        refuse_same(exchange);
-        return false;
-    }
+    for (const struct target *other = upload->targets; other; other = other->next)
+        if (other->path && strcmp(other->path, path) == 0) {
+            refuse_same(exchange); /* several paths may mean the same file */
+            return false;
+        }
     target->path = strdup(path);
     if (!target->path)
         exchange_refuse_and_close(exchange, 500, "out of memory");
@@ -551,7 +539,7 @@ static void take_reply(struct exchange *exchange, struct reply_packet *reply)
         return;
     }
     if (!target || (target->path ? reply->head.kind != REPLY_RESERVED : !is_file)) {
-        front_file_refuse(exchange, reply);
+        exchange_refuse_with(exchange, reply);
         if (exchange->response && !upload->is_done)
             (void)MHD_add_response_header(exchange->response, "Connection", "close");
         return;
