@@ -228,14 +228,19 @@ void live_remove(void)
     held = -1;
 }
 
-/* "127.0.0.1 3000 0 boxes.example.com\nSTORE\n" */
-static bool parse_live(char *text, const char *store, struct live *ret_live)
+/* The file: "127.0.0.1 3000 0 boxes.example.com\nSTORE\n" */
+static bool read_live(int dir, const char *name, const char *store, struct live *ret_live)
 {
-    char *rest = text, *end;
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    AUTO_FD fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    char line[LINE] = "", *rest = line, *end;
+
+    if (fd < 0 || fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK ||
+        read(fd, line, sizeof line - 1) <= 0)
+        return false;
     const char *address = strsep(&rest, " "), *port = strsep(&rest, " ");
     const char *tls = strsep(&rest, " "), *domain = strsep(&rest, "\n");
     const char *path_of_store = strsep(&rest, "\n");
-
     if (!path_of_store || !rest || strcmp(path_of_store, store) != 0)
         return false;
     ret_live->port = (unsigned)strtoul(port, &end, 10);
@@ -244,16 +249,6 @@ static bool parse_live(char *text, const char *store, struct live *ret_live)
     cay_copy_text(ret_live->domain, sizeof ret_live->domain,
                   strcmp(domain, "-") == 0 ? "" : domain);
     return *end == '\0' && ret_live->port > 0 && ret_live->port <= UINT16_MAX;
-}
-
-static bool read_live(int dir, const char *name, const char *store, struct live *ret_live)
-{
-    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-    AUTO_FD fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    char line[LINE] = "";
-
-    return fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK &&
-           read(fd, line, sizeof line - 1) > 0 && parse_live(line, store, ret_live);
 }
 
 unsigned live_find(const char *home, const char *store, struct live *ret_live)

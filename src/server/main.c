@@ -219,24 +219,6 @@ static int check_pair(const char *cert_path, const char *key_path, char *cert, c
     return CAY_OK;
 }
 
-/* Reads both files and checks that they match; free both. */
-static int tls_read(const char *cert_path, const char *key_path, char **ret_cert,
-                    char **ret_key, struct cay_error *err)
-{
-    AUTO_FREE char *cert = NULL, *key = NULL;
-    int code = read_pem(cert_path, &cert, err);
-
-    if (!code)
-        code = read_pem(key_path, &key, err);
-    if (!code)
-        code = check_pair(cert_path, key_path, cert, key, err);
-    if (code)
-        return code;
-    *ret_cert = TAKE_PTR(cert);
-    *ret_key = TAKE_PTR(key);
-    return CAY_OK;
-}
-
 /* --- cay serve --- */
 
 struct server {
@@ -286,18 +268,6 @@ static _Noreturn void become_front(int socket)
     front_run(front);
 }
 
-/* The heartbeat counter, in memory that the front shares with the broker. */
-static bool share_beats(void)
-{
-    void *beats = mmap(NULL, sizeof *server.front.beats, PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    if (beats == MAP_FAILED)
-        return false;
-    server.front.beats = server.broker.front_beats = beats;
-    return true;
-}
-
 static int start_front(struct broker *broker)
 {
     static struct warn warn;
@@ -325,20 +295,6 @@ static int start_front(struct broker *broker)
     }
     broker->front_pid = pid;
     return ends[0];
-}
-
-static int open_log(const struct serve_options *options, int *ret_fd,
-                    struct cay_error *err)
-{
-    const char *path = options->access_log;
-
-    *ret_fd = -1;
-    if (!path)
-        return CAY_OK;
-    *ret_fd = strcmp(path, "-") == 0
-                  ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)
-                  : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    return *ret_fd < 0 ? cay_fail_errno(err, errno, "serve.log", path) : CAY_OK;
 }
 
 static void log_error(const char *about, const struct cay_error *error)
@@ -394,11 +350,22 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
         code = secrets_open(options->home, &server.broker.secrets, err);
     if (!code)
         code = listen_open(options, &front->listener, err);
-    if (!code)
-        code = open_log(options, &front->log, err);
+    const char *log = options->access_log;
+    front->log = -1;
+    if (!code && log) {
+        front->log = strcmp(log, "-") == 0
+                         ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)
+                         : open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        if (front->log < 0)
+            code = cay_fail_errno(err, errno, "serve.log", log);
+    }
     if (!code && options->tls_cert)
-        code = tls_read(options->tls_cert, options->tls_key, &front->tls_cert,
-                        &front->tls_key, err);
+        code = read_pem(options->tls_cert, &front->tls_cert, err);
+    if (!code && options->tls_key)
+        code = read_pem(options->tls_key, &front->tls_key, err);
+    if (!code && options->tls_cert)
+        code = check_pair(options->tls_cert, options->tls_key, front->tls_cert,
+                          front->tls_key, err);
     if (!code)
         code = allow_full(
             state->registry,
@@ -456,21 +423,11 @@ static int find_key(const struct state *state, char ret_key[API_KEY_MAX],
     return CAY_OK;
 }
 
-/* A stream needs up to two descriptors in each process. */
-static void raise_files(void)
-{
-    struct rlimit files;
-
-    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
-        return;
-    files.rlim_cur = files.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &files);
-}
-
 static int cmd_serve(char *const *argv, struct cay_error *err)
 {
     struct state state = {0};
     char key[API_KEY_MAX], domain[256];
+    struct rlimit files;
     int code = options_parse(argv, &state.options, err);
 
     if (code == 1) {
@@ -489,8 +446,15 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
         code = find_key(&state, key, err);
     if (code)
         return code;
-    raise_files();
-    server.broker.front = share_beats() ? start_front(&server.broker) : -1;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max; /* a stream needs two in each process */
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+    /* The heartbeat counter, in memory that the front shares with the broker. */
+    void *beats = mmap(NULL, sizeof *server.front.beats, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    server.front.beats = server.broker.front_beats = beats;
+    server.broker.front = beats != MAP_FAILED ? start_front(&server.broker) : -1;
     if (server.broker.front < 0)
         return cay_fail_errno(err, errno, "serve.start", "front");
     code = broker_open(&server.broker, err);

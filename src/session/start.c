@@ -200,53 +200,32 @@ static int write_mark(struct start *start, struct cay_error *err)
     return code;
 }
 
-/* By the caller's handle if there is one, since other code may use it. */
-static int reach(const struct start *start, cay_sandbox **ret_sandbox,
-                 struct cay_error *err)
-{
-    cay_sandbox *handle = start->manager->sandbox;
-    enum cay_state state;
-
-    if (!handle || strcmp(cay_sandbox_id(handle), start->id) != 0)
-        return cay_backend_connect(start->manager->config, start->id, ret_sandbox, err);
-    int code = cay_sandbox_state(handle, &state, err);
-    if (!code && state == CAY_STATE_PAUSED)
-        code = cay_sandbox_resume(handle, err);
-    else if (!code && state == CAY_STATE_STOPPED)
-        code = cay_sandbox_start(handle, err);
-    if (!code)
-        *ret_sandbox = handle;
-    return code;
-}
-
-/* CAY_OK and no sandbox: a new one is wanted. */
+/* By the caller's handle if there is one, since other code may use it.  CAY_OK and no
+ * sandbox: a new one is wanted. */
 static int reach_known(const struct start *start, cay_sandbox **ret_sandbox,
                        struct cay_error *err)
 {
+    cay_sandbox *handle = start->manager->sandbox;
+    enum cay_state state;
     struct cay_error own;
+    int code;
 
     if (!start->id)
         return CAY_OK;
-    int code = reach(start, ret_sandbox, &own);
+    if (handle && strcmp(cay_sandbox_id(handle), start->id) == 0) {
+        code = cay_sandbox_state(handle, &state, &own);
+        if (!code && state == CAY_STATE_PAUSED)
+            code = cay_sandbox_resume(handle, &own);
+        else if (!code && state == CAY_STATE_STOPPED)
+            code = cay_sandbox_start(handle, &own);
+        if (!code)
+            *ret_sandbox = handle;
+    } else {
+        code = cay_backend_connect(start->manager->config, start->id, ret_sandbox, &own);
+    }
     if (code == CAY_E_NOT_FOUND && !start->is_configured)
         return CAY_OK;
     return code ? manager_report(&own, err) : CAY_OK;
-}
-
-static int make(struct start *start, cay_sandbox **ret_sandbox, struct cay_error *err)
-{
-    cay_manager *manager = start->manager;
-    int code = manager_complete(manager, err);
-
-    if (!code)
-        code = write_mark(start, err);
-    if (code)
-        return code;
-    code = sandbox_create_marked(manager->config, start->mark[0] ? start->mark : NULL,
-                                 ret_sandbox, err);
-    if (code)
-        manager_sweep(manager);
-    return code;
 }
 
 /* --- Its record --- */
@@ -309,7 +288,15 @@ int manager_start(cay_manager *manager, struct cay_error *err)
         code = reach_known(&start, &sandbox, err);
     bool is_new = !code && !sandbox;
     if (is_new)
-        code = make(&start, &sandbox, err);
+        code = manager_complete(manager, err);
+    if (is_new && !code)
+        code = write_mark(&start, err);
+    if (is_new && !code) {
+        code = sandbox_create_marked(manager->config, start.mark[0] ? start.mark : NULL,
+                                     &sandbox, err);
+        if (code)
+            manager_sweep(manager);
+    }
     if (!code)
         code = keep(&start, sandbox, is_new, err);
     return code ? code : manager_supply(manager, err);

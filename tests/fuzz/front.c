@@ -85,7 +85,8 @@ static void tell_run(int channel)
     struct reply ended = {.kind = REPLY_ENDED, .numbers = {[END_EXITED] = 1}};
 
     reply(channel, &started, NULL, -1);
-    (void)reply_send_bytes(channel, &output, "out", 3);
+    (void)reply_send(channel, &output, &(struct buf){.data = (char[]){"out"}, .len = 3},
+                     -1);
     reply(channel, &ended, status, -1);
 }
 

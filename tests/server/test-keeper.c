@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/broker/keepers.h"
+#include "server/broker/broker.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>

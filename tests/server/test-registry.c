@@ -13,7 +13,7 @@
 #include "../unit/harness.h"
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/broker/keepers.h"
+#include "server/broker/broker.h"
 #include "server/broker/recovery.h"
 #include "server/broker/secrets.h"
 
@@ -140,7 +140,7 @@ static struct record_row row_of(const char *id, const char *tenant, int64_t star
 {
     struct record_row row;
 
-    record_init(&row);
+    row = (struct record_row)RECORD_INIT;
     cay_copy_text(row.id, sizeof row.id, id);
     cay_copy_text(row.tenant, sizeof row.tenant, tenant);
     cay_copy_text(row.template_name, sizeof row.template_name, "base");
@@ -198,7 +198,7 @@ TEST(a_record_survives_and_is_forgotten_in_time)
     struct registry *registry = open_registry();
     AUTO_RECORD row = row_of("abc", "me", 100), found = {0};
 
-    record_init(&found);
+    found = (struct record_row)RECORD_INIT;
     ASSERT_OK(registry_add(registry, &row, &err));
     ASSERT_CODE(registry_add(registry, &row, &err), CAY_E_IO);
     row.state = RECORD_GONE;
@@ -237,7 +237,7 @@ TEST(dead_sandboxes_take_no_more_memory_than_the_page_cache)
     AUTO_RECORD row = {0};
     sqlite3_int64 before = 0;
 
-    record_init(&row);
+    row = (struct record_row)RECORD_INIT;
     cay_copy_text(row.tenant, sizeof row.tenant, "default");
     cay_copy_text(row.template_name, sizeof row.template_name, "base");
     for (int i = 0; i < FULL + MORE; i++) {

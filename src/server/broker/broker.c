@@ -24,7 +24,6 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "server/broker/request.h"
 #include "server/wire/warn.h"
 
 enum { EVENTS = 64, ASKS_AT_A_TIME = 32 };
@@ -88,12 +87,6 @@ static void refuse_unknown(struct request_packet *request)
 {
     broker_refuse(request, 502, CAY_E_NOT_FOUND, "The sandbox was not found",
                   "it has ended or never existed; list the sandboxes");
-}
-
-/* The reason is only for clients that have the sandbox's token. */
-static void refuse_ended(struct request_packet *request, const char *reason)
-{
-    broker_refuse(request, 502, CAY_E_KILLED, "The sandbox was not found", reason);
 }
 
 static void refuse_token(struct request_packet *request)
@@ -240,8 +233,9 @@ static void handle_data(struct broker *broker, struct request_packet *request)
     }
     const char *reason = broker_end_reason(broker, &row);
     if (reason) {
-        if (has_token(broker, request, TOKEN_ENVD, &row))
-            refuse_ended(request, reason);
+        if (has_token(broker, request, TOKEN_ENVD, &row)) /* the reason is only for it */
+            broker_refuse(request, 502, CAY_E_KILLED, "The sandbox was not found",
+                          reason);
         else
             refuse_unknown(request);
         return;
@@ -315,6 +309,7 @@ static void on_timer(struct broker *broker, struct source *source)
     broker_expire(broker);
 }
 
+/* Processes that exited. */
 static void reap(struct broker *broker)
 {
     int status;
@@ -344,23 +339,6 @@ static void drain(struct broker *broker)
         return;
     }
     broker->drain_end_ms = (int64_t)clock_ms() + drain_ms;
-}
-
-/* The front has finished its requests, and the keepers theirs. */
-static bool has_drained(const struct broker *broker)
-{
-    return broker->drain_end_ms && ((broker->front < 0 && !broker->pending) ||
-                                    (int64_t)clock_ms() >= broker->drain_end_ms);
-}
-
-/* Until the end of the drain, or until the next check of the front. */
-static int wait_ms(const struct broker *broker)
-{
-    int64_t left = broker->drain_end_ms - (int64_t)clock_ms();
-
-    if (!broker->drain_end_ms)
-        return broker->front_beats ? HEARTBEAT_MS : -1;
-    return left > 0 ? (int)left : 0;
 }
 
 static void on_signal(struct broker *broker, struct source *source)
@@ -444,26 +422,21 @@ static void check_front(struct broker *broker)
     broker->front = -1;
 }
 
-/* Waits a moment for a process that has nothing left to do. */
-static void wait_for_exit(pid_t pid)
-{
-    enum { MOMENT_MS = 1000 };
-    struct pollfd life = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
-
-    if (life.fd < 0)
-        return;
-    (void)poll(&life, 1, MOMENT_MS);
-    (void)close(life.fd);
-}
-
-/* Until it exits, the front has the port, and log lines to write. */
+/* Until it exits, the front has the port, and log lines to write: wait a moment. */
 static void end_front(struct broker *broker)
 {
+    enum { MOMENT_MS = 1000 };
+    struct pollfd life = {.fd = -1, .events = POLLIN};
+
     if (broker->front >= 0)
         (void)close(broker->front);
     broker->front = -1;
     if (broker->front_pid > 0)
-        wait_for_exit(broker->front_pid);
+        life.fd = (int)syscall(SYS_pidfd_open, broker->front_pid, 0);
+    if (life.fd >= 0) {
+        (void)poll(&life, 1, MOMENT_MS);
+        (void)close(life.fd);
+    }
     kill_front(broker);
 }
 
@@ -474,12 +447,18 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
     broker_fill_pool(broker);
     while (!broker->is_over && restart_if_gone(broker, restart_front)) {
         struct epoll_event events[EVENTS];
-        int count = epoll_wait(broker->epoll, events, EVENTS, wait_ms(broker));
+        int64_t left_ms = broker->drain_end_ms - (int64_t)clock_ms();
+        int wait_ms = broker->drain_end_ms  ? (left_ms > 0 ? (int)left_ms : 0)
+                      : broker->front_beats ? HEARTBEAT_MS
+                                            : -1;
+        int count = epoll_wait(broker->epoll, events, EVENTS, wait_ms);
         for (int i = 0; i < count; i++) {
             struct source *source = events[i].data.ptr;
             source->ready(broker, source);
         }
-        broker->is_over |= has_drained(broker);
+        if (broker->drain_end_ms && ((broker->front < 0 && !broker->pending) ||
+                                     (int64_t)clock_ms() >= broker->drain_end_ms))
+            broker->is_over = true; /* all requests are finished, or out of time */
         check_front(broker);
     }
     while (broker->keepers)

@@ -4,9 +4,13 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
-#include "server/broker/keepers.h"
 #include "server/broker/secrets.h"
+#include "server/keeper/keeper.h"
+#include "server/wire/channel.h"
+#include "server/wire/options.h"
+#include "server/wire/record.h"
 
 /* Detects a stuck process.  It increments a counter in shared memory while it makes
  * progress; the broker reads it every HEARTBEAT_MS.  A process without progress is stuck
@@ -52,6 +56,8 @@ struct restarts {
 /* Call before each start, with a monotonic clock.  Returns false if there were too many.
  */
 bool restarts_allowed(struct restarts *restarts, int64_t now_ms);
+
+struct broker;
 
 /* An event source of the loop: the first member of the struct that owns the descriptor.
  */
@@ -100,6 +106,102 @@ void broker_poll_remove(struct broker *broker, int fd);
 
 /* Sets the timer to fire at this time, unless it fires earlier. */
 void broker_wake_at(struct broker *broker, int64_t end_ms);
+
+/* --- Keepers, and requests to them: keepers.c --- */
+
+/* The broker's handle of a keeper: a process that serves one sandbox.  If the sandbox
+ * blocks it, no other sandbox has to wait. */
+struct keeper_handle {
+    struct keeper_handle *next;
+    char id[SANDBOX_ID_MAX]; /* "": none yet */
+    pid_t pid;
+    int socket;
+    bool is_pooled; /* its sandbox is in the pool */
+};
+
+/* Starts a keeper, for an existing sandbox if `id` is not "". */
+struct keeper_handle *keepers_start(struct broker *broker, const char *id);
+
+/* The keeper of a sandbox, started if necessary; NULL on failure. */
+struct keeper_handle *keepers_find(struct broker *broker, const char *id);
+
+/* Closes its socket; the keeper then exits and closes its channels. */
+void keepers_drop(struct broker *broker, struct keeper_handle *keeper);
+
+struct keeper_handle *keepers_by_pid(const struct broker *broker, pid_t pid);
+
+/* The keeper does not read requests any more: kills it, and records what its exit status
+ * says about the sandbox before another one is started. */
+void keepers_lost(struct broker *broker, struct keeper_handle *keeper);
+
+/* A process exited with this status of wait(2).  Returns true if it was a keeper of the
+ * pool. */
+bool keepers_reaped(struct broker *broker, pid_t pid, int status);
+
+/* A request of the broker's own, which a keeper has to finish before a row changes.  Has
+ * its own channel, and the channel of the client that waits for the result, if there is
+ * one. */
+struct broker_request {
+    struct source source;
+    struct broker_request *next;
+    enum op op;
+    int channel; /* to the keeper */
+    int client;  /* channel of the waiting client, or -1 */
+    bool is_pooled;
+    bool has_no_reply; /* its channel was closed without a reply */
+    bool is_lost;      /* its keeper exited */
+    int64_t timeout_s;
+    int64_t number;   /* of broker_request_send() */
+    int64_t force_ms; /* when to kill a keeper that has not read it; 0: never */
+    pid_t keeper;
+    struct record_row row;
+    struct request_packet *held; /* forwarded after a resume */
+    /* Called once if the keeper exits without a reply; NULL: fail. */
+    void (*retry)(struct broker *broker, struct broker_request *pending);
+    /* Called when it is done; an error is sent to the client. */
+    int (*done)(struct broker *broker, struct broker_request *pending,
+                const struct reply_packet *reply, struct cay_error *err);
+};
+
+/* Copies the row, and takes the channel of the client's request; both may be NULL.
+ * Returns NULL if memory is exhausted; the client's request is closed in any case. */
+struct broker_request *broker_request_new(struct broker *broker, enum op op,
+                                          const struct record_row *row,
+                                          struct request_packet *request);
+void broker_request_free(struct broker *broker, struct broker_request *pending);
+
+/* Sends an error to the client. */
+void broker_request_fail(struct broker_request *pending, int status,
+                         const struct cay_error *error);
+
+/* Sends a create request to this keeper, or to a new one if it exited.  On failure the
+ * client gets an error. */
+void broker_request_send_to(struct broker *broker, struct broker_request *pending,
+                            struct keeper_handle *keeper, const struct request *request,
+                            const struct buf *strings);
+
+/* The same with only a number, to the keeper of the sandbox. */
+void broker_request_send(struct broker *broker, struct broker_request *pending,
+                         int64_t number);
+
+/* The same with strings. */
+void broker_request_send_strings(struct broker *broker, struct broker_request *pending,
+                                 struct request *request, const struct buf *strings);
+
+/* Sends the same request once more: a value for pending->retry. */
+void broker_request_resend(struct broker *broker, struct broker_request *pending);
+
+/* Whether a request that changes the state of this sandbox is pending. */
+bool broker_request_is_pending(const struct broker *broker, const char *id);
+/* The pending request of this kind, or NULL. */
+const struct broker_request *broker_request_find(const struct broker *broker, enum op op,
+                                                 const char *id);
+
+/* Kills keepers that have not read a kill request in time; a new keeper repeats it. */
+void broker_request_force_late(struct broker *broker);
+
+/* A keeper exited: retries its requests, or sends errors to the waiting clients. */
+void broker_request_keeper_ended(struct broker *broker, pid_t keeper);
 
 /* --- Records: records.c --- */
 
@@ -178,6 +280,11 @@ void broker_fill_pool(struct broker *broker);
 
 /* --- Replies --- */
 
+/* These two also close the request. */
+void broker_reply_done(struct request_packet *request);
+void broker_refuse(struct request_packet *request, int status, int code,
+                   const char *message, const char *hint);
+
 int broker_reply_sandbox(struct broker *broker, int channel, const struct record_row *row,
                          bool resumed);
 void broker_list(struct broker *broker, struct request_packet *request,
@@ -186,8 +293,5 @@ void broker_list(struct broker *broker, struct request_packet *request,
 /* Forwards a request to the keeper of a sandbox, and closes it here. */
 void broker_forward(struct broker *broker, struct request_packet *request,
                     const char *id);
-
-void broker_refuse(struct request_packet *request, int status, int code,
-                   const char *message, const char *hint);
 
 #endif

@@ -9,20 +9,16 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "server/broker/request.h"
+#include "server/broker/broker.h"
 
 enum {
     REMEMBERED_MS = 24 * 3600 * 1000,
     KILL_PATIENCE_MS = 2000 /* for a busy keeper, before it is killed */
 };
 
-static void send_result(struct request_packet *request, int code,
-                        const struct cay_error *error)
+void broker_reply_done(struct request_packet *request)
 {
-    if (code)
-        (void)reply_send_error(request->channel, 0, error);
-    else
-        (void)reply_send_done(request->channel);
+    (void)reply_send_done(request->channel);
     request_packet_done(request);
 }
 
@@ -82,33 +78,28 @@ static int64_t seconds_until(int64_t end_ms)
     return left_ms > 0 ? (left_ms + 999) / 1000 : 1;
 }
 
-/* A concurrent request may have resumed the sandbox with a later end: keep that, and set
- * the sandbox's own TTL, which was just set from this request, accordingly. */
-static void set_end_resumed(struct broker *broker, struct record_row *row,
-                            int64_t seconds)
-{
-    AUTO_RECORD now = RECORD_INIT;
-
-    bool is_awake = broker_find_record(broker, row->id, &now, NULL) == CAY_OK &&
-                    now.state == RECORD_RUNNING;
-    row->state = RECORD_RUNNING;
-    if (!is_awake || now.end_ms <= server_clock_ms() + seconds * 1000) {
-        control_set_end(broker, row, seconds);
-        return;
-    }
-    row->end_ms = now.end_ms;
-    control_start(broker, OP_TIMEOUT, row, NULL, "", seconds_until(row->end_ms));
-}
-
 static int resumed(struct broker *broker, struct broker_request *pending,
                    const struct reply_packet *reply, struct cay_error *err)
 {
+    struct record_row *row = &pending->row;
+    AUTO_RECORD now = RECORD_INIT;
+
     (void)reply;
     (void)err;
-    set_end_resumed(broker, &pending->row, pending->timeout_s);
-    broker_write_record(broker, &pending->row);
+    bool is_awake = broker_find_record(broker, row->id, &now, NULL) == CAY_OK &&
+                    now.state == RECORD_RUNNING;
+    row->state = RECORD_RUNNING;
+    if (is_awake && now.end_ms > server_clock_ms() + pending->timeout_s * 1000) {
+        /* A concurrent request has resumed the sandbox with a later end: keep that, and
+         * set the sandbox's own TTL, which was just set from this request. */
+        row->end_ms = now.end_ms;
+        control_start(broker, OP_TIMEOUT, row, NULL, "", seconds_until(row->end_ms));
+    } else {
+        control_set_end(broker, row, pending->timeout_s);
+    }
+    broker_write_record(broker, row);
     if (pending->client >= 0)
-        (void)broker_reply_sandbox(broker, pending->client, &pending->row, true);
+        (void)broker_reply_sandbox(broker, pending->client, row, true);
     if (pending->held)
         broker_forward(broker, pending->held, pending->row.id);
     return CAY_OK;
@@ -227,7 +218,7 @@ static void change_timeout(struct broker *broker, struct request_packet *request
     }
     if (!only_more || server_clock_ms() + seconds * 1000 > row->end_ms)
         set_timeout(broker, row, seconds);
-    send_result(request, CAY_OK, NULL);
+    broker_reply_done(request);
 }
 
 static void pause_or_resume(struct broker *broker, struct request_packet *request,
@@ -274,56 +265,33 @@ void control_resume_for(struct broker *broker, struct request_packet *request,
 
 /* --- Dispatch --- */
 
-static void handle_sandbox(struct broker *broker, struct request_packet *request,
-                           const char *tenant)
-{
-    AUTO_RECORD row = RECORD_INIT;
-
-    if (!find(broker, request, tenant, &row))
-        return;
-    switch (request->head.op) {
-    case OP_CONNECT:
-        connect_to(broker, request, &row);
-        break;
-    case OP_INFO:
-        (void)broker_reply_sandbox(broker, request->channel, &row, false);
-        request_packet_done(request);
-        break;
-    case OP_KILL:
-        control_start(broker, OP_KILL, &row, request, "was killed", 0);
-        break;
-    case OP_TIMEOUT:
-    case OP_REFRESH:
-        change_timeout(broker, request, &row);
-        break;
-    case OP_PAUSE:
-    case OP_RESUME:
-        pause_or_resume(broker, request, &row);
-        break;
-    default: /* only the keeper can answer */
-        broker_forward(broker, request, row.id);
-        break;
-    }
-}
-
 void control_handle(struct broker *broker, struct request_packet *request,
                     const char *tenant)
 {
-    switch (request->head.op) {
-    case OP_CREATE:
+    AUTO_RECORD row = RECORD_INIT;
+    enum op op = (enum op)request->head.op;
+
+    if (op == OP_CREATE)
         broker_create(broker, request, tenant);
-        break;
-    case OP_LIST:
+    else if (op == OP_LIST)
         broker_list(broker, request, tenant);
-        break;
-    case OP_TEMPLATE:
+    else if (op == OP_TEMPLATE)
         broker_find_template(request);
-        break;
-    case OP_CHECK:
-        send_result(request, CAY_OK, NULL);
-        break;
-    default:
-        handle_sandbox(broker, request, tenant);
-        break;
-    }
+    else if (op == OP_CHECK)
+        broker_reply_done(request);
+    else if (!find(broker, request, tenant, &row))
+        return;
+    else if (op == OP_CONNECT)
+        connect_to(broker, request, &row);
+    else if (op == OP_KILL)
+        control_start(broker, OP_KILL, &row, request, "was killed", 0);
+    else if (op == OP_TIMEOUT || op == OP_REFRESH)
+        change_timeout(broker, request, &row);
+    else if (op == OP_PAUSE || op == OP_RESUME)
+        pause_or_resume(broker, request, &row);
+    else if (op == OP_INFO) {
+        (void)broker_reply_sandbox(broker, request->channel, &row, false);
+        request_packet_done(request);
+    } else /* only the keeper can answer */
+        broker_forward(broker, request, row.id);
 }

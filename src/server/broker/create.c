@@ -7,8 +7,8 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "server/broker/broker.h"
 #include "server/broker/recovery.h"
-#include "server/broker/request.h"
 
 static const char default_template[] = "base";
 
@@ -47,12 +47,6 @@ static uint64_t available_memory(void)
     return kib << 10;
 }
 
-static void take_metadata(const char **strings, int64_t pairs, struct buf *metadata)
-{
-    for (int64_t i = 0; i < 2 * pairs; i++)
-        strings_add(metadata, strings[i]);
-}
-
 static struct keeper_handle *take_pooled(struct broker *broker, const char *template_name,
                                          int64_t env_count, uint32_t flags)
 {
@@ -66,7 +60,8 @@ static struct keeper_handle *take_pooled(struct broker *broker, const char *temp
     return NULL;
 }
 
-/* The row is complete except for its id and times, which the keeper returns. */
+/* The row is complete except for its id and times, which the keeper returns.  A sandbox
+ * for the pool has no template name yet. */
 static void send_to(struct broker *broker, struct broker_request *pending,
                     struct keeper_handle *keeper, const char *const *env,
                     int64_t env_count)
@@ -80,7 +75,7 @@ static void send_to(struct broker *broker, struct broker_request *pending,
         .count = CREATE_ENV_AT + (uint32_t)env_count,
         .numbers = {[CREATE_TIMEOUT] = pending->timeout_s, [CREATE_ENV] = env_count}};
 
-    strings_add(&strings, is_default_template(name) ? default_template : name);
+    strings_add(&strings, !*name || is_default_template(name) ? default_template : name);
     strings_add(&strings, name);
     strings_add(&strings, pending->row.tenant);
     for (int64_t i = 0; i < env_count; i++)
@@ -93,17 +88,6 @@ static void send_to(struct broker *broker, struct broker_request *pending,
 static void create_again(struct broker *broker, struct broker_request *pending)
 {
     send_to(broker, pending, keepers_start(broker, ""), NULL, 0);
-}
-
-static void send_create(struct broker *broker, struct broker_request *pending,
-                        const char *const *env, int64_t env_count)
-{
-    struct keeper_handle *pooled =
-        take_pooled(broker, pending->row.template_name, env_count, pending->row.flags);
-
-    pending->retry = pooled ? create_again : NULL;
-    send_to(broker, pending, pooled ? pooled : keepers_start(broker, ""), env, env_count);
-    broker_fill_pool(broker);
 }
 
 static void refuse_template(struct request_packet *request, const char *name)
@@ -124,8 +108,7 @@ void broker_find_template(struct request_packet *request)
         refuse_template(request, strings ? strings[0] : "");
         return;
     }
-    (void)reply_send_done(request->channel);
-    request_packet_done(request);
+    broker_reply_done(request);
 }
 
 static bool may_create(struct broker *broker, struct request_packet *request,
@@ -163,15 +146,6 @@ static bool may_create(struct broker *broker, struct request_packet *request,
     return control_check_timeout(broker, request, numbers[CREATE_TIMEOUT]);
 }
 
-static struct keeper_handle *keeper_by_pid(struct broker *broker, pid_t pid)
-{
-    struct keeper_handle *keeper = broker->keepers;
-
-    while (keeper && keeper->pid != pid)
-        keeper = keeper->next;
-    return keeper;
-}
-
 /* The sandbox has its full time to live; reply to the client only now. */
 static int confirmed(struct broker *broker, struct broker_request *pending,
                      const struct reply_packet *reply, struct cay_error *err)
@@ -206,22 +180,6 @@ static struct broker_request *new_confirm(struct broker *broker,
     return pending;
 }
 
-/* The row is written.  Until the keeper confirms it the sandbox has a TTL of ten seconds,
- * so that a crash cannot leave a sandbox without a row. */
-static int confirm(struct broker *broker, struct broker_request *created,
-                   struct cay_error *err)
-{
-    struct broker_request *pending =
-        new_confirm(broker, &created->row, created->timeout_s);
-
-    if (!pending)
-        return cay_fail_memory(err, "server.create");
-    pending->client = created->client;
-    created->client = -1;
-    send_confirm(broker, pending);
-    return CAY_OK;
-}
-
 void broker_confirm(struct broker *broker, const struct record_row *row)
 {
     int64_t left_ms = row->end_ms - server_clock_ms();
@@ -236,7 +194,7 @@ void broker_confirm(struct broker *broker, const struct record_row *row)
 static int created(struct broker *broker, struct broker_request *pending,
                    const struct reply_packet *reply, struct cay_error *err)
 {
-    struct keeper_handle *keeper = keeper_by_pid(broker, pending->keeper);
+    struct keeper_handle *keeper = keepers_by_pid(broker, pending->keeper);
     const char *id = reply_next(reply, NULL);
 
     if (!keeper || !id || strncmp(id, "sb-", 3) != 0 || !record_is_id(id + 3))
@@ -258,7 +216,16 @@ static int created(struct broker *broker, struct broker_request *pending,
             broker_request_send(broker, end, 0);
         return code;
     }
-    return confirm(broker, pending, err);
+    /* The row is written.  Until the keeper confirms it the sandbox has a TTL of ten
+     * seconds, so that a crash cannot leave a sandbox without a row. */
+    struct broker_request *confirm =
+        new_confirm(broker, &pending->row, pending->timeout_s);
+    if (!confirm)
+        return cay_fail_memory(err, "server.create");
+    confirm->client = pending->client;
+    pending->client = -1;
+    send_confirm(broker, confirm);
+    return CAY_OK;
 }
 
 void broker_create(struct broker *broker, struct request_packet *request,
@@ -290,7 +257,8 @@ void broker_create(struct broker *broker, struct request_packet *request,
     if (pending->timeout_s < 0)
         pending->timeout_s =
             head.flags & CREATE_LONG ? DEFAULT_LONG_TIMEOUT_S : DEFAULT_TIMEOUT_S;
-    take_metadata(strings + 1, pairs, &pending->row.metadata);
+    for (int64_t i = 0; i < 2 * pairs; i++)
+        strings_add(&pending->row.metadata, strings[1 + i]);
     if (pending->row.metadata.failed) {
         struct cay_error error;
         cay_fail(&error, CAY_E_INVALID, 0, "server", NULL, "too much metadata",
@@ -299,7 +267,12 @@ void broker_create(struct broker *broker, struct request_packet *request,
         broker_request_free(broker, pending);
         return;
     }
-    send_create(broker, pending, strings + 1 + 2 * pairs, head.numbers[CREATE_ENV]);
+    struct keeper_handle *pooled = take_pooled(
+        broker, pending->row.template_name, head.numbers[CREATE_ENV], pending->row.flags);
+    pending->retry = pooled ? create_again : NULL;
+    send_to(broker, pending, pooled ? pooled : keepers_start(broker, ""),
+            strings + 1 + 2 * pairs, head.numbers[CREATE_ENV]);
+    broker_fill_pool(broker);
 }
 
 void broker_fill_pool(struct broker *broker)
@@ -316,23 +289,14 @@ void broker_fill_pool(struct broker *broker)
             available_memory() < broker->options->reserve_bytes
                 ? NULL
                 : broker_request_new(broker, OP_CREATE, NULL, NULL);
-        AUTO_BUF strings = {.max = 64};
-        struct request request = {.version = CHANNEL_VERSION,
-                                  .op = OP_CREATE,
-                                  .count = CREATE_ENV_AT,
-                                  .numbers = {[CREATE_TIMEOUT] = -1}};
         if (!pending) {
             broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS);
             return;
         }
         pending->is_pooled = true;
         pending->done = created;
+        pending->timeout_s = -1;
         broker->pool_starting++;
-        strings_add(&strings, default_template);
-        strings_add(&strings, "");
-        strings_add(&strings, "");
-        request.strings_len = (uint32_t)strings.len;
-        broker_request_send_to(broker, pending, keepers_start(broker, ""), &request,
-                               &strings);
+        send_to(broker, pending, keepers_start(broker, ""), NULL, 0);
     }
 }

@@ -6,8 +6,8 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "server/broker/broker.h"
 #include "server/broker/recovery.h"
-#include "server/broker/request.h"
 
 /* --- Time --- */
 
@@ -100,7 +100,7 @@ struct known_list {
     size_t count;
 };
 
-static bool recovery(const struct record_row *row, void *cookie)
+static bool add_known(const struct record_row *row, void *cookie)
 {
     struct known_list *known = cookie;
 
@@ -117,10 +117,9 @@ static bool recovery(const struct record_row *row, void *cookie)
 static enum record_state state_of(const struct cay_sandbox_info *info)
 {
     /* A damaged sandbox is still running, and a client can kill it. */
-    return info && info->state == CAY_STATE_RUNNING   ? RECORD_RUNNING
-           : info && info->state == CAY_STATE_DAMAGED ? RECORD_RUNNING
-           : info && info->state == CAY_STATE_PAUSED  ? RECORD_PAUSED
-                                                      : RECORD_GONE;
+    if (info && (info->state == CAY_STATE_RUNNING || info->state == CAY_STATE_DAMAGED))
+        return RECORD_RUNNING;
+    return info && info->state == CAY_STATE_PAUSED ? RECORD_PAUSED : RECORD_GONE;
 }
 
 static void correct(struct broker *broker, const char *id,
@@ -173,14 +172,6 @@ static bool is_unconfirmed(const struct broker *broker, const struct known *know
                known->end_ms - server_clock_ms();
 }
 
-static void confirm_again(struct broker *broker, const char *id)
-{
-    AUTO_RECORD row = RECORD_INIT;
-
-    if (broker_find_record(broker, id, &row, NULL) == CAY_OK)
-        broker_confirm(broker, &row);
-}
-
 /* Adds a missing row for a sandbox of this store, and kills a sandbox whose row says that
  * it ended.  Returns false if it belongs to an earlier store at the same path. */
 static bool adopt(struct broker *broker, const struct cay_sandbox_info *info)
@@ -203,20 +194,6 @@ static bool adopt(struct broker *broker, const struct cay_sandbox_info *info)
     return true;
 }
 
-static void warn_unknown(struct broker *broker, unsigned count)
-{
-    struct cay_error recovery;
-    char message[128];
-
-    snprintf(message, sizeof message,
-             "%u running sandboxes belong to an earlier store at this path", count);
-    cay_fail(&recovery, CAY_E_NOT_FOUND, 0, "server", NULL, message,
-             "cay serve --check-store lists them; to recreate their rows, stop the "
-             "server and run cay serve --rebuild-store");
-    if (broker->log_error)
-        broker->log_error("store", &recovery);
-}
-
 /* Reads the rows first: a sandbox that another server creates meanwhile is not among
  * them, and one that it removed is gone. */
 void broker_reconcile(struct broker *broker)
@@ -227,8 +204,10 @@ void broker_reconcile(struct broker *broker)
     struct cay_sandbox_info *infos = NULL;
     size_t count = 0;
     unsigned lost = 0;
+    struct cay_error error;
+    char message[128];
 
-    if (registry_visit(broker->registry, &filter, recovery, &known, NULL) != CAY_OK ||
+    if (registry_visit(broker->registry, &filter, add_known, &known, NULL) != CAY_OK ||
         cay_sandbox_list(&infos, &count, NULL) != CAY_OK)
         return;
     for (size_t i = 0; i < known.count; i++) {
@@ -238,14 +217,23 @@ void broker_reconcile(struct broker *broker)
                 info = &infos[j];
         if (state_of(info) != known.list[i].state)
             correct(broker, known.list[i].id, info);
-        else if (is_unconfirmed(broker, &known.list[i], info))
-            confirm_again(broker, known.list[i].id);
+        AUTO_RECORD row = RECORD_INIT;
+        if (state_of(info) == known.list[i].state &&
+            is_unconfirmed(broker, &known.list[i], info) &&
+            broker_find_record(broker, known.list[i].id, &row, NULL) == CAY_OK)
+            broker_confirm(broker, &row);
     }
     for (size_t i = 0; i < count; i++)
         lost += !adopt(broker, &infos[i]);
     cay_free(infos);
-    if (lost)
-        warn_unknown(broker, lost);
+    if (!lost || !broker->log_error)
+        return;
+    snprintf(message, sizeof message,
+             "%u running sandboxes belong to an earlier store at this path", lost);
+    cay_fail(&error, CAY_E_NOT_FOUND, 0, "server", NULL, message,
+             "cay serve --check-store lists them; to recreate their rows, stop the "
+             "server and run cay serve --rebuild-store");
+    broker->log_error("store", &error);
 }
 
 void broker_kill_all(struct broker *broker)
@@ -257,7 +245,8 @@ void broker_kill_all(struct broker *broker)
     /* Rows that cannot be written would be found again. */
     for (int rounds = 0; rounds < ROUNDS_MAX; rounds++) {
         known.count = 0;
-        if (registry_visit(broker->registry, &filter, recovery, &known, NULL) != CAY_OK ||
+        if (registry_visit(broker->registry, &filter, add_known, &known, NULL) !=
+                CAY_OK ||
             known.count == 0)
             return;
         for (size_t i = 0; i < known.count; i++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/broker/keepers.h"
-
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -111,37 +111,29 @@ void keepers_drop(struct broker *broker, struct keeper_handle *keeper)
     free(keeper);
 }
 
-bool keepers_is_behind(const struct broker *broker, pid_t pid)
+struct keeper_handle *keepers_by_pid(const struct broker *broker, pid_t pid)
 {
-    const struct keeper_handle *keeper = broker->keepers;
-    int unread = 0;
+    struct keeper_handle *keeper = broker->keepers;
 
     while (keeper && keeper->pid != pid)
         keeper = keeper->next;
-    return keeper && ioctl(keeper->socket, SIOCOUTQ, &unread) == 0 && unread > 0;
+    return keeper;
 }
 
 /* Logs exits other than at the end of the sandbox or on request. */
-static void report_end(const struct keeper_handle *keeper, bool is_signal, int status)
-{
-    static struct warn warn;
-
-    if (!is_signal &&
-        (status == 0 || status == KEEPER_SANDBOX_GONE || status == KEEPER_OUT_OF_MEMORY))
-        return;
-    warn_line(&warn, "the keeper of %s%s (process %d) exited with %s %d%s%s",
-              *keeper->id ? "sandbox " : "no sandbox yet", keeper->id, (int)keeper->pid,
-              is_signal ? "signal" : "status", status, is_signal ? ", " : "",
-              is_signal ? strsignal(status) : "");
-}
-
 static void note_end(struct broker *broker, struct keeper_handle *keeper, bool is_signal,
                      int status)
 {
-    report_end(keeper, is_signal, status);
-    if (is_signal)
-        status = 0;
-    if (*keeper->id && (status == KEEPER_SANDBOX_GONE || status == KEEPER_OUT_OF_MEMORY))
+    static struct warn warn;
+    bool is_gone =
+        !is_signal && (status == KEEPER_SANDBOX_GONE || status == KEEPER_OUT_OF_MEMORY);
+
+    if (is_signal || (status != 0 && !is_gone))
+        warn_line(&warn, "the keeper of %s%s (process %d) exited with %s %d%s%s",
+                  *keeper->id ? "sandbox " : "no sandbox yet", keeper->id,
+                  (int)keeper->pid, is_signal ? "signal" : "status", status,
+                  is_signal ? ", " : "", is_signal ? strsignal(status) : "");
+    if (*keeper->id && is_gone)
         broker_sandbox_ended(broker, keeper->id, status == KEEPER_OUT_OF_MEMORY);
     keepers_drop(broker, keeper);
 }
@@ -157,13 +149,333 @@ void keepers_lost(struct broker *broker, struct keeper_handle *keeper)
 
 bool keepers_reaped(struct broker *broker, pid_t pid, int status)
 {
-    struct keeper_handle *keeper = broker->keepers;
-
-    while (keeper && keeper->pid != pid)
-        keeper = keeper->next;
+    struct keeper_handle *keeper = keepers_by_pid(broker, pid);
     bool was_pooled = keeper && keeper->is_pooled;
+
     if (keeper)
         note_end(broker, keeper, WIFSIGNALED(status),
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     return was_pooled;
+}
+
+/* --- Requests --- */
+
+void broker_request_free(struct broker *broker, struct broker_request *pending)
+{
+    struct broker_request **link = &broker->pending;
+
+    while (*link && *link != pending)
+        link = &(*link)->next;
+    if (*link)
+        *link = pending->next;
+    if (pending->is_pooled) {
+        broker->pool_starting--;
+        broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS); /* in case it failed */
+    }
+    const int fds[] = {pending->channel, pending->client};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+    if (pending->held)
+        request_packet_done(pending->held);
+    free(pending->held);
+    record_done(&pending->row);
+    free(pending);
+}
+
+void broker_request_fail(struct broker_request *pending, int status,
+                         const struct cay_error *error)
+{
+    if (pending->client >= 0)
+        (void)reply_send_error(pending->client, status, error);
+    if (pending->held) /* data-plane clients expect 502 for a sandbox that ended */
+        (void)reply_send_error(pending->held->channel, status == 404 ? 502 : status,
+                               error);
+}
+
+static void on_keeper_reply(struct broker *broker, struct source *source);
+
+struct broker_request *broker_request_new(struct broker *broker, enum op op,
+                                          const struct record_row *row,
+                                          struct request_packet *request)
+{
+    struct broker_request *pending = calloc(1, sizeof *pending);
+
+    if (!pending)
+        return NULL;
+    pending->source.ready = on_keeper_reply;
+    pending->op = op;
+    pending->channel = pending->client = -1;
+    pending->row = (struct record_row)RECORD_INIT;
+    if (row) {
+        struct buf metadata = pending->row.metadata;
+        pending->row = *row;
+        pending->row.metadata = metadata;
+        (void)buf_append(&pending->row.metadata, row->metadata.data, row->metadata.len);
+    }
+    if (request) {
+        pending->client = request->channel;
+        request->channel = -1;
+        request_packet_done(request);
+    }
+    struct broker_request **link = &broker->pending;
+    while (*link) /* oldest first */
+        link = &(*link)->next;
+    *link = pending;
+    return pending;
+}
+
+/* 0, or a negative errno. */
+static int send_to(struct broker *broker, struct broker_request *pending,
+                   const struct keeper_handle *keeper, const struct request *request,
+                   const struct buf *strings)
+{
+    int ends[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+        return -errno;
+    int error = request_send(keeper->socket, request, strings, ends[1]);
+    (void)close(ends[1]);
+    if (!error && !broker_poll_add(broker, ends[0], &pending->source))
+        error = -EMFILE;
+    if (error) {
+        (void)close(ends[0]);
+        return error;
+    }
+    pending->channel = ends[0];
+    pending->keeper = keeper->pid;
+    return 0;
+}
+
+static void fail_busy(struct broker *broker, struct broker_request *pending)
+{
+    struct cay_error error;
+
+    cay_fail(&error, CAY_E_BUSY, 0, "server", NULL, "the server is overloaded",
+             "try again in a moment");
+    broker_request_fail(pending, 503, &error);
+    broker_request_free(broker, pending);
+}
+
+void broker_request_send_to(struct broker *broker, struct broker_request *pending,
+                            struct keeper_handle *keeper, const struct request *request,
+                            const struct buf *strings)
+{
+    int error = keeper ? send_to(broker, pending, keeper, request, strings) : -EAGAIN;
+
+    if (error == -EPIPE) { /* a pooled keeper that exited meanwhile */
+        keepers_lost(broker, keeper);
+        keeper = keepers_start(broker, "");
+        error = keeper ? send_to(broker, pending, keeper, request, strings) : -EAGAIN;
+    }
+    if (error && keeper) /* it exits, and removes its pooled sandbox */
+        keepers_drop(broker, keeper);
+    if (error)
+        fail_busy(broker, pending);
+}
+
+void broker_request_send_strings(struct broker *broker, struct broker_request *pending,
+                                 struct request *request, const struct buf *strings)
+{
+    int error = -EPIPE;
+
+    request->version = CHANNEL_VERSION;
+    request->op = (uint32_t)pending->op;
+    request->strings_len = (uint32_t)strings->len;
+    for (int i = 0; i < 2 && error == -EPIPE; i++) {
+        struct keeper_handle *keeper = keepers_find(broker, pending->row.id);
+        error = keeper ? send_to(broker, pending, keeper, request, strings) : -EAGAIN;
+        if (keeper && error == -EPIPE)
+            keepers_lost(broker, keeper); /* the next keeper finds out why */
+    }
+    if (error)
+        fail_busy(broker, pending);
+}
+
+void broker_request_send(struct broker *broker, struct broker_request *pending,
+                         int64_t number)
+{
+    struct request request = {.numbers = {[TIMEOUT_SECONDS] = number}};
+
+    pending->number = number;
+    broker_request_send_strings(broker, pending, &request, NO_STRINGS);
+}
+
+void broker_request_resend(struct broker *broker, struct broker_request *pending)
+{
+    broker_request_send(broker, pending, pending->number);
+}
+
+bool broker_request_is_pending(const struct broker *broker, const char *id)
+{
+    const struct broker_request *pending = broker->pending;
+
+    while (pending && (pending->op == OP_TIMEOUT || strcmp(pending->row.id, id) != 0))
+        pending = pending->next;
+    return pending != NULL;
+}
+
+const struct broker_request *broker_request_find(const struct broker *broker, enum op op,
+                                                 const char *id)
+{
+    const struct broker_request *pending = broker->pending;
+
+    while (pending && (pending->op != op || strcmp(pending->row.id, id) != 0))
+        pending = pending->next;
+    return pending;
+}
+
+/* --- Results --- */
+
+static int status_of(int code)
+{
+    static const struct {
+        int code, status;
+    } statuses[] = {
+        {CAY_E_NOT_FOUND, 404}, {CAY_E_BUSY, 409},        {CAY_E_INVALID, 400},
+        {CAY_E_LIMIT, 429},     {CAY_E_UNSUPPORTED, 501}, {CAY_E_UNAVAILABLE, 503},
+        {CAY_E_NO_SPACE, 507},
+    };
+
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        if (statuses[i].code == code)
+            return statuses[i].status;
+    return 500;
+}
+
+static void report_failure(const struct broker *broker, struct broker_request *pending,
+                           const struct reply_packet *reply)
+{
+    struct cay_error error;
+    const char *message = reply_next(reply, NULL);
+    const char *hint = message ? reply_next(reply, message) : NULL;
+    int code = reply->head.code < 0 ? reply->head.code : CAY_E_INTERNAL;
+
+    cay_fail(&error, code, 0, "server", NULL,
+             message ? message : "the sandbox does not respond", "%s",
+             hint ? hint : "try again");
+    /* Errors of this machine are for its operator: log them, and hide them from the
+     * client. */
+    if (pending->op == OP_CREATE && status_of(code) >= 500 && !reply->head.status) {
+        if (broker->log_error)
+            broker->log_error("creating a sandbox failed", &error);
+        cay_fail(&error, code, 0, "server", NULL, "creating the sandbox failed",
+                 "see the server's standard error");
+    }
+    broker_request_fail(pending, status_of(code), &error);
+}
+
+/* Either the sandbox ended meanwhile, which its row says, or only its keeper was killed.
+ */
+static void finish_unanswered(struct broker *broker, struct broker_request *pending)
+{
+    char message[160];
+    struct cay_error error;
+    AUTO_RECORD row = RECORD_INIT;
+    const char *reason = NULL;
+    enum op op = pending->op;
+    void (*retry)(struct broker * broker, struct broker_request * pending) =
+        pending->retry;
+
+    if (op == OP_KILL)
+        pending->op = OP_NONE; /* do not count this request as the reason */
+    if (*pending->row.id &&
+        broker_find_record(broker, pending->row.id, &row, NULL) == CAY_OK)
+        reason = broker_end_reason(broker, &row);
+    if (!reason && retry) {
+        pending->op = op;
+        (void)close(pending->channel);
+        pending->channel = -1;
+        pending->has_no_reply = pending->is_lost = false;
+        pending->keeper = 0;
+        pending->retry = NULL;
+        retry(broker, pending);
+        return;
+    }
+    snprintf(message, sizeof message, "sandbox \"%s\" %s", pending->row.id,
+             reason ? reason : "does not respond");
+    if (reason)
+        cay_fail(&error, CAY_E_NOT_FOUND, 0, "server", NULL, message,
+                 "list the sandboxes");
+    else
+        cay_fail(&error, CAY_E_UNAVAILABLE, 0, "server", NULL,
+                 *pending->row.id ? message : "creating the sandbox failed",
+                 "try again in a moment");
+    broker_request_fail(pending, status_of(error.code), &error);
+    broker_request_free(broker, pending);
+}
+
+void broker_request_force_late(struct broker *broker)
+{
+    int64_t now_ms = server_clock_ms();
+
+    for (struct broker_request *pending = broker->pending; pending;
+         pending = pending->next) {
+        if (!pending->force_ms || pending->is_lost)
+            continue;
+        if (pending->force_ms > now_ms) {
+            broker_wake_at(broker, pending->force_ms);
+            continue;
+        }
+        pending->force_ms = 0;
+        const struct keeper_handle *keeper = keepers_by_pid(broker, pending->keeper);
+        int unread = 0;
+        if (!keeper || ioctl(keeper->socket, SIOCOUTQ, &unread) != 0 || unread <= 0)
+            continue;
+        pending->retry = broker_request_resend;
+        (void)kill(pending->keeper, SIGKILL);
+    }
+}
+
+/* In the order of their arrival, since pause and resume must not be swapped; so all of
+ * them must have lost their channel first. */
+static void finish_all_unanswered(struct broker *broker, pid_t keeper)
+{
+    struct broker_request *next;
+
+    for (const struct broker_request *pending = broker->pending; pending;
+         pending = pending->next)
+        if (pending->keeper == keeper && !pending->has_no_reply)
+            return;
+    for (struct broker_request *pending = broker->pending; pending; pending = next) {
+        next = pending->next;
+        if (pending->keeper == keeper)
+            finish_unanswered(broker, pending);
+    }
+}
+
+void broker_request_keeper_ended(struct broker *broker, pid_t keeper)
+{
+    for (struct broker_request *pending = broker->pending; pending;
+         pending = pending->next)
+        pending->is_lost |= pending->keeper == keeper;
+    finish_all_unanswered(broker, keeper);
+}
+
+static void on_keeper_reply(struct broker *broker, struct source *source)
+{
+    static struct reply_packet reply;
+    struct broker_request *pending = (struct broker_request *)source;
+    struct cay_error error = {0};
+    int got = reply_receive(pending->channel, &reply);
+
+    if (got == -EAGAIN)
+        return;
+    broker_poll_remove(broker, pending->channel);
+    if (got == 1 && reply.fd >= 0)
+        (void)close(reply.fd);
+    pid_t lost = pending->is_lost ? pending->keeper : 0;
+    if (got != 1) { /* the exit status of the keeper tells why */
+        pending->has_no_reply = true;
+        if (lost)
+            finish_all_unanswered(broker, lost);
+        return;
+    }
+    if (reply.head.kind == REPLY_FAILED)
+        report_failure(broker, pending, &reply);
+    else if (pending->done && pending->done(broker, pending, &reply, &error))
+        broker_request_fail(pending, status_of(error.code), &error);
+    broker_request_free(broker, pending);
+    if (lost)
+        finish_all_unanswered(broker, lost);
 }

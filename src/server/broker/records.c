@@ -12,7 +12,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/broker/broker.h"
-#include "server/broker/request.h"
 
 enum { AGAIN_MS = 1000 };
 
@@ -40,14 +39,18 @@ static void drop_unwritten(struct unwritten **link)
 }
 
 /* A full disk cannot undo what happened to a sandbox: keep the row in memory. */
-static void add_unwritten(struct broker *broker, const struct record_row *row,
-                          const struct cay_error *error)
+void broker_write_record(struct broker *broker, const struct record_row *row)
 {
     struct unwritten **link = find_unwritten(broker, row->id);
+    struct cay_error error;
 
+    if (registry_update(broker->registry, row, &error) == CAY_OK) {
+        drop_unwritten(link);
+        return;
+    }
     if (!*link) {
         if (broker->log_error)
-            broker->log_error(row->id, error);
+            broker->log_error(row->id, &error);
         *link = calloc(1, sizeof **link);
     }
     if (*link) {
@@ -57,38 +60,20 @@ static void add_unwritten(struct broker *broker, const struct record_row *row,
     broker_wake_at(broker, server_clock_ms() + AGAIN_MS);
 }
 
-void broker_write_record(struct broker *broker, const struct record_row *row)
-{
-    struct cay_error error;
-
-    if (registry_update(broker->registry, row, &error) == CAY_OK)
-        drop_unwritten(find_unwritten(broker, row->id));
-    else
-        add_unwritten(broker, row, &error);
-}
-
-/* For a store that was opened on a full disk. */
-static void recover(struct broker *broker)
-{
-    struct cay_error recovery;
-
-    if (!registry_is_exclusive(broker->registry))
-        return;
-    if (!registry_recover(broker->registry)) {
-        broker_wake_at(broker, server_clock_ms() + AGAIN_MS);
-        return;
-    }
-    cay_fail(&recovery, CAY_E_NO_SPACE, 0, "server", NULL, "the disk has space again",
-             "sandboxes can be created");
-    if (broker->log_error)
-        broker->log_error("store", &recovery);
-}
-
 void broker_retry_writes(struct broker *broker)
 {
     struct unwritten **link = &broker->unwritten;
+    struct cay_error recovery;
+    bool was_full = registry_is_exclusive(broker->registry);
 
-    recover(broker);
+    /* A store that was opened on a full disk is opened again. */
+    if (was_full && !registry_recover(broker->registry)) {
+        broker_wake_at(broker, server_clock_ms() + AGAIN_MS);
+    } else if (was_full && broker->log_error) {
+        cay_fail(&recovery, CAY_E_NO_SPACE, 0, "server", NULL, "the disk has space again",
+                 "sandboxes can be created");
+        broker->log_error("store", &recovery);
+    }
     if (!*link)
         return;
     registry_set_waiting(broker->registry, false); /* other requests wait meanwhile */
@@ -136,10 +121,12 @@ enum {
     BESIDE_METADATA = 8 << 10 /* everything else in a REPLY_SANDBOX */
 };
 
-static void fill_sandbox(struct broker *broker, const struct record_row *row,
-                         struct reply *reply, struct buf *strings)
+int broker_reply_sandbox(struct broker *broker, int channel, const struct record_row *row,
+                         bool resumed)
 {
     const struct serve_options *options = broker->options;
+    struct reply reply = {.kind = REPLY_SANDBOX};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
     char token[TOKEN_MAX], traffic[TOKEN_MAX] = "";
     int64_t step_ms = server_clock_step_ms();
 
@@ -147,33 +134,23 @@ static void fill_sandbox(struct broker *broker, const struct record_row *row,
     if (row->flags & CREATE_PRIVATE_TRAFFIC)
         secrets_token(&broker->secrets, TOKEN_TRAFFIC, row->id, row->token_version,
                       traffic);
-    *reply = (struct reply){.kind = REPLY_SANDBOX};
-    reply->numbers[SANDBOX_STATE] = row->state;
-    reply->numbers[SANDBOX_STARTED_MS] = row->started_ms + step_ms;
-    reply->numbers[SANDBOX_END_MS] = row->end_ms + step_ms;
-    reply->numbers[SANDBOX_FLAGS] = row->flags;
-    reply->numbers[SANDBOX_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
-    reply->numbers[SANDBOX_MEMORY_MB] = (int64_t)(options->memory_bytes >> 20);
-    if (options->storage != CAY_STORAGE_DISK) /* nothing limits it */
-        reply->numbers[SANDBOX_DISK_MB] = (int64_t)(options->disk_bytes >> 20);
-    strings_add(strings, row->id);
-    strings_add(strings, row->template_name);
-    strings_add(strings, token);
-    strings_add(strings, traffic);
-    strings_add(strings, broker->domain);
-    (void)buf_append(strings, row->metadata.data, row->metadata.len);
-    for (size_t i = 0; i < strings->len; i++)
-        reply->count += strings->data[i] == '\0';
-}
-
-int broker_reply_sandbox(struct broker *broker, int channel, const struct record_row *row,
-                         bool resumed)
-{
-    AUTO_BUF strings = {.max = CHANNEL_PACKET};
-    struct reply reply;
-
-    fill_sandbox(broker, row, &reply, &strings);
     reply.numbers[SANDBOX_RESUMED] = resumed;
+    reply.numbers[SANDBOX_STATE] = row->state;
+    reply.numbers[SANDBOX_STARTED_MS] = row->started_ms + step_ms;
+    reply.numbers[SANDBOX_END_MS] = row->end_ms + step_ms;
+    reply.numbers[SANDBOX_FLAGS] = row->flags;
+    reply.numbers[SANDBOX_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
+    reply.numbers[SANDBOX_MEMORY_MB] = (int64_t)(options->memory_bytes >> 20);
+    if (options->storage != CAY_STORAGE_DISK) /* nothing limits it */
+        reply.numbers[SANDBOX_DISK_MB] = (int64_t)(options->disk_bytes >> 20);
+    strings_add(&strings, row->id);
+    strings_add(&strings, row->template_name);
+    strings_add(&strings, token);
+    strings_add(&strings, traffic);
+    strings_add(&strings, broker->domain);
+    (void)buf_append(&strings, row->metadata.data, row->metadata.len);
+    for (size_t i = 0; i < strings.len; i++)
+        reply.count += strings.data[i] == '\0';
     return reply_send(channel, &reply, &strings, -1);
 }
 

@@ -16,7 +16,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "server/broker/keepers.h"
+#include "server/keeper/keeper.h"
 
 static const char kind[] = "cay-serve 1";
 
@@ -49,23 +49,17 @@ uint32_t recovery_write(struct registry *registry, const struct record_row *row,
     return count;
 }
 
-/* The next string, and where the one after it begins; NULL if there is none. */
-static const char *take(const char **at, const char *end)
-{
-    const char *text = *at;
-    const char *nul = text < end ? memchr(text, '\0', (size_t)(end - text)) : NULL;
-
-    *at = nul ? nul + 1 : end;
-    return nul ? text : NULL;
-}
-
 static bool parse(const char *data, size_t len, struct recovery *recovery)
 {
     const char *at = data, *end = data + len, *texts[6];
 
-    for (int i = 0; i < 6; i++)
-        if (!(texts[i] = take(&at, end)))
+    for (int i = 0; i < 6; i++) {
+        const char *nul = at < end ? memchr(at, '\0', (size_t)(end - at)) : NULL;
+        if (!nul)
             return false;
+        texts[i] = at;
+        at = nul + 1;
+    }
     char *numbers = NULL;
     recovery->row.started_ms = strtoll(texts[5], &numbers, 10);
     recovery->row.flags = (uint32_t)strtoul(numbers, &numbers, 10);
@@ -96,8 +90,7 @@ bool recovery_read(const struct cay_sandbox_info *info, uint32_t max_timeout_s,
     size_t len = 0;
     int64_t now_ms = server_clock_ms();
 
-    *ret_recovery = (struct recovery){0};
-    record_init(&ret_recovery->row);
+    *ret_recovery = (struct recovery){.row = RECORD_INIT};
     if ((info->state != CAY_STATE_RUNNING && info->state != CAY_STATE_PAUSED) ||
         strlen(info->id) < 4 ||
         cay_sandbox_get_note(info->id, &data, &len, NULL) != CAY_OK)
@@ -185,19 +178,10 @@ static void compare_sandbox(struct registry *registry, const char *path,
     all->problems++;
 }
 
-static int check_rows(struct registry *registry, struct comparison *all,
-                      struct cay_error *err)
+int recovery_check_store(const char *path, struct cay_error *err)
 {
     const struct registry_filter living = {.states = 1u << RECORD_RUNNING |
                                                      1u << RECORD_PAUSED};
-    int code = registry_check(registry, true, print_damage, err);
-
-    all->problems += code != CAY_OK;
-    return code ? code : registry_visit(registry, &living, compare_row, all, err);
-}
-
-int recovery_check_store(const char *path, struct cay_error *err)
-{
     struct comparison all = {0};
     struct registry *registry = NULL;
     struct stat st;
@@ -211,7 +195,9 @@ int recovery_check_store(const char *path, struct cay_error *err)
     if (!code)
         code = cay_sandbox_list(&all.infos, &all.count, err);
     if (!code && registry)
-        code = check_rows(registry, &all, err);
+        code = registry_check(registry, true, print_damage, err);
+    if (!code && registry)
+        code = registry_visit(registry, &living, compare_row, &all, err);
     for (size_t i = 0; i < all.count && !code; i++)
         compare_sandbox(registry, path, &all.infos[i], &all);
     cay_free(all.infos);
@@ -228,18 +214,6 @@ int recovery_check_store(const char *path, struct cay_error *err)
 
 /* --- Rebuilding --- */
 
-static int check_unused(const char *path, struct cay_error *err)
-{
-    AUTO_FD fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-
-    if (fd < 0)
-        return errno == ENOENT ? CAY_OK : cay_fail_errno(err, errno, op, "store");
-    return flock(fd, LOCK_EX | LOCK_NB) == 0
-               ? CAY_OK
-               : cay_fail(err, CAY_E_BUSY, 0, op, "store", "a server is using this store",
-                          "stop the server first");
-}
-
 int recovery_set_aside(const char *path, char ret_old[PATH_MAX], struct cay_error *err)
 {
     static const char *const suffixes[] = {"", "-wal", "-shm"};
@@ -247,10 +221,14 @@ int recovery_set_aside(const char *path, char ret_old[PATH_MAX], struct cay_erro
     struct registry *registry = NULL;
 
     ret_old[0] = '\0';
-    int code = check_unused(path, err);
-    if (code || access(path, F_OK) != 0)
-        return code;
-    code = registry_open(path, &registry, err);
+    AUTO_FD fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return errno == ENOENT ? CAY_OK : cay_fail_errno(err, errno, op, "store");
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return cay_fail(err, CAY_E_BUSY, 0, op, "store", "a server is using this store",
+                        "stop the server first");
+    (void)close(TAKE_FD(fd)); /* releases the lock, which registry_open() takes */
+    int code = registry_open(path, &registry, err);
     if (!code)
         code = registry_check(registry, true, print_damage, err);
     registry_close(registry);

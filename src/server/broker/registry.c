@@ -189,22 +189,7 @@ static int recognise(struct registry *registry, struct found *found,
     return CAY_OK;
 }
 
-/* Creates missing tables. */
-static int bring_up(struct registry *registry, struct cay_error *err)
-{
-    struct found found;
-    int code = recognise(registry, &found, err);
-
-    if (code || found.version)
-        return code;
-    registry->is_new = found.ours == 0;
-    if ((registry->is_new && !run(registry, schema)) || !run(registry, marks) ||
-        (!found.application && !run(registry, "PRAGMA user_version = 0")))
-        return fail(registry, "open", err);
-    return CAY_OK;
-}
-
-/* Two processes may create the tables at the same time. */
+/* Creates missing tables.  Two processes may do so at the same time. */
 static int migrate(struct registry *registry, struct cay_error *err)
 {
     struct found found;
@@ -215,21 +200,19 @@ static int migrate(struct registry *registry, struct cay_error *err)
     if (!run(registry, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
                        "BEGIN IMMEDIATE"))
         return fail(registry, "open", err);
-    code = bring_up(registry, err);
+    code = recognise(registry, &found, err);
+    bool is_fresh = !code && !found.version;
+    if (is_fresh)
+        registry->is_new = found.ours == 0;
+    if (is_fresh &&
+        ((registry->is_new && !run(registry, schema)) || !run(registry, marks) ||
+         (!found.application && !run(registry, "PRAGMA user_version = 0"))))
+        code = fail(registry, "open", err);
     if (!code && !run(registry, listeners))
         code = fail(registry, "open", err);
     if (!run(registry, code ? "ROLLBACK" : "COMMIT") && !code)
         code = fail(registry, "open", err);
     return code;
-}
-
-static int prepare(struct registry *registry, struct cay_error *err)
-{
-    for (int i = 0; i < STATEMENTS; i++)
-        if (sqlite3_prepare_v3(registry->db, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
-                               &registry->statements[i], NULL) != SQLITE_OK)
-            return fail(registry, "prepare", err);
-    return CAY_OK;
 }
 
 /* SQLite would create it with a wider mode.  Closed only after SQLite closed it: closing
@@ -250,16 +233,6 @@ static int make_file(const char *path, int *ret_fd, struct cay_error *err)
                         "the store is being rebuilt", "try again in a moment");
     *ret_fd = TAKE_FD(fd);
     return CAY_OK;
-}
-
-static void text_of(struct registry *registry, const char *text, char ret[STORE_ID_MAX])
-{
-    sqlite3_stmt *statement = NULL;
-
-    if (sqlite3_prepare_v2(registry->db, text, -1, &statement, NULL) == SQLITE_OK &&
-        sqlite3_step(statement) == SQLITE_ROW)
-        cay_copy_text(ret, STORE_ID_MAX, (const char *)sqlite3_column_text(statement, 0));
-    sqlite3_finalize(statement);
 }
 
 static void close_db(struct registry *registry)
@@ -292,10 +265,18 @@ static int open_db(struct registry *registry, bool exclusive, bool waits,
     }
     if (!code)
         code = migrate(registry, err);
-    if (!code)
-        code = prepare(registry, err);
-    if (!code)
-        text_of(registry, "SELECT id FROM identity", registry->identity);
+    for (int i = 0; i < STATEMENTS && !code; i++)
+        if (sqlite3_prepare_v3(registry->db, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
+                               &registry->statements[i], NULL) != SQLITE_OK)
+            code = fail(registry, "prepare", err);
+    sqlite3_stmt *identity = NULL;
+    if (!code &&
+        sqlite3_prepare_v2(registry->db, "SELECT id FROM identity", -1, &identity,
+                           NULL) == SQLITE_OK &&
+        sqlite3_step(identity) == SQLITE_ROW)
+        cay_copy_text(registry->identity, STORE_ID_MAX,
+                      (const char *)sqlite3_column_text(identity, 0));
+    sqlite3_finalize(identity);
     if (code)
         close_db(registry);
     return code;
@@ -617,15 +598,6 @@ int registry_find(struct registry *registry, const char *id, struct record_row *
     return code;
 }
 
-static int highest_state(unsigned states)
-{
-    int highest = 0;
-
-    while (states >>= 1)
-        highest++;
-    return highest;
-}
-
 int registry_visit(struct registry *registry, const struct registry_filter *filter,
                    bool (*visit)(const struct record_row *row, void *cookie),
                    void *cookie, struct cay_error *err)
@@ -633,8 +605,10 @@ int registry_visit(struct registry *registry, const struct registry_filter *filt
     sqlite3_stmt *statement =
         registry->statements[filter->oldest_first ? OLDEST : NEWEST];
     AUTO_RECORD row = RECORD_INIT;
-    int result;
+    int result, highest_state = 0;
 
+    for (unsigned states = filter->states; states >>= 1;)
+        highest_state++;
     if (filter->tenant)
         put_text(statement, 1, filter->tenant);
     sqlite3_bind_int(statement, 2, (int)filter->states);
@@ -643,7 +617,7 @@ int registry_visit(struct registry *registry, const struct registry_filter *filt
     sqlite3_bind_int64(statement, 4, filter->after_ms);
     put_text(statement, 5, filter->after_id ? filter->after_id : "");
     sqlite3_bind_int64(statement, 6, filter->started_after_ms);
-    sqlite3_bind_int(statement, 7, highest_state(filter->states));
+    sqlite3_bind_int(statement, 7, highest_state);
     while ((result = sqlite3_step(statement)) == SQLITE_ROW) {
         read_row(statement, &row);
         if (!visit(&row, cookie)) {
@@ -687,7 +661,7 @@ enum {
 static int64_t clock_offset_ms, clock_step_ms;
 static bool clock_is_set;
 
-int64_t server_clock_boot_ms(void)
+static int64_t boot_ms(void)
 {
     struct timespec now;
 
@@ -705,13 +679,13 @@ void server_clock_set(int64_t offset)
 int64_t server_clock_offset(void)
 {
     if (!clock_is_set)
-        server_clock_set(clock_since_1970_ms() - server_clock_boot_ms());
+        server_clock_set(clock_since_1970_ms() - boot_ms());
     return clock_offset_ms;
 }
 
 int64_t server_clock_ms(void)
 {
-    return server_clock_boot_ms() + server_clock_offset();
+    return boot_ms() + server_clock_offset();
 }
 
 int64_t server_clock_step_ms(void)

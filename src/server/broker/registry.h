@@ -81,7 +81,6 @@ int64_t server_clock_ms(void);
 /* Offset to CLOCK_BOOTTIME: from server_clock_set(), or computed at the first use. */
 int64_t server_clock_offset(void);
 void server_clock_set(int64_t offset_ms);
-int64_t server_clock_boot_ms(void);
 
 /* How far the system clock was set since then: added to times that clients see, and
  * subtracted from times that they send. */

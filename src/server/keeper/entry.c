@@ -46,31 +46,22 @@ static void clean(char *path)
     *to = '\0';
 }
 
-static int home_of(struct keeper *keeper, const char *user, char ret_home[PATH_MAX],
-                   struct cay_error *err)
-{
-    struct cay_location location = {.size = sizeof location};
-    cay_files *files = keeper_files(keeper, user, err);
-
-    if (!files)
-        return err->code;
-    int code = cay_files_locate(files, ".", CAY_ACCESS_READ, &location, err);
-    if (code)
-        return code;
-    cay_copy_text(ret_home, PATH_MAX, location.path);
-    cay_location_done(&location);
-    return CAY_OK;
-}
-
 int entry_path(struct keeper *keeper, const char *user, const char *path,
                char ret_path[PATH_MAX], struct cay_error *err)
 {
     char home[PATH_MAX] = "";
     bool is_tilde = path[0] == '~' && (path[1] == '\0' || path[1] == '/');
-    int code = *path == '/' ? CAY_OK : home_of(keeper, user, home, err);
 
-    if (code)
-        return code;
+    if (*path != '/') {
+        struct cay_location location = {.size = sizeof location};
+        cay_files *files = keeper_files(keeper, user, err);
+        int code = files ? cay_files_locate(files, ".", CAY_ACCESS_READ, &location, err)
+                         : err->code;
+        if (code)
+            return code;
+        cay_copy_text(home, PATH_MAX, location.path);
+        cay_location_done(&location);
+    }
     /* Long enough to detect a path that is too long. */
     char joined[2 * PATH_MAX];
     int len = snprintf(joined, sizeof joined, "/%s/%s", home, path + is_tilde);
@@ -83,16 +74,6 @@ int entry_path(struct keeper *keeper, const char *user, const char *path,
 }
 
 /* --- Owners --- */
-
-static char *read_text(cay_files *files, const char *path)
-{
-    const struct cay_read_options options = {.size = sizeof options, .max = NAMES_MAX};
-    struct cay_page page;
-
-    if (cay_files_read_bytes(files, path, &options, &page, NULL) != CAY_OK)
-        return NULL;
-    return page.text;
-}
 
 /* The content of a file, and its stat from just before it was read. */
 struct cached_file {
@@ -140,6 +121,8 @@ static bool is_settled(const struct stat *st)
 
 static const char *read_cached(cay_files *files, struct cached_file *file)
 {
+    const struct cay_read_options options = {.size = sizeof options, .max = NAMES_MAX};
+    struct cay_page page;
     struct stat st;
     bool is_there = cache.etc >= 0 &&
                     fstatat(cache.etc, file->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -148,7 +131,9 @@ static const char *read_cached(cay_files *files, struct cached_file *file)
     if (is_there && file->text && is_same(&st, &file->st))
         return file->text;
     cay_free(file->text);
-    file->text = read_text(files, file->path);
+    file->text = cay_files_read_bytes(files, file->path, &options, &page, NULL) == CAY_OK
+                     ? page.text
+                     : NULL;
     file->st = is_there ? st : (struct stat){0};
     return file->text;
 }
@@ -219,27 +204,13 @@ static uint32_t add_metadata(cay_files *files, const char *path, struct buf *str
     return count;
 }
 
-/* The final target of a link, or its text if the target does not exist. */
-static void add_target(cay_files *files, const char *path, bool is_link,
-                       struct buf *strings)
-{
-    struct cay_location location = {.size = sizeof location};
-
-    if (is_link &&
-        cay_files_locate(files, path, CAY_ACCESS_READ, &location, NULL) == CAY_OK) {
-        strings_add(strings, location.path);
-        cay_location_done(&location);
-    } else {
-        strings_add(strings, "");
-    }
-}
-
 int entry_describe(cay_files *files, const struct names *names, const struct entry *entry,
                    int64_t *numbers, struct buf *strings, uint32_t *count,
                    struct cay_error *err)
 {
     const char *path = entry->path, *shown = entry->shown;
     const char *slash = strrchr(shown, '/');
+    struct cay_location target = {.size = sizeof target};
     struct cay_stat own, st;
     char owner[64], group[64];
 
@@ -263,7 +234,12 @@ int entry_describe(cay_files *files, const struct names *names, const struct ent
     strings_add(strings, shown);
     strings_add(strings, owner);
     strings_add(strings, group);
-    add_target(files, path, is_link, strings);
+    /* The final target of a link, or its text if the target does not exist. */
+    bool has_target = is_link && cay_files_locate(files, path, CAY_ACCESS_READ, &target,
+                                                  NULL) == CAY_OK;
+    strings_add(strings, has_target ? target.path : "");
+    if (has_target)
+        cay_location_done(&target);
     *count += 5;
     if (st.type == CAY_TYPE_FILE)
         *count += add_metadata(files, path, strings);

@@ -140,14 +140,6 @@ cay_files *keeper_files(struct keeper *keeper, const char *user, struct cay_erro
     return files;
 }
 
-static void drop_files(struct keeper *keeper)
-{
-    for (int i = 0; i < KEEPER_USERS; i++) {
-        cay_files_free(keeper->users[i].files);
-        keeper->users[i].files = NULL;
-    }
-}
-
 /* --- Usage --- */
 
 /* Resource usage.  The CPU usage is measured between two samples that are neither too
@@ -247,19 +239,6 @@ static void set_identity(struct keeper *keeper, const char *id, const char *temp
              tenant);
 }
 
-static void write_file(cay_files *files, const char *variable)
-{
-    const char *value = strchr(variable, '=') + 1;
-    char path[64];
-    AUTO_FD fd = -1;
-
-    snprintf(path, sizeof path, "/run/e2b/.%.*s", (int)(value - variable) - 1, variable);
-    if (cay_files_descriptor(files, path, CAY_DESCRIPTOR_WRITE, &fd, NULL) != CAY_OK)
-        return;
-    (void)io_write(fd, value, strlen(value));
-    (void)fchmod(fd, 0444);
-}
-
 static void write_identity(struct keeper *keeper, const char *template_name,
                            const char *tenant)
 {
@@ -268,15 +247,17 @@ static void write_identity(struct keeper *keeper, const char *template_name,
     const char *const env[] = {IDENTITY_ENV(keeper)};
     /* A sandbox without its own root has no writable /run: it gets no files. */
     cay_files *files = keeper_files(keeper, "root", NULL);
-    for (size_t i = 0; files && i < sizeof env / sizeof *env - 1; i++) /* not the team */
-        write_file(files, env[i]);
-}
-
-static bool is_same_name(const char *left, const char *right)
-{
-    size_t len = strcspn(left, "=");
-
-    return strcspn(right, "=") == len && strncmp(left, right, len) == 0;
+    for (size_t i = 0; files && i < sizeof env / sizeof *env - 1;
+         i++) { /* not the team */
+        const char *value = strchr(env[i], '=') + 1;
+        char path[64];
+        AUTO_FD fd = -1;
+        snprintf(path, sizeof path, "/run/e2b/.%.*s", (int)(value - env[i]) - 1, env[i]);
+        if (cay_files_descriptor(files, path, CAY_DESCRIPTOR_WRITE, &fd, NULL) != CAY_OK)
+            continue;
+        (void)io_write(fd, value, strlen(value));
+        (void)fchmod(fd, 0444);
+    }
 }
 
 const char **keeper_identity_env(const struct keeper *keeper, const char *const *given)
@@ -289,9 +270,10 @@ const char **keeper_identity_env(const struct keeper *keeper, const char *const 
         count++;
     const char **env = calloc(count + OWN + 1, sizeof *env);
     for (size_t i = 0; env && i < count; i++) {
+        size_t len = strcspn(given[i], "=");
         bool hides = false;
         for (size_t j = 0; j < OWN; j++)
-            hides |= is_same_name(given[i], own[j]);
+            hides |= strcspn(own[j], "=") == len && strncmp(given[i], own[j], len) == 0;
         if (!hides)
             env[used++] = given[i];
     }
@@ -326,13 +308,6 @@ static void watch_life(struct keeper *keeper)
         keeper->life = life;
     else if (life > 0)
         (void)close(life);
-}
-
-static bool has_ended(const struct keeper *keeper)
-{
-    struct pollfd life = {.fd = keeper->life, .events = POLLIN};
-
-    return keeper->life > 0 && poll(&life, 1, 0) == 1;
 }
 
 /* Removes the sandbox; op_create() may create another. */
@@ -387,40 +362,34 @@ static int set_ttl(struct keeper *keeper, int64_t seconds, struct cay_error *err
 
 static const char pause_op[] = "server.pause";
 
-/* A sandbox that cannot be paused at its end would never end. */
-static int check_pause(struct keeper *keeper, const struct request *head,
-                       struct cay_error *err)
-{
-    if (!(head->flags & CREATE_AUTO_PAUSE) ||
-        cay_sandbox_layers(keeper->sandbox) & CAY_LAYER_CGROUP)
-        return CAY_OK;
-    drop_sandbox(keeper);
-    return cay_fail(err, CAY_E_UNSUPPORTED, 0, pause_op, NULL,
-                    "sandboxes of this server cannot be paused",
-                    "use onTimeout \"kill\", or run the server where cay "
-                    "doctor finds cgroup2");
-}
-
 static int op_create(struct keeper *keeper, struct keeper_request *request,
                      struct cay_error *err)
 {
     struct reply reply = {.kind = REPLY_SANDBOX, .count = 1};
+    struct pollfd life = {.fd = keeper->life, .events = POLLIN};
     AUTO_BUF strings = {.max = CAY_ID_MAX};
     int code = CAY_OK;
 
     /* A pooled sandbox may have ended meanwhile. */
     if (keeper->sandbox &&
-        (has_ended(keeper) ||
+        ((keeper->life > 0 && poll(&life, 1, 0) == 1) ||
          cay_sandbox_set_ttl(keeper->sandbox, PENDING_TTL_MS, NULL) != CAY_OK))
         drop_sandbox(keeper);
     keeper->is_pooled = false;
     if (!keeper->sandbox)
         code = create_sandbox(keeper, request, err);
     keeper->is_pending = !code && !keeper->is_pooled;
-    if (!code)
-        code = check_pause(keeper, &request->head, err);
     if (code)
         return code;
+    /* A sandbox that cannot be paused at its end would never end. */
+    if (request->head.flags & CREATE_AUTO_PAUSE &&
+        !(cay_sandbox_layers(keeper->sandbox) & CAY_LAYER_CGROUP)) {
+        drop_sandbox(keeper);
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, pause_op, NULL,
+                        "sandboxes of this server cannot be paused",
+                        "use onTimeout \"kill\", or run the server where cay doctor "
+                        "finds cgroup2");
+    }
     if (!keeper->is_pooled)
         write_identity(keeper, request->strings[1], request->strings[2]);
     strings_add(&strings, cay_sandbox_id(keeper->sandbox));
@@ -447,6 +416,7 @@ static int op_pause(struct keeper *keeper, struct keeper_request *request,
 {
     int code = CAY_E_BUSY;
 
+    (void)request;
     for (int i = 0; i < PAUSE_TRIES && code == CAY_E_BUSY; i++) {
         code = cay_sandbox_pause(keeper->sandbox, err);
         if (code == CAY_E_BUSY)
@@ -457,8 +427,7 @@ static int op_pause(struct keeper *keeper, struct keeper_request *request,
     if (code)
         return code;
     sweep(keeper, true);
-    (void)reply_send_done(request->channel);
-    return CAY_OK;
+    return KEEPER_DONE;
 }
 
 static int op_resume(struct keeper *keeper, struct keeper_request *request,
@@ -470,9 +439,7 @@ static int op_resume(struct keeper *keeper, struct keeper_request *request,
         code = cay_sandbox_resume(keeper->sandbox, err);
     if (code == CAY_E_UNSUPPORTED) /* without a freezer it was never paused */
         code = CAY_OK;
-    if (!code)
-        (void)reply_send_done(request->channel);
-    return code;
+    return code ? code : KEEPER_DONE;
 }
 
 static int op_timeout(struct keeper *keeper, struct keeper_request *request,
@@ -480,25 +447,23 @@ static int op_timeout(struct keeper *keeper, struct keeper_request *request,
 {
     int code = set_ttl(keeper, request->head.numbers[TIMEOUT_SECONDS], err);
 
-    if (!code)
-        (void)reply_send_done(request->channel);
-    return code;
+    return code ? code : KEEPER_DONE;
 }
 
 /* The store has the row: set the TTL that the client requested. */
 static int op_confirm(struct keeper *keeper, struct keeper_request *request,
                       struct cay_error *err)
 {
-    AUTO_BUF handle_event = {.max = CAY_SANDBOX_NOTE_MAX};
+    AUTO_BUF note = {.max = CAY_SANDBOX_NOTE_MAX};
 
     /* Without the note, only the rebuild of a lost store is affected. */
     for (uint32_t i = 0; i < request->head.count; i++)
-        strings_add(&handle_event, request->strings[i]);
-    if (!handle_event.failed)
-        (void)!cay_sandbox_set_note(cay_sandbox_id(keeper->sandbox), handle_event.data,
-                                    handle_event.len, NULL);
+        strings_add(&note, request->strings[i]);
+    if (!note.failed)
+        (void)!cay_sandbox_set_note(cay_sandbox_id(keeper->sandbox), note.data, note.len,
+                                    NULL);
     int code = op_timeout(keeper, request, err);
-    keeper->is_pending &= code != CAY_OK;
+    keeper->is_pending &= code < 0;
     return code;
 }
 
@@ -533,8 +498,7 @@ static int op_envs(struct keeper *keeper, struct keeper_request *request,
     }
     cay_exec_done(&result);
     (void)reply_send(request->channel, &reply, &strings, -1);
-    (void)reply_send_done(request->channel);
-    return CAY_OK;
+    return KEEPER_DONE;
 }
 
 /* Healthy if PID 1 responds. */
@@ -544,11 +508,10 @@ static int op_health(struct keeper *keeper, struct keeper_request *request,
     struct cay_sandbox_info info;
     int code = cay_sandbox_inspect(keeper->sandbox, &info, err);
 
+    (void)request;
     if (!code && info.state == CAY_STATE_STOPPED)
         keeper_exit();
-    if (!code)
-        (void)reply_send_done(request->channel);
-    return code;
+    return code ? code : KEEPER_DONE;
 }
 
 static int op_dial(struct keeper *keeper, struct keeper_request *request,
@@ -612,7 +575,10 @@ static int run_op(struct keeper *keeper, struct keeper_request *request,
     if (!keeper->sandbox && request->head.op != OP_CREATE)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "server", NULL,
                         "there is no sandbox yet", "try again");
-    return act(keeper, request, err);
+    int code = act(keeper, request, err);
+    if (code == KEEPER_DONE)
+        (void)reply_send_done(request->channel);
+    return code == KEEPER_DONE ? CAY_OK : code;
 }
 
 static void receive_request(struct keeper *keeper)
@@ -651,42 +617,24 @@ static void receive_request(struct keeper *keeper)
         (void)close(request.channel);
     if (code && !keeper->sandbox)
         _exit(1); /* creating the sandbox failed */
-    if (code == CAY_E_UNAVAILABLE || code == CAY_E_PROTOCOL)
-        drop_files(keeper); /* broken connections */
-}
-
-static bool has_ticks(const struct keeper *keeper)
-{
-    for (const struct task *task = keeper->tasks; task; task = task->next)
-        if (task->tick && !task->is_over)
-            return true;
-    return false;
-}
-
-static void tick(struct keeper *keeper)
-{
-    for (struct task *task = keeper->tasks; task; task = task->next)
-        if (task->tick && !task->is_over)
-            task->tick(keeper, task);
-}
-
-static void renew_pooled(struct keeper *keeper)
-{
-    static int64_t renewed_ms;
-
-    if (!keeper->is_pooled || keeper_now_ms() - renewed_ms < POOL_RENEW_MS)
-        return;
-    renewed_ms = keeper_now_ms();
-    if (cay_sandbox_set_ttl(keeper->sandbox, PENDING_TTL_MS, NULL) != CAY_OK)
-        keeper_exit();
+    bool is_broken = code == CAY_E_UNAVAILABLE || code == CAY_E_PROTOCOL;
+    for (int i = 0; i < KEEPER_USERS && is_broken; i++) {
+        cay_files_free(keeper->users[i].files);
+        keeper->users[i].files = NULL;
+    }
 }
 
 /* A request is handled last, since it may end tasks that other events point to. */
 static void loop(struct keeper *keeper)
 {
+    static int64_t renewed_ms;
     struct epoll_event events[EVENTS];
     bool has_request = false;
-    int wait_ms = has_ticks(keeper) ? TICK_MS : keeper->is_pooled ? POOL_RENEW_MS : -1;
+    int wait_ms = keeper->is_pooled ? POOL_RENEW_MS : -1;
+
+    for (const struct task *task = keeper->tasks; task; task = task->next)
+        if (task->tick && !task->is_over)
+            wait_ms = TICK_MS;
     int count = epoll_wait(keeper->epoll, events, EVENTS, wait_ms);
 
     for (int i = 0; i < count; i++) {
@@ -699,8 +647,14 @@ static void loop(struct keeper *keeper)
     if (has_request)
         receive_request(keeper);
     watch_life(keeper);
-    tick(keeper);
-    renew_pooled(keeper);
+    for (struct task *task = keeper->tasks; task; task = task->next)
+        if (task->tick && !task->is_over)
+            task->tick(keeper, task);
+    if (keeper->is_pooled && keeper_now_ms() - renewed_ms >= POOL_RENEW_MS) {
+        renewed_ms = keeper_now_ms();
+        if (cay_sandbox_set_ttl(keeper->sandbox, PENDING_TTL_MS, NULL) != CAY_OK)
+            keeper_exit();
+    }
     sweep(keeper, false);
 }
 

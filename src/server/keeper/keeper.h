@@ -107,7 +107,9 @@ cay_files *keeper_files(struct keeper *keeper, const char *user, struct cay_erro
 typedef int keeper_op(struct keeper *keeper, struct keeper_request *request,
                       struct cay_error *err);
 
-/* Each sends its replies and returns CAY_OK, or fails. */
+/* Each sends its replies and returns CAY_OK or, to have REPLY_DONE sent, KEEPER_DONE; or
+ * it fails. */
+enum { KEEPER_DONE = 1 };
 keeper_op keeper_op_start, keeper_op_attach, keeper_op_processes, keeper_op_input,
     keeper_op_close_input, keeper_op_signal, keeper_op_resize;
 keeper_op keeper_op_stat, keeper_op_make_dir, keeper_op_move, keeper_op_list_dir,
@@ -124,10 +126,6 @@ keeper_op keeper_op_watch_dir, keeper_op_watcher_new, keeper_op_watcher_events,
 /* The environment of a command, NULL-terminated, to be freed: the client's variables
  * except those that would override the identity. */
 const char **keeper_identity_env(const struct keeper *keeper, const char *const *given);
-
-/* Replies with an open file, of which `room` bytes are reserved for writing. */
-int keeper_send_file(struct keeper *keeper, const struct keeper_request *request, int fd,
-                     const char *path, uint64_t room, struct cay_error *err);
 
 /* --- Paths and entries: entry.c --- */
 

@@ -54,25 +54,25 @@ static void auto_cay_process(cay_process **process)
 
 /* --- Commands --- */
 
-/* By pid or tag.  Returns the link to it, which is NULL if there is none. */
-static struct command **find_command(struct keeper *keeper, const char *which)
+/* By pid or tag; NULL if there is none. */
+static struct command *find_command(struct keeper *keeper, const char *which)
 {
-    struct command **link = &keeper->commands;
+    struct command *command = keeper->commands;
     char *end;
     long pid = strtol(which, &end, 10);
 
-    while (*link && (*end ? strcmp((*link)->tag, which) != 0 : (*link)->pid != pid))
-        link = &(*link)->next;
-    return link;
+    while (command && (*end ? strcmp(command->tag, which) != 0 : command->pid != pid))
+        command = command->next;
+    return command;
 }
 
-static void drop_command(struct command **link)
+static struct command *command_of(struct keeper *keeper, int pid)
 {
-    struct command *command = *link;
+    struct command *command = keeper->commands;
 
-    *link = command->next;
-    buf_done(&command->strings);
-    free(command);
+    while (command && command->pid != pid)
+        command = command->next;
+    return command;
 }
 
 /* Removes commands that ended some time ago. */
@@ -82,13 +82,16 @@ static void prune_commands(struct keeper *keeper)
     unsigned count = 0;
 
     while (*link) {
-        const struct command *command = *link;
+        struct command *command = *link;
         bool is_old =
             command->ended_ms && keeper_now_ms() - command->ended_ms > RETAINED_MS;
-        if (is_old || ++count > COMMANDS_MAX)
-            drop_command(link);
-        else
-            link = &(*link)->next;
+        if (!is_old && ++count <= COMMANDS_MAX) {
+            link = &command->next;
+            continue;
+        }
+        *link = command->next;
+        buf_done(&command->strings);
+        free(command);
     }
 }
 
@@ -123,7 +126,7 @@ static void add_command(struct keeper *keeper, const struct keeper_request *requ
 static int reach(struct keeper *keeper, const char *which, cay_process **ret_process,
                  cay_process **ret_own, struct cay_error *err)
 {
-    const struct command *command = *find_command(keeper, which);
+    const struct command *command = find_command(keeper, which);
 
     *ret_process = command ? command_handle(keeper, command->pid) : NULL;
     if (*ret_process)
@@ -146,9 +149,7 @@ int keeper_op_signal(struct keeper *keeper, struct keeper_request *request,
     if (!code)
         code =
             cay_process_signal(process, (int)request->head.numbers[SIGNAL_NUMBER], err);
-    if (!code)
-        (void)reply_send_done(request->channel);
-    return code;
+    return code ? code : KEEPER_DONE;
 }
 
 int keeper_op_resize(struct keeper *keeper, struct keeper_request *request,
@@ -162,9 +163,7 @@ int keeper_op_resize(struct keeper *keeper, struct keeper_request *request,
     if (!code)
         code = cay_process_resize(process, (uint16_t)numbers[RESIZE_ROWS],
                                   (uint16_t)numbers[RESIZE_COLUMNS], err);
-    if (!code)
-        (void)reply_send_done(request->channel);
-    return code;
+    return code ? code : KEEPER_DONE;
 }
 
 int keeper_op_close_input(struct keeper *keeper, struct keeper_request *request,
@@ -172,7 +171,7 @@ int keeper_op_close_input(struct keeper *keeper, struct keeper_request *request,
 {
     AUTO_PROCESS own = NULL;
     cay_process *process = NULL;
-    const struct command *command = *find_command(keeper, request->strings[0]);
+    const struct command *command = find_command(keeper, request->strings[0]);
     int code = reach(keeper, request->strings[0], &process, &own, err);
 
     if (!code && command && command->has_pty)
@@ -180,9 +179,7 @@ int keeper_op_close_input(struct keeper *keeper, struct keeper_request *request,
                         "the input of a terminal cannot be closed", "send ^D instead");
     if (!code)
         code = cay_process_close_input(process, err);
-    if (!code)
-        (void)reply_send_done(request->channel);
-    return code;
+    return code ? code : KEEPER_DONE;
 }
 
 /* --- Input --- */
@@ -210,16 +207,6 @@ static bool has_to_wait(const struct input *input)
             ((const struct input *)task)->pid == input->pid)
             return true;
     return false;
-}
-
-static size_t input_waiting(const struct keeper *keeper)
-{
-    size_t len = 0;
-
-    for (const struct task *task = keeper->tasks; task; task = task->next)
-        if (task->done == input_done && !task->is_over)
-            len += ((const struct input *)task)->len;
-    return len;
 }
 
 static void feed(struct keeper *keeper, struct task *task)
@@ -254,29 +241,25 @@ static int fail_input(const char *message, struct cay_error *err)
                     "send base64, at most %d bytes per request", INPUT_MAX);
 }
 
-static int fail_waiting(struct cay_error *err)
-{
-    char message[96];
-
-    snprintf(message, sizeof message,
-             "at most %d MiB of input can be pending in a sandbox", INPUT_WAITING >> 20);
-    return cay_fail(err, CAY_E_LIMIT, 0, "process.input", NULL, message,
-                    "wait until the processes have read it");
-}
-
 int keeper_op_input(struct keeper *keeper, struct keeper_request *request,
                     struct cay_error *err)
 {
     const char *text = request->strings[1];
     size_t text_len = strlen(text), len = BASE64_DECODE_LENGTH(text_len);
-    const struct command *command = *find_command(keeper, request->strings[0]);
+    const struct command *command = find_command(keeper, request->strings[0]);
     bool is_pty = request->head.numbers[INPUT_IS_PTY];
     struct base64_decode_ctx base64;
+    size_t waiting = len;
 
     if (len > INPUT_MAX)
         return fail_input("too much input in one request", err);
-    if (len > INPUT_SMALL && input_waiting(keeper) + len > INPUT_WAITING)
-        return fail_waiting(err);
+    for (const struct task *task = keeper->tasks; task; task = task->next)
+        if (task->done == input_done && !task->is_over)
+            waiting += ((const struct input *)task)->len;
+    if (len > INPUT_SMALL && waiting > INPUT_WAITING)
+        return cay_fail(err, CAY_E_LIMIT, 0, "process.input", NULL,
+                        "at most 64 MiB of input can be pending in a sandbox",
+                        "wait until the processes have read it");
     if (command && command->has_pty != is_pty)
         return cay_fail(err, CAY_E_INTERNAL, 0, "process.input", NULL,
                         is_pty ? "tty not assigned to process"
@@ -308,6 +291,7 @@ static char piece[PIECE];
 
 /* --- Exit status --- */
 
+/* The exit status as numbers, and as text in lower case. */
 static void describe(const struct cay_exec_result *result, struct reply *reply,
                      char *status, size_t room)
 {
@@ -347,16 +331,6 @@ struct stream {
     bool is_over; /* only the exit status is still to be sent */
 };
 
-static struct stream *stream_by_client(struct keeper_source *source)
-{
-    return (struct stream *)((char *)source - offsetof(struct stream, client));
-}
-
-static struct stream *stream_by_output(struct keeper_source *source)
-{
-    return (struct stream *)((char *)source - offsetof(struct stream, output));
-}
-
 static void stream_done(struct task *task)
 {
     struct stream *stream = (struct stream *)task;
@@ -391,7 +365,7 @@ static void send_exit(struct keeper *keeper, struct stream *stream)
     struct cay_exec_result result = {0};
     struct cay_error error = {0};
     struct reply reply;
-    char status[128], pid[16];
+    char status[128];
     int code = cay_process_wait(stream->process, 0, &result, &error);
 
     if (code == CAY_E_TIMEOUT)
@@ -410,8 +384,7 @@ static void send_exit(struct keeper *keeper, struct stream *stream)
         wait_for_client(keeper, stream);
         return;
     }
-    snprintf(pid, sizeof pid, "%d", cay_process_pid(stream->process));
-    struct command *command = *find_command(keeper, pid);
+    struct command *command = command_of(keeper, cay_process_pid(stream->process));
     if (command) {
         command->end = reply;
         memcpy(command->status, status, sizeof status);
@@ -421,10 +394,11 @@ static void send_exit(struct keeper *keeper, struct stream *stream)
 }
 
 /* False if the client has to read first. */
-static bool send_piece(struct keeper *keeper, struct stream *stream, const char *data,
+static bool send_piece(struct keeper *keeper, struct stream *stream, char *data,
                        size_t len)
 {
-    int error = reply_send_bytes(stream->task.channel, &stream->reply, data, len);
+    const struct buf bytes = {.data = data, .len = len};
+    int error = reply_send(stream->task.channel, &stream->reply, &bytes, -1);
 
     if (must_wait(error)) {
         if (data == piece) {
@@ -447,7 +421,8 @@ static bool send_piece(struct keeper *keeper, struct stream *stream, const char 
 static void on_output(struct keeper *keeper, struct keeper_source *source,
                       unsigned events)
 {
-    struct stream *stream = stream_by_output(source);
+    struct stream *stream =
+        (struct stream *)((char *)source - offsetof(struct stream, output));
 
     (void)events;
     if (stream->task.is_over)
@@ -479,7 +454,8 @@ static void on_output(struct keeper *keeper, struct keeper_source *source,
 static void on_client(struct keeper *keeper, struct keeper_source *source,
                       unsigned events)
 {
-    struct stream *stream = stream_by_client(source);
+    struct stream *stream =
+        (struct stream *)((char *)source - offsetof(struct stream, client));
 
     if (stream->task.is_over)
         return;
@@ -529,19 +505,6 @@ static int stream_new(struct keeper *keeper, struct keeper_request *request,
 
 /* --- Starting --- */
 
-static int check_counts(const struct request *head, struct cay_error *err)
-{
-    const int64_t *numbers = head->numbers;
-
-    if (numbers[START_ARGS] >= 1 && numbers[START_ENV] >= 0 &&
-        numbers[START_ARGS] <= head->count && numbers[START_ENV] <= head->count &&
-        2 + numbers[START_ARGS] + numbers[START_ENV] == head->count &&
-        numbers[START_TIMEOUT_MS] >= 0)
-        return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, "process.start", NULL,
-                    "the request is malformed", "give a command");
-}
-
 static int check_directory(struct keeper *keeper, const struct keeper_request *request,
                            char path[PATH_MAX], struct cay_error *err)
 {
@@ -564,13 +527,16 @@ int keeper_op_start(struct keeper *keeper, struct keeper_request *request,
                     struct cay_error *err)
 {
     const struct request *head = &request->head;
-    int64_t argc = head->numbers[START_ARGS], arrived_ms = keeper_now_ms();
+    int64_t argc = head->numbers[START_ARGS], envc = head->numbers[START_ENV];
+    int64_t arrived_ms = keeper_now_ms();
     char cwd[PATH_MAX];
     cay_process *process = NULL;
 
-    int code = check_counts(head, err);
-    if (!code && *request->strings[0])
-        code = check_directory(keeper, request, cwd, err);
+    if (argc < 1 || envc < 0 || argc > head->count || envc > head->count ||
+        2 + argc + envc != head->count || head->numbers[START_TIMEOUT_MS] < 0)
+        return cay_fail(err, CAY_E_INVALID, 0, "process.start", NULL,
+                        "the request is malformed", "give a command");
+    int code = *request->strings[0] ? check_directory(keeper, request, cwd, err) : CAY_OK;
     if (code)
         return code;
     AUTO_FREE const char **argv = calloc((size_t)argc + 1, sizeof *argv);
@@ -601,22 +567,6 @@ int keeper_op_start(struct keeper *keeper, struct keeper_request *request,
     return stream_new(keeper, request, process, head->flags & START_PTY, err);
 }
 
-/* Only the sandbox knows about commands that an earlier keeper started. */
-static int has_terminal(struct keeper *keeper, int pid, bool *ret_has,
-                        struct cay_error *err)
-{
-    struct cay_process_info *infos = NULL;
-    size_t count = 0;
-    int code = cay_process_list(keeper->sandbox, &infos, &count, err);
-
-    *ret_has = false;
-    for (size_t i = 0; i < count; i++)
-        if (infos[i].pid == pid && infos[i].is_background)
-            *ret_has = infos[i].has_terminal;
-    cay_free(infos);
-    return code;
-}
-
 /* Only new output, as for a connected client. */
 int keeper_op_attach(struct keeper *keeper, struct keeper_request *request,
                      struct cay_error *err)
@@ -625,7 +575,7 @@ int keeper_op_attach(struct keeper *keeper, struct keeper_request *request,
     cay_process *process = NULL;
 
     prune_commands(keeper);
-    struct command *command = *find_command(keeper, which);
+    struct command *command = find_command(keeper, which);
     if (command && command->ended_ms) {
         struct reply reply = {
             .kind = REPLY_STARTED,
@@ -639,8 +589,14 @@ int keeper_op_attach(struct keeper *keeper, struct keeper_request *request,
     if (!code)
         code = cay_process_skip(process, err);
     bool has_pty = command && command->has_pty;
-    if (!code && !command)
-        code = has_terminal(keeper, cay_process_pid(process), &has_pty, err);
+    struct cay_process_info *infos = NULL;
+    size_t count = 0;
+    if (!code && !command) /* only the sandbox knows commands of an earlier keeper */
+        code = cay_process_list(keeper->sandbox, &infos, &count, err);
+    for (size_t i = 0; i < count; i++)
+        if (infos[i].pid == cay_process_pid(process) && infos[i].is_background)
+            has_pty = infos[i].has_terminal;
+    cay_free(infos);
     if (code) {
         cay_process_free(process);
         return code;
@@ -684,13 +640,9 @@ static void send_words(int channel, const struct cay_process_info *info)
     (void)reply_send(channel, &reply, &strings, -1);
 }
 
-static void send_process(struct keeper *keeper, int channel,
+static void send_process(const struct command *command, int channel,
                          const struct cay_process_info *info)
 {
-    char pid[16];
-
-    snprintf(pid, sizeof pid, "%d", info->pid);
-    const struct command *command = *find_command(keeper, pid);
     if (!command || command->strings.failed) {
         send_words(channel, info);
         return;
@@ -709,13 +661,10 @@ static void send_process(struct keeper *keeper, int channel,
 /* SDKs count the timeout as well, from before the request arrived: a client that
  * disconnects shortly before the deadline considers the command ended.  Its next request
  * can overtake the end of its stream, so the stream may still be open here. */
-static bool has_run_out(struct keeper *keeper, const struct cay_process_info *info)
+static bool has_run_out(const struct command *command)
 {
     enum { CLIENT_AHEAD_MS = 250 };
-    char pid[16];
 
-    snprintf(pid, sizeof pid, "%d", info->pid);
-    const struct command *command = *find_command(keeper, pid);
     return command && command->deadline_ms &&
            keeper_now_ms() >= command->deadline_ms - CLIENT_AHEAD_MS;
 }
@@ -729,12 +678,12 @@ int keeper_op_processes(struct keeper *keeper, struct keeper_request *request,
 
     if (code)
         return code;
-    for (size_t i = 0; i < count; i++)
-        if (infos[i].is_background && !infos[i].has_ended &&
-            !has_run_out(keeper, &infos[i]) &&
+    for (size_t i = 0; i < count; i++) {
+        const struct command *command = command_of(keeper, infos[i].pid);
+        if (infos[i].is_background && !infos[i].has_ended && !has_run_out(command) &&
             keeper_wait_writable(request->channel, NULL) == CAY_OK)
-            send_process(keeper, request->channel, &infos[i]);
+            send_process(command, request->channel, &infos[i]);
+    }
     cay_free(infos);
-    (void)reply_send_done(request->channel);
-    return CAY_OK;
+    return KEEPER_DONE;
 }

@@ -81,21 +81,15 @@ enum {
 
 /* --- Nodes --- */
 
-static bool is_shared(const struct watch_set *set, int wd)
-{
-    unsigned count = 0;
-
-    for (const struct watch *watch = set->watches; watch; watch = watch->next)
-        for (const struct node *node = watch->nodes; node; node = node->next)
-            count += node->wd == wd;
-    return count > 1;
-}
-
 static void drop_node(struct watch_set *set, struct node **link)
 {
     struct node *node = *link;
+    unsigned users = 0;
 
-    if (!is_shared(set, node->wd))
+    for (const struct watch *watch = set->watches; watch; watch = watch->next)
+        for (const struct node *other = watch->nodes; other; other = other->next)
+            users += other->wd == node->wd;
+    if (users <= 1)
         (void)inotify_rm_watch(set->inotify, node->wd);
     *link = node->next;
     set->node_count--;
@@ -148,6 +142,7 @@ static int watch_fail_lost(const struct watch *watch, struct cay_error *err)
         "list the directory; the next request returns the events that were kept");
 }
 
+/* Watches an open directory. */
 static int add_node(struct watch_set *set, struct watch *watch, int fd, const char *below,
                     struct cay_error *err)
 {
@@ -207,38 +202,31 @@ static void watch_drop_event(struct watch_set *set, struct watch *watch)
     free(event);
 }
 
-/* Adds the entry of a changed file, if requested and if it still exists. */
-static void add_entry(struct keeper *keeper, const struct watch *watch,
-                      const struct event *event, struct reply *reply, struct buf *strings)
-{
-    struct names names;
-    char path[PATH_MAX];
-    size_t before = strings->len;
-    cay_files *files = keeper_files(keeper, watch->user, NULL);
-    int len = snprintf(path, sizeof path, "%s/%s",
-                       strcmp(watch->path, "/") == 0 ? "" : watch->path, event->name);
-
-    if (!files || len < 0 || len >= PATH_MAX || event->change == CHANGE_REMOVE ||
-        event->change == CHANGE_RENAME)
-        return;
-    names_read(files, &names);
-    if (entry_describe(files, &names, &(struct entry){path, path, NULL},
-                       reply->numbers + CHANGE_ENTRY, strings, &reply->count,
-                       NULL) != CAY_OK)
-        strings->len = before;
-}
-
-/* Sends the first event of the queue: 0 or a negative errno. */
+/* Sends the first event of the queue, with the entry of the file if it is requested and
+ * still exists: 0 or a negative errno. */
 static int watch_send(struct keeper *keeper, int channel, const struct watch *watch)
 {
     const struct event *event = watch->events;
     struct reply reply = {
         .kind = REPLY_CHANGE, .count = 1, .numbers = {[CHANGE_WHAT] = event->change}};
     AUTO_BUF strings = {.max = CHANNEL_PACKET};
+    bool has_entry = watch->flags & WATCH_ENTRIES && event->change != CHANGE_REMOVE &&
+                     event->change != CHANGE_RENAME;
+    cay_files *files = has_entry ? keeper_files(keeper, watch->user, NULL) : NULL;
+    struct names names;
+    char path[2 * PATH_MAX];
 
     strings_add(&strings, event->name);
-    if (watch->flags & WATCH_ENTRIES)
-        add_entry(keeper, watch, event, &reply, &strings);
+    size_t before = strings.len;
+    int len = snprintf(path, sizeof path, "%s/%s",
+                       strcmp(watch->path, "/") == 0 ? "" : watch->path, event->name);
+    if (len > 0 && len < PATH_MAX && files) {
+        names_read(files, &names);
+        if (entry_describe(files, &names, &(struct entry){path, path, NULL},
+                           reply.numbers + CHANGE_ENTRY, &strings, &reply.count,
+                           NULL) != CAY_OK)
+            strings.len = before;
+    }
     return reply_send(channel, &reply, &strings, -1);
 }
 
@@ -363,34 +351,28 @@ static void handle_event(struct keeper *keeper, struct watch *watch, struct node
         record_missed(watch, &error);
 }
 
-static void dispatch_event(struct keeper *keeper, const struct inotify_event *event)
-{
-    for (struct watch *watch = keeper->watch_set->watches; watch; watch = watch->next) {
-        watch->has_lost |= event->mask & IN_Q_OVERFLOW;
-        struct node **link = &watch->nodes;
-        while (*link && (*link)->wd != event->wd)
-            link = &(*link)->next;
-        if (!*link)
-            continue;
-        if (event->mask & IN_IGNORED)
-            drop_node(keeper->watch_set, link);
-        else
-            handle_event(keeper, watch, *link, event);
-    }
-}
-
 /* Reads one buffer of events from the kernel; false if there were none. */
 static bool watch_set_read(struct keeper *keeper)
 {
     _Alignas(struct inotify_event) char room[16 << 10];
-    ssize_t len = read(keeper->watch_set->inotify, room, sizeof room);
+    struct watch_set *set = keeper->watch_set;
+    ssize_t len = read(set->inotify, room, sizeof room);
 
     for (ssize_t at = 0; at < len;) {
         const struct inotify_event *event = (const struct inotify_event *)(room + at);
-        dispatch_event(keeper, event);
+        for (struct watch *watch = set->watches; watch; watch = watch->next) {
+            struct node **link = &watch->nodes;
+            watch->has_lost |= event->mask & IN_Q_OVERFLOW;
+            while (*link && (*link)->wd != event->wd)
+                link = &(*link)->next;
+            if (*link && event->mask & IN_IGNORED)
+                drop_node(set, link);
+            else if (*link)
+                handle_event(keeper, watch, *link, event);
+        }
         at += (ssize_t)(sizeof *event + event->len);
     }
-    for (struct watch *watch = keeper->watch_set->watches; watch; watch = watch->next)
+    for (struct watch *watch = set->watches; watch; watch = watch->next)
         if (watch->is_stream)
             send_events(keeper, watch);
     return len > 0;
@@ -496,37 +478,32 @@ static void end_stream(struct keeper *keeper, struct watch *watch)
     watch->task.is_over = true;
 }
 
-/* Events were lost: end the stream with an error. */
-static void end_partly(struct keeper *keeper, struct watch *watch)
-{
-    struct cay_error error = {0};
-
-    if (watch->missed)
-        (void)watch_fail(watch, watch->missed, &error);
-    else
-        (void)watch_fail_lost(watch, &error);
-    int sent = reply_send_error(watch->task.channel, 0, &error);
-    watch->is_blocked = sent == -EAGAIN || sent == -ENOBUFS;
-    if (!watch->is_blocked)
-        end_stream(keeper, watch);
-}
-
+/* If events were lost, ends the stream with an error. */
 static void send_events(struct keeper *keeper, struct watch *watch)
 {
+    struct cay_error error = {0};
     bool was_blocked = watch->is_blocked;
 
     watch->is_blocked = false;
     while (watch->events && !watch->task.is_over && !watch->is_blocked) {
-        int error = watch_send(keeper, watch->task.channel, watch);
-        watch->is_blocked = error == -EAGAIN || error == -ENOBUFS;
+        int sent = watch_send(keeper, watch->task.channel, watch);
+        watch->is_blocked = sent == -EAGAIN || sent == -ENOBUFS;
         if (!watch->is_blocked)
             watch_drop_event(keeper->watch_set, watch);
-        if (error && !watch->is_blocked)
+        if (sent && !watch->is_blocked)
             end_stream(keeper, watch);
     }
     bool is_partial = watch->missed || watch->has_lost;
-    if (is_partial && !watch->task.is_over && !watch->is_blocked)
-        end_partly(keeper, watch);
+    if (is_partial && !watch->task.is_over && !watch->is_blocked) {
+        if (watch->missed)
+            (void)watch_fail(watch, watch->missed, &error);
+        else
+            (void)watch_fail_lost(watch, &error);
+        int sent = reply_send_error(watch->task.channel, 0, &error);
+        watch->is_blocked = sent == -EAGAIN || sent == -ENOBUFS;
+        if (!watch->is_blocked)
+            end_stream(keeper, watch);
+    }
     if (!watch->task.is_over && was_blocked != watch->is_blocked)
         keeper_poll_modify(keeper, watch->task.channel,
                            EPOLLRDHUP | (watch->is_blocked ? (unsigned)EPOLLOUT : 0u),
@@ -572,18 +549,8 @@ int keeper_op_watch_dir(struct keeper *keeper, struct keeper_request *request,
 
 /* Watches without a stream: the client requests the events. */
 
-/* "PID.NUMBER.FLAGS.USER/PATH": a later keeper, after a restart of the server, can
- * restore the watcher from its id. */
-static bool set_watcher_id(struct watch_set *set, struct watch *watch)
-{
-    bool is_text = utf8_is_valid(watch->path, strlen(watch->path));
-
-    if (asprintf(&watch->id, "%d.%u.%u.%s%s", getpid(), ++set->numbers, watch->flags,
-                 watch->user, is_text ? watch->path : "") < 0)
-        watch->id = NULL;
-    return watch->id;
-}
-
+/* The id is "PID.NUMBER.FLAGS.USER/PATH": a later keeper, after a restart of the server,
+ * can restore the watcher from it. */
 int keeper_op_watcher_new(struct keeper *keeper, struct keeper_request *request,
                           struct cay_error *err)
 {
@@ -594,20 +561,29 @@ int keeper_op_watcher_new(struct keeper *keeper, struct keeper_request *request,
 
     if (code)
         return code;
-    if (!set_watcher_id(keeper->watch_set, watch)) {
+    bool is_text = utf8_is_valid(watch->path, strlen(watch->path));
+    if (asprintf(&watch->id, "%d.%u.%u.%s%s", getpid(), ++keeper->watch_set->numbers,
+                 watch->flags, watch->user, is_text ? watch->path : "") < 0) {
+        watch->id = NULL;
         watch_free(keeper->watch_set, watch);
         return cay_fail_memory(err, "files.watcher");
     }
     strings_add(&strings, watch->id);
     (void)reply_send(request->channel, &reply, &strings, -1);
-    (void)reply_send_done(request->channel);
-    return CAY_OK;
+    return KEEPER_DONE;
 }
 
-/* Restores a watcher of an earlier keeper.  Events since then are lost. */
-static int restore_watcher(struct keeper *keeper, const char *id,
-                           struct watch **ret_watch, struct cay_error *err)
+/* Restores a watcher of an earlier keeper if necessary; events since then are lost. */
+static int find_watcher(struct keeper *keeper, const char *id, struct watch **ret_watch,
+                        struct cay_error *err)
 {
+    struct watch *watch = keeper->watch_set ? keeper->watch_set->watches : NULL;
+
+    for (; watch; watch = watch->next)
+        if (watch->id && strcmp(watch->id, id) == 0) {
+            *ret_watch = watch;
+            return CAY_OK;
+        }
     const char *path = strchr(id, '/');
     struct keeper_request request = {.strings = &path};
     char *end;
@@ -627,19 +603,6 @@ static int restore_watcher(struct keeper *keeper, const char *id,
     if (!code)
         (*ret_watch)->id = TAKE_PTR(self);
     return code;
-}
-
-static int find_watcher(struct keeper *keeper, const char *id, struct watch **ret_watch,
-                        struct cay_error *err)
-{
-    struct watch *watch = keeper->watch_set ? keeper->watch_set->watches : NULL;
-
-    for (; watch; watch = watch->next)
-        if (watch->id && strcmp(watch->id, id) == 0) {
-            *ret_watch = watch;
-            return CAY_OK;
-        }
-    return restore_watcher(keeper, id, ret_watch, err);
 }
 
 /* Includes all events up to now. */
@@ -674,8 +637,7 @@ int keeper_op_watcher_events(struct keeper *keeper, struct keeper_request *reque
             return cay_fail_errno(err, -error, "files.watcher", request->strings[0]);
         watch_drop_event(keeper->watch_set, watch);
     }
-    (void)reply_send_done(request->channel);
-    return CAY_OK;
+    return KEEPER_DONE;
 }
 
 int keeper_op_watcher_remove(struct keeper *keeper, struct keeper_request *request,
@@ -687,6 +649,5 @@ int keeper_op_watcher_remove(struct keeper *keeper, struct keeper_request *reque
     if (code)
         return code;
     watch_free(keeper->watch_set, watch);
-    (void)reply_send_done(request->channel);
-    return CAY_OK;
+    return KEEPER_DONE;
 }

@@ -104,16 +104,6 @@ int request_forward(int socket, const struct request_packet *request)
     return send_packet(socket, parts, fds, request->memfd >= 0 ? 2 : 1);
 }
 
-static int put_in_memfd(const struct buf *strings)
-{
-    AUTO_FD fd = memfd_create("ask", MFD_CLOEXEC);
-
-    if (fd < 0)
-        return -errno;
-    int error = io_write(fd, strings->data, strings->len);
-    return error ? error : TAKE_FD(fd);
-}
-
 int request_send(int socket, const struct request *request, const struct buf *strings,
                  int channel)
 {
@@ -121,63 +111,43 @@ int request_send(int socket, const struct request *request, const struct buf *st
 
     if (strings->failed || strings->len > CHANNEL_STRINGS)
         return -EMSGSIZE;
-    AUTO_FD memfd = fits ? -1 : put_in_memfd(strings);
+    AUTO_FD memfd = fits ? -1 : memfd_create("cay-request", MFD_CLOEXEC);
     if (!fits && memfd < 0)
-        return memfd;
+        return -errno;
+    int error = fits ? 0 : io_write(memfd, strings->data, strings->len);
+    if (error)
+        return error;
     const int fds[] = {channel, memfd};
     const struct iovec parts[] = {{(void *)(uintptr_t)request, sizeof *request},
                                   {strings->data, fits ? strings->len : 0}};
     return send_packet(socket, parts, fds, fits ? 1 : 2);
 }
 
-static const char **split(const struct request_packet *request, const char *text,
-                          size_t len)
-{
-    uint32_t count = request->head.count;
-    const char **strings = calloc((size_t)count + 1, sizeof *strings);
-    const char *at = text, *end = text + len;
-
-    if (!strings || (len > 0 && end[-1] != '\0'))
-        goto wrong;
-    for (uint32_t i = 0; i < count; i++) {
-        if (at >= end)
-            goto wrong;
-        strings[i] = at;
-        at += strlen(at) + 1;
-    }
-    if (at == end)
-        return strings;
-wrong:
-    free(strings);
-    return NULL;
-}
-
 const char **request_strings(const struct request_packet *request, char **ret_room)
 {
     size_t len = request->head.strings_len;
+    uint32_t count = request->head.count, found = 0;
     AUTO_FREE char *room = malloc(len + 1);
+    AUTO_FREE const char **strings = calloc((size_t)count + 1, sizeof *strings);
 
-    if (!room)
+    if (!room || !strings)
         return NULL;
     if (request->memfd >= 0 && io_pread(request->memfd, room, len, 0) != (ssize_t)len)
         return NULL;
     if (request->memfd < 0)
         memcpy(room, request->strings, len);
-    const char **strings = split(request, room, len);
-    if (strings)
-        *ret_room = TAKE_PTR(room);
-    return strings;
+    const char *at = room, *end = room + len;
+    if (len > 0 && end[-1] != '\0')
+        return NULL;
+    for (; found < count && at < end; at += strlen(at) + 1)
+        strings[found++] = at;
+    if (found < count || at != end)
+        return NULL;
+    *ret_room = TAKE_PTR(room);
+    return TAKE_PTR(strings);
 }
 
 /* --- Replies --- */
-
-int reply_send_bytes(int channel, struct reply *reply, const void *data, size_t len)
-{
-    reply->version = CHANNEL_VERSION;
-    reply->len = (uint32_t)len;
-    const struct iovec parts[] = {{reply, sizeof *reply}, {(void *)(uintptr_t)data, len}};
-    return rights_send(channel, parts, 2, NULL, 0, MSG_DONTWAIT);
-}
 
 int reply_send(int channel, struct reply *reply, const struct buf *strings, int fd)
 {

@@ -269,11 +269,11 @@ const char **request_strings(const struct request_packet *request, char **ret_ro
 enum credential request_credential(enum op op);
 
 /* For small replies on an empty channel, which accepts them at once unless the reader is
- * gone.  `strings` may be NULL; `fd` -1: none.  Returns 0 or a negative errno. */
+ * gone.  `strings`, which are raw bytes if reply->count is 0, may be NULL; `fd` -1: none.
+ * Returns 0 or a negative errno. */
 int reply_send(int channel, struct reply *reply, const struct buf *strings, int fd);
 int reply_send_done(int channel);
 int reply_send_error(int channel, int status, const struct cay_error *err);
-int reply_send_bytes(int channel, struct reply *reply, const void *data, size_t len);
 
 struct reply_packet {
     struct reply head;

@@ -39,12 +39,6 @@ enum sandbox_number {
     SANDBOX_RESUMED /* CONNECT: it was paused */
 };
 
-static inline void record_init(struct record_row *row)
-{
-    *row = (struct record_row){0};
-    buf_init(&row->metadata, METADATA_MAX);
-}
-
 static inline void record_done(struct record_row *row)
 {
     buf_done(&row->metadata);

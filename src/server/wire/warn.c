@@ -21,34 +21,26 @@ static void write_line(const char *line, size_t len)
         (void)!write(STDERR_FILENO, line, len);
 }
 
-static bool may_write(struct warn *warn)
+void warn_line(struct warn *warn, const char *format, ...)
 {
+    char line[LINE_MAX_LEN] = "cay: ";
     uint64_t now_ms = clock_ms();
-    char line[80];
+    va_list arguments;
 
     if (!warn->since_ms || now_ms - warn->since_ms >= WARN_MS) {
+        char note[80];
         if (warn->left_out)
-            write_line(line, (size_t)snprintf(
-                                 line, sizeof line,
+            write_line(note, (size_t)snprintf(
+                                 note, sizeof note,
                                  "cay: %u more lines like the next one were dropped\n",
                                  warn->left_out));
         *warn = (struct warn){.since_ms = now_ms};
     }
-    if (warn->count < WARN_LINES) {
-        warn->count++;
-        return true;
-    }
-    warn->left_out++;
-    return false;
-}
-
-void warn_line(struct warn *warn, const char *format, ...)
-{
-    char line[LINE_MAX_LEN] = "cay: ";
-    va_list arguments;
-
-    if (!may_write(warn))
+    if (warn->count >= WARN_LINES) {
+        warn->left_out++;
         return;
+    }
+    warn->count++;
     va_start(arguments, format);
     int len = vsnprintf(line + 5, sizeof line - 6, format, arguments);
     va_end(arguments);
