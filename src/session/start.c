@@ -137,28 +137,11 @@ static void start_done(struct start *start)
 
 /* --- What to do --- */
 
-/* The session's old sandbox must be gone before a new one replaces its record; otherwise
- * it would leak. */
-static int check_other(const struct start *start, struct cay_error *err)
-{
-    const struct cay_session *stored = start->stored;
-    cay_sandbox *other = NULL;
-    struct cay_error own;
-
-    int code = manager_connect(start->manager, stored, &other, &own);
-    cay_sandbox_free(other);
-    if (code == CAY_E_NOT_FOUND)
-        return CAY_OK;
-    return code ? manager_report(&own, err)
-                : cay_fail(err, CAY_E_EXISTS, 0, op, stored->session_id,
-                           "the session already has another sandbox",
-                           "stop the session first; its sandbox is %.64s (%.64s)",
-                           stored->sandbox_id, stored->backend);
-}
-
 static int plan(struct start *start, struct cay_error *err)
 {
     cay_manager *manager = start->manager;
+    cay_sandbox *other = NULL;
+    struct cay_error own;
     int code = manager_read(manager, &start->stored, err);
 
     if (!code)
@@ -175,10 +158,21 @@ static int plan(struct start *start, struct cay_error *err)
             start->id = cay_sandbox_id(manager->sandbox);
         return CAY_OK;
     }
-    if (strcmp(start->stored->backend, cay_config_type(manager->config)) != 0)
-        return check_other(start, err);
-    start->id = start->stored->sandbox_id;
-    return CAY_OK;
+    const struct cay_session *stored = start->stored;
+    if (strcmp(stored->backend, cay_config_type(manager->config)) == 0) {
+        start->id = stored->sandbox_id;
+        return CAY_OK;
+    }
+    /* The session's old sandbox must be gone before a new one replaces its record;
+     * otherwise it would leak. */
+    code = manager_connect(manager, stored, &other, &own);
+    cay_sandbox_free(other);
+    if (code)
+        return code == CAY_E_NOT_FOUND ? CAY_OK : manager_report(&own, err);
+    return cay_fail(err, CAY_E_EXISTS, 0, op, stored->session_id,
+                    "the session already has another sandbox",
+                    "stop the session first; its sandbox is %.64s (%.64s)",
+                    stored->sandbox_id, stored->backend);
 }
 
 /* --- A sandbox --- */

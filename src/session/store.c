@@ -507,6 +507,7 @@ static int check_file(const struct database_file *file, const char *subject,
 
 /* --- The connection --- */
 
+/* The database must support processes that share it. */
 static int check_journal(cay_store *store, struct cay_error *err)
 {
     AUTO_QUERY query = query_new(store, op, "PRAGMA journal_mode=WAL");

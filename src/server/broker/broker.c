@@ -309,24 +309,6 @@ static void on_timer(struct broker *broker, struct source *source)
     broker_expire(broker);
 }
 
-/* Processes that exited. */
-static void reap(struct broker *broker)
-{
-    int status;
-    pid_t pid;
-
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        bool was_pooled = keepers_reaped(broker, pid, status);
-        if (pid == broker->front_pid) {
-            broker->front_pid = 0;
-            broker->front_status = status;
-        }
-        broker_request_keeper_ended(broker, pid);
-        if (was_pooled)
-            broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS);
-    }
-}
-
 /* The first signal starts to drain; without a front there is nothing to finish. */
 static void drain(struct broker *broker)
 {
@@ -344,13 +326,22 @@ static void drain(struct broker *broker)
 static void on_signal(struct broker *broker, struct source *source)
 {
     struct signalfd_siginfo info;
+    int status;
+    pid_t pid;
 
     (void)source;
-    while (read(broker->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        if (info.ssi_signo == SIGCHLD)
-            reap(broker);
-        else
+    while (read(broker->signals, &info, sizeof info) == (ssize_t)sizeof info)
+        if (info.ssi_signo != SIGCHLD)
             drain(broker);
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        bool was_pooled = keepers_reaped(broker, pid, status);
+        if (pid == broker->front_pid) {
+            broker->front_pid = 0;
+            broker->front_status = status;
+        }
+        broker_request_keeper_ended(broker, pid);
+        if (was_pooled)
+            broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS);
     }
 }
 

@@ -217,15 +217,6 @@ static void accept_resume(struct front *front)
             uv_poll_start(&front->listener_poll, UV_READABLE, on_listener) == 0;
 }
 
-static bool accept_open(struct front *front)
-{
-    front->listener_poll.data = front;
-    if (uv_poll_init(&front->loop, &front->listener_poll, front->options->listener) != 0)
-        return false;
-    accept_resume(front);
-    return front->is_listening;
-}
-
 /* The front is stalled if clients wait, there is room, no request is open, and none was
  * accepted within STALLED_SWEEPS.  Open requests free descriptors when they end; a new
  * front would abort them.  ENFILE and ENOMEM concern the whole machine: a new front would
@@ -729,14 +720,16 @@ bool front_open(struct front *front, const struct front_options *options)
         MHD_get_daemon_info(front->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     (void)uv_poll_init(&front->loop, &front->daemon_poll, info->epoll_fd);
     (void)uv_poll_init(&front->loop, &front->broker_poll, options->broker);
+    (void)uv_poll_init(&front->loop, &front->listener_poll, options->listener);
     (void)uv_poll_init(&front->loop, &front->wakes_poll, front->wakes);
     (void)uv_timer_init(&front->loop, &front->daemon_timer);
     (void)uv_timer_init(&front->loop, &front->sweep_timer);
     (void)uv_prepare_init(&front->loop, &front->before_waiting);
-    front->before_waiting.data = front;
+    front->before_waiting.data = front->listener_poll.data = front;
     front->daemon_poll.data = front->broker_poll.data = front->wakes_poll.data = front;
     front->daemon_timer.data = front->sweep_timer.data = front;
-    return accept_open(front) &&
+    accept_resume(front);
+    return front->is_listening &&
            uv_poll_start(&front->daemon_poll, UV_READABLE, on_daemon) == 0 &&
            uv_poll_start(&front->wakes_poll, UV_READABLE, exchange_on_wakes) == 0 &&
            uv_poll_start(&front->broker_poll, UV_READABLE | UV_DISCONNECT, on_broker) ==

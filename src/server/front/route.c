@@ -173,14 +173,6 @@ static bool is_control(const char *url)
     return strncmp(url, "/sandboxes", len) == 0 && (!url[len] || url[len] == '/');
 }
 
-/* Older SDKs omit the sandbox headers: for Python up to 2.26 after a connect, for
- * JavaScript in health checks. */
-static bool is_of_token(const struct exchange *exchange)
-{
-    return exchange_header(exchange, "X-Access-Token") &&
-           !exchange_header(exchange, "X-API-KEY") && !is_control(exchange->url);
-}
-
 /* The headers are ignored if the host name selects a sandbox. */
 const char *route_find(struct exchange *exchange, unsigned *ret_status)
 {
@@ -206,8 +198,12 @@ const char *route_find(struct exchange *exchange, unsigned *ret_status)
     }
     if (route->port)
         route->plane = route->port == ENVD_PORT ? PLANE_ENVD : PLANE_PORT;
-    else if (strcmp(exchange->url, "/files") == 0 || is_of_token(exchange))
-        route->plane = PLANE_ENVD; /* identified by the signature or token */
+    /* Identified by the signature or token: older SDKs omit the sandbox headers, for
+     * Python up to 2.26 after a connect, for JavaScript in health checks. */
+    else if (strcmp(exchange->url, "/files") == 0 ||
+             (exchange_header(exchange, "X-Access-Token") &&
+              !exchange_header(exchange, "X-API-KEY") && !is_control(exchange->url)))
+        route->plane = PLANE_ENVD;
     /* Decoding would cut the text there. */
     if (route->plane != PLANE_PORT && strstr(exchange->target, "%00"))
         return "the path or query contains a NUL";

@@ -466,45 +466,38 @@ static uint32_t create_flags(struct exchange *exchange, struct fields *fields)
     return flags;
 }
 
-static void send_create(struct exchange *exchange, struct fields *fields)
-{
-    const char *template_name = field_text(fields, "templateID");
-    char message[FIELDS_ERROR_MAX], name[TEMPLATE_NAME_MAX];
-    AUTO_BUF strings = {.max = CHANNEL_STRINGS};
-    struct request request;
-
-    exchange_init_request(exchange, OP_CREATE, &request);
-    strings_add(&strings, template_name ? parse_template(template_name, name) : "");
-    request.flags = create_flags(exchange, fields);
-    request.numbers[CREATE_TIMEOUT] = field_int(fields, "timeout", 0, INT32_MAX, -1);
-    request.numbers[CREATE_METADATA] =
-        field_add_pairs(fields, "metadata", false, &strings);
-    request.numbers[CREATE_ENV] = field_add_pairs(fields, "envVars", true, &strings);
-    int64_t count =
-        1 + 2 * request.numbers[CREATE_METADATA] + request.numbers[CREATE_ENV];
-    request.count = (uint32_t)count;
-    if (!template_name)
-        (void)field_reject(fields, "templateID");
-    if (fields->wrong)
-        exchange_refuse(exchange, 400, fields_error(fields, message));
-    else if (count > 4096)
-        exchange_refuse(exchange, 400, "too much metadata or environment");
-    else
-        exchange_send(exchange, &request, &strings);
-}
-
 static void create(struct exchange *exchange)
 {
     json_t *root = take_body(exchange);
     struct fields fields = {.object = root};
+    const char *template_name = field_text(&fields, "templateID");
+    char message[FIELDS_ERROR_MAX], name[TEMPLATE_NAME_MAX];
+    AUTO_BUF strings = {.max = CHANNEL_STRINGS};
+    struct request request;
 
     if (!root)
         return;
-    const char *wrong = find_unsupported(&fields);
-    if (wrong)
-        exchange_refuse(exchange, 501, wrong);
+    const char *unsupported = find_unsupported(&fields);
+    exchange_init_request(exchange, OP_CREATE, &request);
+    strings_add(&strings, template_name ? parse_template(template_name, name) : "");
+    request.flags = create_flags(exchange, &fields);
+    request.numbers[CREATE_TIMEOUT] = field_int(&fields, "timeout", 0, INT32_MAX, -1);
+    request.numbers[CREATE_METADATA] =
+        field_add_pairs(&fields, "metadata", false, &strings);
+    request.numbers[CREATE_ENV] = field_add_pairs(&fields, "envVars", true, &strings);
+    int64_t count =
+        1 + 2 * request.numbers[CREATE_METADATA] + request.numbers[CREATE_ENV];
+    request.count = (uint32_t)count;
+    if (!template_name)
+        (void)field_reject(&fields, "templateID");
+    if (unsupported)
+        exchange_refuse(exchange, 501, unsupported);
+    else if (fields.wrong)
+        exchange_refuse(exchange, 400, fields_error(&fields, message));
+    else if (count > 4096)
+        exchange_refuse(exchange, 400, "too much metadata or environment");
     else
-        send_create(exchange, &fields);
+        exchange_send(exchange, &request, &strings);
     json_decref(root);
 }
 

@@ -294,22 +294,6 @@ static void take_plain(struct exchange *exchange, const char *data, size_t len)
         exchange_refuse_and_close(exchange, 400, "the form is malformed");
 }
 
-/* More output is available than can be handled now.  If zlib has consumed all input, the
- * last byte is passed again, so that libmicrohttpd calls again. */
-static void take_rest_later(struct exchange *exchange)
-{
-    struct upload *upload = exchange->state;
-
-    upload->eaten = upload->inflate.avail_in == 0;
-    exchange->body_left = upload->inflate.avail_in + upload->eaten;
-    exchange->body_ms =
-        uv_now(&exchange->front->loop); /* the server is slow, not the client */
-    if (!first_pending(upload)) {
-        exchange_suspend(exchange);
-        exchange_resume(exchange);
-    }
-}
-
 /* Any number of gzip members. */
 static void take_gzip(struct exchange *exchange, const char *data, size_t len)
 {
@@ -341,7 +325,16 @@ static void take_gzip(struct exchange *exchange, const char *data, size_t len)
         has_more = stream->avail_in || !stream->avail_out;
         if (has_more && !exchange->response &&
             (made >= INFLATE_TURN || first_pending(upload))) {
-            take_rest_later(exchange);
+            /* More output is available than can be handled now.  If zlib has consumed all
+             * input, the last byte is passed again, so that libmicrohttpd calls again. */
+            upload->eaten = stream->avail_in == 0;
+            exchange->body_left = stream->avail_in + upload->eaten;
+            exchange->body_ms =
+                uv_now(&exchange->front->loop); /* not the client's delay */
+            if (!first_pending(upload)) {
+                exchange_suspend(exchange);
+                exchange_resume(exchange);
+            }
             return;
         }
     }

@@ -505,24 +505,6 @@ static int stream_new(struct keeper *keeper, struct keeper_request *request,
 
 /* --- Starting --- */
 
-static int check_directory(struct keeper *keeper, const struct keeper_request *request,
-                           char path[PATH_MAX], struct cay_error *err)
-{
-    const char *user = request->head.user;
-    cay_files *files = keeper_files(keeper, user, err);
-    struct cay_stat st;
-
-    if (!files)
-        return err->code;
-    int code = entry_path(keeper, user, request->strings[0], path, err);
-    if (!code && (cay_files_stat(files, path, false, &st, NULL) != CAY_OK ||
-                  st.type != CAY_TYPE_DIRECTORY))
-        code = cay_fail(err, CAY_E_INVALID, 0, "process.start", path,
-                        "the working directory does not exist",
-                        "create it first, or omit cwd");
-    return code;
-}
-
 int keeper_op_start(struct keeper *keeper, struct keeper_request *request,
                     struct cay_error *err)
 {
@@ -536,9 +518,19 @@ int keeper_op_start(struct keeper *keeper, struct keeper_request *request,
         2 + argc + envc != head->count || head->numbers[START_TIMEOUT_MS] < 0)
         return cay_fail(err, CAY_E_INVALID, 0, "process.start", NULL,
                         "the request is malformed", "give a command");
-    int code = *request->strings[0] ? check_directory(keeper, request, cwd, err) : CAY_OK;
-    if (code)
-        return code;
+    if (*request->strings[0]) {
+        cay_files *files = keeper_files(keeper, head->user, err);
+        struct cay_stat st;
+        int wrong = files ? entry_path(keeper, head->user, request->strings[0], cwd, err)
+                          : err->code;
+        if (wrong)
+            return wrong;
+        if (cay_files_stat(files, cwd, false, &st, NULL) != CAY_OK ||
+            st.type != CAY_TYPE_DIRECTORY)
+            return cay_fail(err, CAY_E_INVALID, 0, "process.start", cwd,
+                            "the working directory does not exist",
+                            "create it first, or omit cwd");
+    }
     AUTO_FREE const char **argv = calloc((size_t)argc + 1, sizeof *argv);
     if (!argv)
         return cay_fail_memory(err, "process.start");
@@ -560,7 +552,7 @@ int keeper_op_start(struct keeper *keeper, struct keeper_request *request,
         .rows = (uint16_t)head->numbers[START_ROWS],
         .columns = (uint16_t)head->numbers[START_COLUMNS],
     };
-    code = cay_process_start(keeper->sandbox, &options, &process, err);
+    int code = cay_process_start(keeper->sandbox, &options, &process, err);
     if (code)
         return code;
     add_command(keeper, request, cay_process_pid(process), arrived_ms);
