@@ -14,18 +14,17 @@
 
 enum { CHECK, SCHEMA, COUNT };
 
-struct config_options {
-    bool help, load;
-    int as_json;
-};
+static call_runner check, print_schema;
 
 static const struct subcommand subcommands[] = {
-    [CHECK] = {"check", "FILE", "Check a configuration and print its values", 1, 1, 0},
-    [SCHEMA] = {"schema", "", "Print the JSON schema of configurations", 0, 0, 0},
+    [CHECK] = {"check", "FILE", "Check a configuration and print its values", 1, 1,
+               check},
+    [SCHEMA] = {"schema", "", "Print the JSON schema of configurations", 0, 0,
+                print_schema},
 };
 
 #define BIT(word)   (UINT32_C(1) << (word))
-#define FIELD(name) offsetof(struct config_options, name)
+#define FIELD(name) offsetof(struct options, name)
 
 static const struct option_rule option_rules[] = {
     {"load", 0, OPTION_FLAG, BIT(CHECK), FIELD(load), NULL,
@@ -35,8 +34,10 @@ static const struct option_rule option_rules[] = {
     {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
 };
 
-static const struct grammar grammar = {
+const struct grammar config_grammar = {
     .program = "cay config",
+    .usage = "COMMAND [ARGUMENT]...\nCheck configuration files of sandboxes.",
+    .manual = "Manual: cay-config(1), cay-config(5).",
     .subcommands = subcommands,
     .subcommand_count = COUNT,
     .options = option_rules,
@@ -138,13 +139,12 @@ static int show_as_table(struct call *call, const cay_config *config, json_t *va
 
 static int show(struct call *call, const cay_config *config, struct cay_error *err)
 {
-    const struct config_options *options = call->options;
     AUTO_FREE char *json = NULL;
     int code = cay_config_json(config, &json, err);
 
     if (code)
         return code;
-    if (options->as_json) {
+    if (call->options.as_json) {
         fprintf(call->output.file, "%s\n", json);
         return CAY_OK;
     }
@@ -178,11 +178,10 @@ static int check_backend(const cay_config *config, const char *file,
 
 static int check(struct call *call, struct cay_error *err)
 {
-    const struct config_options *options = call->options;
     const char *file = call->line.arguments[0];
     cay_config *config = NULL;
-    int code = options->load ? cay_config_load(file, &config, err)
-                             : cay_config_peek(file, &config, err);
+    int code = call->options.load ? cay_config_load(file, &config, err)
+                                  : cay_config_peek(file, &config, err);
 
     if (!code)
         code = check_backend(config, file, err);
@@ -202,20 +201,4 @@ static int print_schema(struct call *call, struct cay_error *err)
     if (!code)
         fprintf(call->output.file, "%s\n", json);
     return code;
-}
-
-/* --- All --- */
-
-int cmd_config(char *const *argv)
-{
-    static call_runner *const run[] = {[CHECK] = check, [SCHEMA] = print_schema};
-    static const struct call_rules rules = {
-        .grammar = &grammar,
-        .about = "Check configuration files of sandboxes.",
-        .manual = "cay-config(1), cay-config(5)",
-        .run = run,
-    };
-    struct config_options own = {.help = false};
-
-    return call_run(&rules, argv, &own);
 }

@@ -84,7 +84,7 @@ static int write_in(int fd, const char *name, const struct inside *inside,
     return code;
 }
 
-int cmd_cat(struct sandbox_call *call, struct cay_error *err)
+int cmd_cat(struct call *call, struct cay_error *err)
 {
     const char *const *words = call->line.arguments;
     struct inside inside;
@@ -96,7 +96,7 @@ int cmd_cat(struct sandbox_call *call, struct cay_error *err)
     return code;
 }
 
-int cmd_put(struct sandbox_call *call, struct cay_error *err)
+int cmd_put(struct call *call, struct cay_error *err)
 {
     const char *const *words = call->line.arguments;
     struct inside inside;
@@ -285,7 +285,7 @@ static const char *path_inside(const char *word)
                                                                                : NULL;
 }
 
-int cmd_cp(struct sandbox_call *call, struct cay_error *err)
+int cmd_cp(struct call *call, struct cay_error *err)
 {
     const char *source = call->line.arguments[0], *target = call->line.arguments[1];
     const char *from = path_inside(source), *into = path_inside(target);

@@ -22,41 +22,23 @@ static const char *finding_of(const struct cay_check *check)
     return "unknown";
 }
 
-static int print_json(struct sandbox_call *call, const struct cay_check *checks,
-                      size_t count, struct cay_error *err)
+static void put_check(struct json *json, const void *item)
 {
-    struct json json;
+    const struct cay_check *check = item;
 
-    output_begin_json(&call->output, &json);
-    json_put_key(&json, "checks");
-    json_put_array(&json);
-    for (size_t i = 0; i < count; i++) {
-        json_put_object(&json);
-        json_set_text(&json, "facility", checks[i].facility);
-        json_set_text(&json, "finding", finding_of(&checks[i]));
-        json_set_text(&json, "detail", checks[i].detail);
-        json_set_text(&json, "fix", checks[i].fix[0] ? checks[i].fix : NULL);
-        json_put_end(&json);
-    }
-    json_put_end(&json);
-    output_end_json(&call->output, &json);
-    return output_finish(&call->output, err);
+    json_set_text(json, "facility", check->facility);
+    json_set_text(json, "finding", finding_of(check));
+    json_set_text(json, "detail", check->detail);
+    json_set_text(json, "fix", check->fix[0] ? check->fix : NULL);
 }
 
-static int print_table(struct sandbox_call *call, const struct cay_check *checks,
-                       size_t count, struct cay_error *err)
+static void add_row(struct table *table, const void *item)
 {
-    struct table table;
-    int code = table_open(&table, "FOUND|FACILITY|DETAIL", err);
+    const struct cay_check *check = item;
 
-    if (code)
-        return code;
-    for (size_t i = 0; i < count; i++) {
-        table_cell(&table, "%s", finding_of(&checks[i]));
-        table_cell(&table, "%s", checks[i].facility);
-        table_cell(&table, "%s", checks[i].detail);
-    }
-    return table_print(&table, &call->output, err);
+    table_cell(table, "%s", finding_of(check));
+    table_cell(table, "%s", check->facility);
+    table_cell(table, "%s", check->detail);
 }
 
 /* The index of the first check with the same fix. */
@@ -90,26 +72,20 @@ static void print_fixes(FILE *file, const struct cay_check *checks, size_t count
     }
 }
 
-static int print_text(struct sandbox_call *call, const struct cay_check *checks,
-                      size_t count, struct cay_error *err)
+int cmd_doctor(struct call *call, struct cay_error *err)
 {
-    int code = print_table(call, checks, count, err);
-
-    if (!code)
-        print_fixes(call->output.file, checks, count);
-    return code;
-}
-
-int cmd_doctor(struct sandbox_call *call, struct cay_error *err)
-{
+    static const struct call_list listed = {
+        "checks", "FOUND|FACILITY|DETAIL", sizeof(struct cay_check), put_check, add_row,
+        NULL};
     struct cay_check *checks = NULL;
     size_t count = 0;
     int status = CAY_OK;
     int code = cay_doctor(&checks, &count, err);
 
-    if (code)
-        return code;
-    code = (call->options.as_json ? print_json : print_text)(call, checks, count, err);
+    if (!code)
+        code = call_list(call, &listed, checks, count, err);
+    if (!code && !call->options.as_json)
+        print_fixes(call->output.file, checks, count);
     for (size_t i = 0; i < count; i++)
         if (strcmp(checks[i].facility, "sandboxes") == 0 &&
             checks[i].finding == CAY_FINDING_MISSING)

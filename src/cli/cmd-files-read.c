@@ -20,48 +20,44 @@ static void end_line(struct output *output, const char *name)
     fputc('\n', output->file);
 }
 
-int cmd_files_resolve(struct files_run *run, struct cay_error *err)
+int cmd_files_resolve(struct call *call, struct cay_error *err)
 {
     struct cay_location location = {.size = sizeof location};
-    int rc = cay_files_locate(run->files, run->line.arguments[0], CAY_ACCESS_READ,
+    int rc = cay_files_locate(call->files, call->line.arguments[0], CAY_ACCESS_READ,
                               &location, err);
 
     if (rc)
         return rc;
-    if (run->options.as_json) {
-        struct json json;
-        output_begin_json(&run->output, &json);
-        json_set_text(&json, "path", location.path);
-        json_set_text(&json, "mount", location.name);
-        json_set_text(&json, "access", location.access & CAY_ACCESS_WRITE ? "rw" : "ro");
-        json_set_bool(&json, "exists", location.exists);
-        json_set_bool(&json, "read_approval", location.read_approval);
-        json_set_bool(&json, "write_approval", location.write_approval);
-        if (run->options.host)
-            json_set_text(&json, "host", location.host);
-        output_end_json(&run->output, &json);
+    if (call->options.as_json) {
+        struct json *json = output_json(&call->output);
+        json_set_text(json, "path", location.path);
+        json_set_text(json, "mount", location.name);
+        json_set_text(json, "access", location.access & CAY_ACCESS_WRITE ? "rw" : "ro");
+        json_set_bool(json, "exists", location.exists);
+        json_set_bool(json, "read_approval", location.read_approval);
+        json_set_bool(json, "write_approval", location.write_approval);
+        if (call->options.host)
+            json_set_text(json, "host", location.host);
     } else {
-        end_line(&run->output, run->options.host ? location.host : location.path);
+        end_line(&call->output, call->options.host ? location.host : location.path);
     }
     cay_location_done(&location);
     return 0;
 }
 
-int cmd_files_explain(struct files_run *run, struct cay_error *err)
+int cmd_files_explain(struct call *call, struct cay_error *err)
 {
     char *sentence;
-    int rc = cay_files_explain(run->files, run->line.arguments[0], &sentence, err);
+    int rc = cay_files_explain(call->files, call->line.arguments[0], &sentence, err);
 
     if (rc)
         return rc;
-    if (run->options.as_json) {
-        struct json json;
-        output_begin_json(&run->output, &json);
-        json_set_text(&json, "path", run->line.arguments[0]);
-        json_set_text(&json, "explanation", sentence);
-        output_end_json(&run->output, &json);
+    if (call->options.as_json) {
+        struct json *json = output_json(&call->output);
+        json_set_text(json, "path", call->line.arguments[0]);
+        json_set_text(json, "explanation", sentence);
     } else {
-        end_line(&run->output, sentence);
+        end_line(&call->output, sentence);
     }
     cay_free(sentence);
     return 0;
@@ -84,42 +80,39 @@ static bool contains(const struct cay_strings *strings, const char *text)
     return false;
 }
 
-static void show_roots(struct files_run *run, const struct cay_strings *readable,
+static void show_roots(struct call *call, const struct cay_strings *readable,
                        const struct cay_strings *writable)
 {
-    struct json json;
-
-    if (!run->options.as_json) {
+    if (!call->options.as_json) {
         for (size_t i = 0; i < readable->count; i++) {
             fputs(contains(writable, readable->items[i]) ? "rw " : "ro ",
-                  run->output.file);
-            end_line(&run->output, readable->items[i]);
+                  call->output.file);
+            end_line(&call->output, readable->items[i]);
         }
         return;
     }
-    output_begin_json(&run->output, &json);
-    put_roots(&json, "readable", readable);
-    put_roots(&json, "writable", writable);
-    output_end_json(&run->output, &json);
+    struct json *json = output_json(&call->output);
+    put_roots(json, "readable", readable);
+    put_roots(json, "writable", writable);
 }
 
-int cmd_files_roots(struct files_run *run, struct cay_error *err)
+int cmd_files_roots(struct call *call, struct cay_error *err)
 {
     struct cay_strings readable, writable;
-    int rc = cay_files_roots(run->files, CAY_ACCESS_READ, &readable, err);
+    int rc = cay_files_roots(call->files, CAY_ACCESS_READ, &readable, err);
 
     if (rc)
         return rc;
-    rc = cay_files_roots(run->files, CAY_ACCESS_WRITE, &writable, err);
+    rc = cay_files_roots(call->files, CAY_ACCESS_WRITE, &writable, err);
     if (!rc) {
-        show_roots(run, &readable, &writable);
+        show_roots(call, &readable, &writable);
         cay_strings_done(&writable);
     }
     cay_strings_done(&readable);
     return rc;
 }
 
-const char *cmd_files_type(enum cay_type type)
+static const char *type_name(enum cay_type type)
 {
     switch (type) {
     case CAY_TYPE_FILE:
@@ -134,7 +127,10 @@ const char *cmd_files_type(enum cay_type type)
     return "other";
 }
 
-const char *cmd_files_time(const struct cay_stat *stat, char room[TIME_ROOM])
+#define TIME_ROOM 40
+
+/* The modification time, "2024-05-01T12:00:00Z". */
+static const char *time_text(const struct cay_stat *stat, char room[TIME_ROOM])
 {
     int64_t second = INT64_C(1000000000);
     time_t seconds = stat->mtime_ns / second - (stat->mtime_ns % second < 0);
@@ -146,12 +142,13 @@ const char *cmd_files_time(const struct cay_stat *stat, char room[TIME_ROOM])
     return room;
 }
 
-void cmd_files_put_stat(struct json *json, const struct cay_stat *stat)
+/* Its members, into the object that is open. */
+static void put_stat(struct json *json, const struct cay_stat *stat)
 {
     char mode[16];
 
     snprintf(mode, sizeof mode, "%04" PRIo32, stat->mode);
-    json_set_text(json, "type", cmd_files_type(stat->type));
+    json_set_text(json, "type", type_name(stat->type));
     json_set_uint(json, "bytes", stat->bytes);
     json_set_text(json, "mode", mode);
     json_set_uint(json, "uid", stat->uid);
@@ -160,52 +157,48 @@ void cmd_files_put_stat(struct json *json, const struct cay_stat *stat)
     json_set_int(json, "mtime_ns", stat->mtime_ns);
 }
 
-int cmd_files_stat(struct files_run *run, struct cay_error *err)
+int cmd_files_stat(struct call *call, struct cay_error *err)
 {
     char time[TIME_ROOM];
     struct cay_stat stat;
-    int rc = cay_files_stat(run->files, run->line.arguments[0], run->options.no_follow,
+    int rc = cay_files_stat(call->files, call->line.arguments[0], call->options.no_follow,
                             &stat, err);
 
     if (rc)
         return rc;
-    if (run->options.as_json) {
-        struct json json;
-        output_begin_json(&run->output, &json);
-        json_set_text(&json, "path", run->line.arguments[0]);
-        cmd_files_put_stat(&json, &stat);
-        output_end_json(&run->output, &json);
+    if (call->options.as_json) {
+        struct json *json = output_json(&call->output);
+        json_set_text(json, "path", call->line.arguments[0]);
+        put_stat(json, &stat);
         return 0;
     }
-    fprintf(run->output.file,
+    fprintf(call->output.file,
             "type: %s\nbytes: %" PRIu64 "\nmode: %04" PRIo32 "\nuid: %" PRIu32
             "\ngid: %" PRIu32 "\nlinks: %" PRIu64 "\nmodified: %s\n",
-            cmd_files_type(stat.type), stat.bytes, stat.mode, stat.uid, stat.gid,
-            stat.links, cmd_files_time(&stat, time));
+            type_name(stat.type), stat.bytes, stat.mode, stat.uid, stat.gid, stat.links,
+            time_text(&stat, time));
     return 0;
 }
 
-int cmd_files_exists(struct files_run *run, struct cay_error *err)
+int cmd_files_exists(struct call *call, struct cay_error *err)
 {
-    int exists = cay_files_exists(run->files, run->line.arguments[0], err);
+    int exists = cay_files_exists(call->files, call->line.arguments[0], err);
 
     if (exists < 0)
         return exists;
-    if (run->options.as_json) {
-        struct json json;
-        output_begin_json(&run->output, &json);
-        json_set_text(&json, "path", run->line.arguments[0]);
-        json_set_bool(&json, "exists", exists);
-        output_end_json(&run->output, &json);
+    if (call->options.as_json) {
+        struct json *json = output_json(&call->output);
+        json_set_text(json, "path", call->line.arguments[0]);
+        json_set_bool(json, "exists", exists);
     } else {
-        fputs(exists ? "true\n" : "false\n", run->output.file);
+        fputs(exists ? "true\n" : "false\n", call->output.file);
     }
     return exists ? 0 : cay_code_exit(CAY_E_NOT_FOUND);
 }
 
 /* --- list, glob, grep --- */
 
-static unsigned list_flags(const struct files_options *options)
+static unsigned list_flags(const struct options *options)
 {
     unsigned flags = CAY_LIST_FILES;
 
@@ -216,55 +209,52 @@ static unsigned list_flags(const struct files_options *options)
     return flags | (options->details ? CAY_LIST_STAT : 0);
 }
 
-static void entry_as_text(struct files_run *run, const struct cay_entry *entry)
+static void entry_as_text(struct call *call, const struct cay_entry *entry)
 {
     static const char letters[] = "rwxrwxrwx";
     char mode[11] = "?", time[TIME_ROOM];
 
-    if (run->options.details) {
+    if (call->options.details) {
         mode[0] = "?-dl?"[entry->stat.type <= CAY_TYPE_OTHER ? entry->stat.type : 0];
         for (int i = 0; i < 9; i++)
             mode[i + 1] = entry->stat.mode >> (8 - i) & 1 ? letters[i] : '-';
-        fprintf(run->output.file, "%s %12" PRIu64 " %s ", mode, entry->stat.bytes,
-                cmd_files_time(&entry->stat, time));
+        fprintf(call->output.file, "%s %12" PRIu64 " %s ", mode, entry->stat.bytes,
+                time_text(&entry->stat, time));
     }
-    output_name(&run->output, entry->path);
-    fputc(run->options.null ? '\0' : '\n', run->output.file);
+    output_name(&call->output, entry->path);
+    fputc(call->options.null ? '\0' : '\n', call->output.file);
 }
 
-static void entry_as_json(struct files_run *run, struct json *json,
+static void entry_as_json(struct call *call, struct json *json,
                           const struct cay_entry *entry)
 {
     json_put_object(json);
     json_set_text(json, "path", entry->path);
-    if (run->options.details)
-        cmd_files_put_stat(json, &entry->stat);
+    if (call->options.details)
+        put_stat(json, &entry->stat);
     else
-        json_set_text(json, "type", cmd_files_type(entry->stat.type));
+        json_set_text(json, "type", type_name(entry->stat.type));
     json_put_end(json);
 }
 
-/* Prints one page; the first page begins `json`, which is NULL for text.  Moves `options`
- * to the next page. */
-static int list_page(struct files_run *run, const char *path,
-                     struct cay_list_options *options, struct json *json, char **last,
-                     bool *ret_truncated, struct cay_error *err)
+/* Prints one page and moves `options` to the next one. */
+static int list_page(struct call *call, const char *path,
+                     struct cay_list_options *options, char **last, bool *ret_truncated,
+                     struct cay_error *err)
 {
+    struct json *json = call->options.as_json ? &call->output.json : NULL;
     struct cay_listing listing;
-    int rc = cay_files_list(run->files, path, options, &listing, err);
+    int rc = cay_files_list(call->files, path, options, &listing, err);
 
     if (rc)
         return rc;
-    if (json && json->depth == 0) {
-        output_begin_json(&run->output, json);
-        json_put_key(json, "entries");
-        json_put_array(json);
-    }
+    if (json && json->depth == 0)
+        (void)output_list(&call->output, "entries");
     for (size_t i = 0; i < listing.count; i++)
         if (json)
-            entry_as_json(run, json, &listing.entries[i]);
+            entry_as_json(call, json, &listing.entries[i]);
         else
-            entry_as_text(run, &listing.entries[i]);
+            entry_as_text(call, &listing.entries[i]);
     if (listing.skipped)
         fprintf(stderr,
                 "cay: note: %" PRIu64 " names that are not valid UTF-8 were skipped\n",
@@ -279,10 +269,10 @@ static int list_page(struct files_run *run, const char *path,
     return *ret_truncated && !*last ? cay_fail_memory(err, "cli.list") : CAY_OK;
 }
 
-static int list(struct files_run *run, const char *path, const char *pattern,
+static int list(struct call *call, const char *path, const char *pattern,
                 struct cay_error *err)
 {
-    const struct files_options *given = &run->options;
+    const struct options *given = &call->options;
     struct cay_list_options options = {
         .size = sizeof options,
         .flags = list_flags(given),
@@ -293,7 +283,6 @@ static int list(struct files_run *run, const char *path, const char *pattern,
         .max_entries = given->max.value,
     };
     AUTO_FREE char *last = NULL;
-    struct json json = {.depth = 0}, *document = given->as_json ? &json : NULL;
     bool truncated = false;
     int rc = CAY_OK;
 
@@ -301,67 +290,62 @@ static int list(struct files_run *run, const char *path, const char *pattern,
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", "--max",
                         "--max must be at least 1", "pass --max N with N from 1");
     do
-        rc = list_page(run, path, &options, document, &last, &truncated, err);
-    while (!rc && truncated && !given->max.given && !run->output.sys_errno);
-    if (rc || !document)
-        return rc;
-    json_put_end(&json);
-    json_set_bool(&json, "truncated", truncated);
-    output_end_json(&run->output, &json);
-    return CAY_OK;
+        rc = list_page(call, path, &options, &last, &truncated, err);
+    while (!rc && truncated && !given->max.given && !call->output.sys_errno);
+    if (!rc && given->as_json) {
+        json_put_end(&call->output.json);
+        json_set_bool(&call->output.json, "truncated", truncated);
+    }
+    return rc;
 }
 
-int cmd_files_list(struct files_run *run, struct cay_error *err)
+int cmd_files_list(struct call *call, struct cay_error *err)
 {
-    const char *path = run->line.count > 0 ? run->line.arguments[0] : ".";
+    const char *path = call->line.count > 0 ? call->line.arguments[0] : ".";
 
-    return list(run, path, run->options.pattern, err);
+    return list(call, path, call->options.pattern, err);
 }
 
-int cmd_files_glob(struct files_run *run, struct cay_error *err)
+int cmd_files_glob(struct call *call, struct cay_error *err)
 {
-    const char *path = run->line.count > 1 ? run->line.arguments[1] : ".";
+    const char *path = call->line.count > 1 ? call->line.arguments[1] : ".";
 
-    return list(run, path, run->line.arguments[0], err);
+    return list(call, path, call->line.arguments[0], err);
 }
 
-static void match_as_text(struct files_run *run, const struct cay_match *match)
+static void match_as_text(struct call *call, const struct cay_match *match)
 {
-    FILE *file = run->output.file;
+    FILE *file = call->output.file;
 
-    output_name(&run->output, match->path);
-    fputc(run->options.null ? '\0' : ':', file);
+    output_name(&call->output, match->path);
+    fputc(call->options.null ? '\0' : ':', file);
     fprintf(file, "%" PRIu64 ":", match->line);
-    output_name(&run->output, match->text);
+    output_name(&call->output, match->text);
     fputc('\n', file);
 }
 
-static void matches_as_json(struct files_run *run, const struct cay_matches *matches)
+static void matches_as_json(struct call *call, const struct cay_matches *matches)
 {
-    struct json json;
+    struct json *json = output_list(&call->output, "matches");
 
-    output_begin_json(&run->output, &json);
-    json_put_key(&json, "matches");
-    json_put_array(&json);
     for (size_t i = 0; i < matches->count; i++) {
-        json_put_object(&json);
-        json_set_text(&json, "path", matches->items[i].path);
-        json_set_uint(&json, "line", matches->items[i].line);
-        json_set_uint(&json, "column", matches->items[i].column);
-        json_set_text(&json, "text", matches->items[i].text);
-        json_put_end(&json);
+        json_put_object(json);
+        json_set_text(json, "path", matches->items[i].path);
+        json_set_uint(json, "line", matches->items[i].line);
+        json_set_uint(json, "column", matches->items[i].column);
+        json_set_text(json, "text", matches->items[i].text);
+        json_put_end(json);
     }
-    json_put_end(&json);
-    json_set_uint(&json, "files_searched", matches->files_searched);
-    json_set_uint(&json, "files_skipped", matches->files_skipped);
-    json_set_bool(&json, "truncated", matches->truncated);
-    output_end_json(&run->output, &json);
+    json_put_end(json);
+    json_set_uint(json, "files_searched", matches->files_searched);
+    json_set_uint(json, "files_skipped", matches->files_skipped);
+    json_set_bool(json, "truncated", matches->truncated);
 }
 
-int cmd_files_grep(struct files_run *run, struct cay_error *err)
+int cmd_files_grep(struct call *call, struct cay_error *err)
 {
-    const struct files_options *given = &run->options;
-    const char *path = run->line.count > 1 ? run->line.arguments[1] : ".";
+    const struct options *given = &call->options;
+    const char *path = call->line.count > 1 ? call->line.arguments[1] : ".";
     struct cay_grep_options options = {
         .size = sizeof options,
         .flags = (given->ignore_case ? CAY_GREP_IGNORE_CASE : 0) |
@@ -377,14 +361,14 @@ int cmd_files_grep(struct files_run *run, struct cay_error *err)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", "--max",
                         "--max is out of range",
                         "pass --max N with N from 1 to 4,294,967,295");
-    int rc =
-        cay_files_grep(run->files, path, run->line.arguments[0], &options, &matches, err);
+    int rc = cay_files_grep(call->files, path, call->line.arguments[0], &options,
+                            &matches, err);
     if (rc)
         return rc;
     if (given->as_json)
-        matches_as_json(run, &matches);
+        matches_as_json(call, &matches);
     for (size_t i = 0; !given->as_json && i < matches.count; i++)
-        match_as_text(run, &matches.items[i]);
+        match_as_text(call, &matches.items[i]);
     if (!given->as_json && matches.truncated && !given->max.given)
         fprintf(stderr, "cay: note: more lines match; --max N prints more than %zu\n",
                 matches.count);
@@ -408,61 +392,59 @@ static const struct unit {
     {"total_bytes", "bytes_read", 4 << 20, 1 << 20, cay_files_read_bytes},
 };
 
-static int read_as_json(struct files_run *run, const struct unit *unit,
+static int read_as_json(struct call *call, const struct unit *unit,
                         struct cay_read_options options, struct cay_error *err)
 {
     struct cay_page page;
-    struct json json;
 
-    options.max = run->options.max.given ? run->options.max.value : unit->page;
-    int rc = unit->read(run->files, run->line.arguments[0], &options, &page, err);
+    options.max = call->options.max.given ? call->options.max.value : unit->page;
+    int rc = unit->read(call->files, call->line.arguments[0], &options, &page, err);
     if (rc)
         return rc;
-    output_begin_json(&run->output, &json);
-    json_put_key(&json, "content");
-    json_put_bytes(&json, page.text, page.len);
-    json_set_bool(&json, "truncated", page.truncated);
-    json_set_uint(&json, unit->total_key, page.total);
-    json_set_uint(&json, "offset", page.offset);
-    json_set_uint(&json, unit->count_key, page.count);
-    output_end_json(&run->output, &json);
+    struct json *json = output_json(&call->output);
+    json_put_key(json, "content");
+    json_put_bytes(json, page.text, page.len);
+    json_set_bool(json, "truncated", page.truncated);
+    json_set_uint(json, unit->total_key, page.total);
+    json_set_uint(json, "offset", page.offset);
+    json_set_uint(json, unit->count_key, page.count);
     cay_page_done(&page);
     return CAY_OK;
 }
 
 /* Piece by piece, so that memory does not grow with the file; the pin makes sure that all
  * pieces are of one and the same file. */
-static int read_as_text(struct files_run *run, const struct unit *unit,
+static int read_as_text(struct call *call, const struct unit *unit,
                         struct cay_read_options options, struct cay_error *err)
 {
-    uint64_t left = run->options.max.given ? run->options.max.value : UINT64_MAX;
+    uint64_t left = call->options.max.given ? call->options.max.value : UINT64_MAX;
     struct cay_pin pin;
     bool more = true;
 
-    int rc = cay_files_pin(run->files, run->line.arguments[0], &pin, err);
+    int rc = cay_files_pin(call->files, call->line.arguments[0], &pin, err);
     options.pin = &pin;
     while (!rc && more) {
         struct cay_page page;
         options.max = left < unit->piece ? left : unit->piece;
-        rc = unit->read(run->files, run->line.arguments[0], &options, &page, err);
+        rc = unit->read(call->files, call->line.arguments[0], &options, &page, err);
         if (rc)
             break;
-        fwrite(page.text, 1, page.len, run->output.file);
+        fwrite(page.text, 1, page.len, call->output.file);
         options.offset += page.count;
         left -= page.count;
-        more = page.truncated && left > 0 && !run->output.sys_errno;
+        more = page.truncated && left > 0 && !call->output.sys_errno;
         cay_page_done(&page);
     }
     if (rc == CAY_E_CHANGED)
-        return cay_fail(err, rc, 0, "files.read", run->line.arguments[0],
+        return cay_fail(err, rc, 0, "files.read", call->line.arguments[0],
                         "the file was changed while it was being read",
                         "read it again: the output so far mixes two versions");
     return rc;
 }
 
-int cmd_files_read(struct files_run *run, struct cay_error *err)
+int cmd_files_read(struct call *call, struct cay_error *err)
 {
-    const struct files_options *given = &run->options;
+    const struct options *given = &call->options;
     struct cay_read_options options = {
         .size = sizeof options,
         .flags = given->universal_newlines ? CAY_READ_UNIVERSAL_NEWLINES : 0,
@@ -481,6 +463,6 @@ int cmd_files_read(struct files_run *run, struct cay_error *err)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", "--max",
                         "--max must be at least 1", "pass --max N with N from 1");
     const struct unit *unit = &units[as_bytes ? 2 : given->lines ? 1 : 0];
-    return given->as_json ? read_as_json(run, unit, options, err)
-                          : read_as_text(run, unit, options, err);
+    return given->as_json ? read_as_json(call, unit, options, err)
+                          : read_as_text(call, unit, options, err);
 }

@@ -149,7 +149,7 @@ static int edits_load(const char *file, struct edits *ret_edits, struct cay_erro
 
 /* --- write, append, edit --- */
 
-static unsigned write_flags(const struct files_options *options)
+static unsigned write_flags(const struct options *options)
 {
     return (options->in_place ? CAY_WRITE_IN_PLACE : 0) |
            (options->append ? CAY_WRITE_APPEND : 0) |
@@ -158,38 +158,35 @@ static unsigned write_flags(const struct files_options *options)
            (options->no_parents ? CAY_WRITE_NO_PARENTS : 0);
 }
 
-static int write_content(struct files_run *run, const char *data, size_t len,
+static int write_content(struct call *call, const char *data, size_t len,
                          struct cay_error *err)
 {
-    const char *path = run->line.arguments[0];
+    const char *path = call->line.arguments[0];
     struct cay_write_options options = {.size = sizeof options,
-                                        .flags = write_flags(&run->options)};
+                                        .flags = write_flags(&call->options)};
 
     progress_start("Writing", PROGRESS_WRITTEN);
-    int rc = cay_files_write(run->files, path, data, len, &options, err);
+    int rc = cay_files_write(call->files, path, data, len, &options, err);
     progress_stop();
-    if (rc || !run->options.as_json)
+    if (rc || !call->options.as_json)
         return rc;
-
-    struct json json;
-    output_begin_json(&run->output, &json);
-    json_set_text(&json, "path", path);
-    json_set_uint(&json, "bytes", len);
-    output_end_json(&run->output, &json);
+    struct json *json = output_json(&call->output);
+    json_set_text(json, "path", path);
+    json_set_uint(json, "bytes", len);
     return CAY_OK;
 }
 
-int cmd_files_write(struct files_run *run, struct cay_error *err)
+int cmd_files_write(struct call *call, struct cay_error *err)
 {
-    const char *content = run->options.content;
+    const char *content = call->options.content;
     struct cay_location location = {.size = sizeof location};
     struct input input;
 
     if (content)
-        return write_content(run, content, strlen(content), err);
+        return write_content(call, content, strlen(content), err);
 
     /* Refuse before reading a gigabyte of input. */
-    int rc = cay_files_locate(run->files, run->line.arguments[0], CAY_ACCESS_WRITE,
+    int rc = cay_files_locate(call->files, call->line.arguments[0], CAY_ACCESS_WRITE,
                               &location, err);
     if (rc)
         return rc;
@@ -199,41 +196,38 @@ int cmd_files_write(struct files_run *run, struct cay_error *err)
     progress_stop();
     if (rc)
         return rc;
-    rc = write_content(run, input.data, input.len, err);
+    rc = write_content(call, input.data, input.len, err);
     input_done(&input);
     return rc;
 }
 
-int cmd_files_append(struct files_run *run, struct cay_error *err)
+int cmd_files_append(struct call *call, struct cay_error *err)
 {
-    run->options.append = true;
-    return cmd_files_write(run, err);
+    call->options.append = true;
+    return cmd_files_write(call, err);
 }
 
-static int apply(struct files_run *run, const struct cay_edit *edits, size_t count,
+static int apply(struct call *call, const struct cay_edit *edits, size_t count,
                  struct cay_error *err)
 {
-    const char *path = run->line.arguments[0];
+    const char *path = call->line.arguments[0];
     struct cay_write_options options = {.size = sizeof options,
-                                        .flags = write_flags(&run->options)};
+                                        .flags = write_flags(&call->options)};
     struct cay_edit_result result;
-    int rc = cay_files_edit(run->files, path, edits, count, &options, &result, err);
+    int rc = cay_files_edit(call->files, path, edits, count, &options, &result, err);
 
-    if (rc || !run->options.as_json)
+    if (rc || !call->options.as_json)
         return rc;
-
-    struct json json;
-    output_begin_json(&run->output, &json);
-    json_set_text(&json, "path", path);
-    json_set_uint(&json, "replaced", result.replaced);
-    json_set_uint(&json, "bytes", result.bytes);
-    output_end_json(&run->output, &json);
+    struct json *json = output_json(&call->output);
+    json_set_text(json, "path", path);
+    json_set_uint(json, "replaced", result.replaced);
+    json_set_uint(json, "bytes", result.bytes);
     return CAY_OK;
 }
 
-int cmd_files_edit(struct files_run *run, struct cay_error *err)
+int cmd_files_edit(struct call *call, struct cay_error *err)
 {
-    const struct files_options *options = &run->options;
+    const struct options *options = &call->options;
     struct edits edits = {0};
 
     if (options->edits
@@ -246,7 +240,7 @@ int cmd_files_edit(struct files_run *run, struct cay_error *err)
         int rc = edits_load(options->edits, &edits, err);
         if (rc)
             return rc;
-        rc = apply(run, edits.items, edits.count, err);
+        rc = apply(call, edits.items, edits.count, err);
         edits_done(&edits);
         return rc;
     }
@@ -258,12 +252,12 @@ int cmd_files_edit(struct files_run *run, struct cay_error *err)
         .flags =
             (options->all ? CAY_EDIT_ALL : 0) | (options->exact ? CAY_EDIT_EXACT : 0),
     };
-    return apply(run, &edit, 1, err);
+    return apply(call, &edit, 1, err);
 }
 
 /* --- delete, move, copy, mkdir, export, import --- */
 
-static struct cay_name_options name_options(const struct files_options *options,
+static struct cay_name_options name_options(const struct options *options,
                                             unsigned recursive)
 {
     return (struct cay_name_options){
@@ -274,123 +268,107 @@ static struct cay_name_options name_options(const struct files_options *options,
     };
 }
 
-/* Prints nothing in text mode. */
-static void print_path(struct files_run *run)
+/* The end of a command that changes names; prints nothing in text mode. */
+static int finish_name(struct call *call, int rc, struct cay_error *err)
 {
-    struct json json;
-
-    if (!run->options.as_json)
-        return;
-    output_begin_json(&run->output, &json);
-    if (run->line.count == 1) {
-        json_set_text(&json, "path", run->line.arguments[0]);
-    } else {
-        json_set_text(&json, "source", run->line.arguments[0]);
-        json_set_text(&json, "destination", run->line.arguments[1]);
-    }
-    output_end_json(&run->output, &json);
-}
-
-static int explain_directory(const struct files_run *run, int rc, struct cay_error *err)
-{
-    if (rc == CAY_E_NOT_A_FILE && err->sys_errno == EISDIR && !run->options.recursive)
+    if (rc == CAY_E_NOT_A_FILE && err->sys_errno == EISDIR && !call->options.recursive)
         cay_copy_text(err->hint, sizeof err->hint,
                       "pass -r for a directory and everything below it");
-    return rc;
+    if (rc || !call->options.as_json)
+        return rc;
+    struct json *json = output_json(&call->output);
+    if (call->line.count == 1) {
+        json_set_text(json, "path", call->line.arguments[0]);
+    } else {
+        json_set_text(json, "source", call->line.arguments[0]);
+        json_set_text(json, "destination", call->line.arguments[1]);
+    }
+    return CAY_OK;
 }
 
-int cmd_files_delete(struct files_run *run, struct cay_error *err)
+int cmd_files_delete(struct call *call, struct cay_error *err)
 {
-    struct cay_name_options options = name_options(&run->options, CAY_NAME_RECURSIVE);
-    int rc = cay_files_delete(run->files, run->line.arguments[0], &options, err);
+    struct cay_name_options options = name_options(&call->options, CAY_NAME_RECURSIVE);
+    int rc = cay_files_delete(call->files, call->line.arguments[0], &options, err);
 
-    if (!rc)
-        print_path(run);
-    return explain_directory(run, rc, err);
+    return finish_name(call, rc, err);
 }
 
-int cmd_files_move(struct files_run *run, struct cay_error *err)
+int cmd_files_move(struct call *call, struct cay_error *err)
 {
-    struct cay_name_options options = name_options(&run->options, CAY_NAME_DIRECTORY);
-    int rc = cay_files_move(run->files, run->line.arguments[0], run->line.arguments[1],
+    struct cay_name_options options = name_options(&call->options, CAY_NAME_DIRECTORY);
+    int rc = cay_files_move(call->files, call->line.arguments[0], call->line.arguments[1],
                             &options, err);
 
-    if (!rc)
-        print_path(run);
-    return explain_directory(run, rc, err);
+    return finish_name(call, rc, err);
 }
 
-int cmd_files_copy(struct files_run *run, struct cay_error *err)
+int cmd_files_copy(struct call *call, struct cay_error *err)
 {
-    struct cay_name_options options = name_options(&run->options, 0);
-    int rc = cay_files_copy(run->files, run->line.arguments[0], run->line.arguments[1],
+    struct cay_name_options options = name_options(&call->options, 0);
+    int rc = cay_files_copy(call->files, call->line.arguments[0], call->line.arguments[1],
                             &options, err);
 
-    if (!rc)
-        print_path(run);
-    return rc;
+    return rc == CAY_E_NOT_A_FILE ? rc : finish_name(call, rc, err);
 }
 
-int cmd_files_mkdir(struct files_run *run, struct cay_error *err)
+int cmd_files_mkdir(struct call *call, struct cay_error *err)
 {
-    struct cay_name_options options = name_options(&run->options, 0);
-    int rc = cay_files_mkdir(run->files, run->line.arguments[0], &options, err);
+    struct cay_name_options options = name_options(&call->options, 0);
+    int rc = cay_files_mkdir(call->files, call->line.arguments[0], &options, err);
 
-    if (!rc)
-        print_path(run);
-    return rc;
+    return finish_name(call, rc, err);
 }
 
-static void print_result(FILE *file, const struct files_run *run,
+static void print_result(FILE *file, const struct call *call,
                          const struct cay_tar_result *result)
 {
     struct json json;
 
     json_to_file(&json, file);
     json_put_object(&json);
-    json_set_text(&json, "path", run->line.arguments[0]);
+    json_set_text(&json, "path", call->line.arguments[0]);
     json_set_uint(&json, "entries", result->entries);
     json_set_uint(&json, "bytes", result->bytes);
     json_set_uint(&json, "skipped", result->skipped);
     json_put_end(&json);
-    json_finish(&json);
     fputc('\n', file);
 }
 
-int cmd_files_export(struct files_run *run, struct cay_error *err)
+int cmd_files_export(struct call *call, struct cay_error *err)
 {
     struct cay_tar_result result;
 
-    if (run->output.is_terminal)
+    if (call->output.is_terminal)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.output", "export",
                         "refusing to write a tar stream to a terminal",
                         "redirect it to a file: cay files ... export PATH > FILE");
     progress_start("Exporting", PROGRESS_WRITTEN);
-    int rc = cay_files_export(run->files, run->line.arguments[0], STDOUT_FILENO, NULL,
+    int rc = cay_files_export(call->files, call->line.arguments[0], STDOUT_FILENO, NULL,
                               &result, err);
     progress_stop();
     if (rc)
         return rc;
-    if (run->options.as_json)
-        print_result(stderr, run, &result);
+    if (call->options.as_json)
+        print_result(stderr, call, &result);
     else
         progress_skipped(result.skipped);
     return CAY_OK;
 }
 
-int cmd_files_import(struct files_run *run, struct cay_error *err)
+int cmd_files_import(struct call *call, struct cay_error *err)
 {
     struct cay_tar_result result = {0};
 
     progress_start("Importing", PROGRESS_WRITTEN);
-    int rc = cay_files_import(run->files, run->line.arguments[0], STDIN_FILENO, NULL,
+    int rc = cay_files_import(call->files, call->line.arguments[0], STDIN_FILENO, NULL,
                               &result, err);
     progress_stop();
-    if (!rc && run->options.as_json)
-        print_result(run->output.file, run, &result);
-    if (!rc && !run->options.as_json)
+    if (!rc && call->options.as_json)
+        print_result(call->output.file, call, &result);
+    if (!rc && !call->options.as_json)
         progress_skipped(result.skipped);
-    if (rc && !run->options.as_json && result.entries)
+    if (rc && !call->options.as_json && result.entries)
         fprintf(stderr, "cay: note: %" PRIu64 " entries were unpacked before the error\n",
                 result.entries);
     return rc;

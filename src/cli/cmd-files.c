@@ -8,6 +8,8 @@
 #include "cli/cmd-files.h"
 #include "cli/prompt.h"
 
+enum { APPROVE_ASK, APPROVE_YES, APPROVE_NO };
+
 enum {
     RESOLVE,
     EXPLAIN,
@@ -30,42 +32,41 @@ enum {
     COUNT
 };
 
-static const struct subcommand subcommands[] = {
-    [RESOLVE] = {"resolve", "PATH", "Show where a path leads", 1, 1},
-    [EXPLAIN] = {"explain", "PATH", "Show which rule decides about a path", 1, 1},
-    [ROOTS] = {"roots", "", "List the directories of the policy", 0, 0},
-    [READ] = {"read", "PATH", "Print a file or a part of it", 1, 1},
-    [STAT] = {"stat", "PATH", "Print type, size, mode and time", 1, 1},
-    [EXISTS] = {"exists", "PATH", "Print true or false (exit status 4)", 1, 1},
-    [LIST] = {"list", "[PATH]", "List the files below a directory", 0, 1},
-    [GLOB] = {"glob", "PATTERN [PATH]", "List the files that match a pattern", 1, 2},
-    [GREP] = {"grep", "REGEX [PATH]", "Print the lines that match", 1, 2},
-    [WRITE] = {"write", "PATH", "Write standard input to a file", 1, 1},
-    [APPEND] = {"append", "PATH", "Append standard input to a file", 1, 1},
-    [EDIT] = {"edit", "PATH", "Replace text in a file", 1, 1},
-    [DELETE] = {"delete", "PATH", "Delete a file, or with -r a directory", 1, 1},
-    [MOVE] = {"move", "SOURCE DESTINATION", "Move or rename a file", 2, 2},
-    [COPY] = {"copy", "SOURCE DESTINATION", "Copy a file", 2, 2},
-    [MKDIR] = {"mkdir", "PATH", "Create a directory and its parents", 1, 1},
-    [EXPORT] = {"export", "PATH", "Write a directory to standard output as tar", 1, 1},
-    [IMPORT] = {"import", "PATH", "Unpack a tar from standard input", 1, 1},
-};
+static call_runner run_in_policy;
 
-static int (*const run_subcommand[])(struct files_run *, struct cay_error *) = {
-    [RESOLVE] = cmd_files_resolve, [EXPLAIN] = cmd_files_explain,
-    [ROOTS] = cmd_files_roots,     [READ] = cmd_files_read,
-    [STAT] = cmd_files_stat,       [EXISTS] = cmd_files_exists,
-    [LIST] = cmd_files_list,       [GLOB] = cmd_files_glob,
-    [GREP] = cmd_files_grep,       [WRITE] = cmd_files_write,
-    [APPEND] = cmd_files_append,   [EDIT] = cmd_files_edit,
-    [DELETE] = cmd_files_delete,   [MOVE] = cmd_files_move,
-    [COPY] = cmd_files_copy,       [MKDIR] = cmd_files_mkdir,
-    [EXPORT] = cmd_files_export,   [IMPORT] = cmd_files_import,
+static const struct subcommand subcommands[] = {
+    [RESOLVE] = {"resolve", "PATH", "Show where a path leads", 1, 1, cmd_files_resolve},
+    [EXPLAIN] = {"explain", "PATH", "Show which rule decides about a path", 1, 1,
+                 cmd_files_explain},
+    [ROOTS] = {"roots", "", "List the directories of the policy", 0, 0, cmd_files_roots},
+    [READ] = {"read", "PATH", "Print a file or a part of it", 1, 1, cmd_files_read},
+    [STAT] = {"stat", "PATH", "Print type, size, mode and time", 1, 1, cmd_files_stat},
+    [EXISTS] = {"exists", "PATH", "Print true or false (exit status 4)", 1, 1,
+                cmd_files_exists},
+    [LIST] = {"list", "[PATH]", "List the files below a directory", 0, 1, cmd_files_list},
+    [GLOB] = {"glob", "PATTERN [PATH]", "List the files that match a pattern", 1, 2,
+              cmd_files_glob},
+    [GREP] = {"grep", "REGEX [PATH]", "Print the lines that match", 1, 2, cmd_files_grep},
+    [WRITE] = {"write", "PATH", "Write standard input to a file", 1, 1, cmd_files_write},
+    [APPEND] = {"append", "PATH", "Append standard input to a file", 1, 1,
+                cmd_files_append},
+    [EDIT] = {"edit", "PATH", "Replace text in a file", 1, 1, cmd_files_edit},
+    [DELETE] = {"delete", "PATH", "Delete a file, or with -r a directory", 1, 1,
+                cmd_files_delete},
+    [MOVE] = {"move", "SOURCE DESTINATION", "Move or rename a file", 2, 2,
+              cmd_files_move},
+    [COPY] = {"copy", "SOURCE DESTINATION", "Copy a file", 2, 2, cmd_files_copy},
+    [MKDIR] = {"mkdir", "PATH", "Create a directory and its parents", 1, 1,
+               cmd_files_mkdir},
+    [EXPORT] = {"export", "PATH", "Write a directory to standard output as tar", 1, 1,
+                cmd_files_export},
+    [IMPORT] = {"import", "PATH", "Unpack a tar from standard input", 1, 1,
+                cmd_files_import},
 };
 
 #define ALL         UINT32_MAX
 #define BIT(word)   (UINT32_C(1) << (word))
-#define FIELD(name) offsetof(struct files_options, name)
+#define FIELD(name) offsetof(struct options, name)
 #define LISTS       (BIT(LIST) | BIT(GLOB))
 #define WALKS       (LISTS | BIT(GREP))
 #define WRITES      (BIT(WRITE) | BIT(APPEND))
@@ -150,97 +151,53 @@ static const struct option_rule option_rules[] = {
      "a directory may be moved too"},
 };
 
-static const struct grammar grammar = {
+const struct grammar files_grammar = {
     .program = "cay files",
+    .usage = "--config FILE [OPTION]... COMMAND [ARGUMENT]...\n"
+             "Read and write files under a policy.",
+    .manual = "Common options: see cay files --help.  Manual: cay-files(1).",
+    .overview = "cay files COMMAND --help shows a command's own options, cay-files(1)\n"
+                "and cay-policy(5) are the manual.",
+    .around = run_in_policy,
     .subcommands = subcommands,
     .subcommand_count = COUNT,
     .options = option_rules,
     .option_count = sizeof option_rules / sizeof *option_rules,
 };
 
-static int show_help(struct files_run *run, struct cay_error *err)
-{
-    if (!run->line.subcommand)
-        fputs("Usage: cay files --config FILE [OPTION]... COMMAND [ARGUMENT]...\n"
-              "Read and write files under a policy.\n\n",
-              run->output.file);
-    options_help(run->output.file, &grammar, run->line.subcommand);
-    if (run->line.subcommand)
-        fputs("\nCommon options: see cay files --help.  Manual: cay-files(1).\n",
-              run->output.file);
-    else
-        fputs("\ncay files COMMAND --help shows a command's own options, cay-files(1)\n"
-              "and cay-policy(5) are the manual.\n",
-              run->output.file);
-    return output_finish(&run->output, err);
-}
-
 /* Opens the directories of the policy and runs the command. */
-static int run_in_policy(struct files_run *run, struct cay_error *err)
+static int run_in_policy(struct call *call, struct cay_error *err)
 {
+    const struct options *options = &call->options;
     struct prompt prompt = {0};
+    int approve = options->yes ? APPROVE_YES : options->approve;
     cay_policy *policy;
     struct cay_files_options how = {.size = sizeof how};
 
-    if (run->options.yes)
-        run->options.approve = APPROVE_YES;
-    if (run->options.approve == APPROVE_YES)
+    if (!options->config)
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.options", "--config",
+                        "no policy given",
+                        "pass --config FILE; cay-policy(5) describes the format");
+    if (approve == APPROVE_YES)
         how.flags = CAY_FILES_APPROVED_OUTSIDE;
-    if (run->options.approve == APPROVE_ASK)
+    if (approve == APPROVE_ASK)
         how.approver = prompt_ask, how.cookie = &prompt;
 
-    int rc = cay_policy_load(run->options.config, run->options.base, &policy, err);
+    int rc = cay_policy_load(options->config, options->base, &policy, err);
     if (rc)
         return rc;
-    rc = cay_files_open(policy, &how, &run->files, err);
+    rc = cay_files_open(policy, &how, &call->files, err);
     cay_policy_free(policy);
     if (rc)
         return rc;
-    rc = run_subcommand[run->line.subcommand - subcommands](run, err);
-    if (rc == CAY_E_NOT_APPROVED &&
-        (prompt.no_terminal || run->options.approve == APPROVE_NO)) {
+    rc = call->line.subcommand->run(call, err);
+    if (rc == CAY_E_NOT_APPROVED && (prompt.no_terminal || approve == APPROVE_NO)) {
         cay_copy_text(err->message, sizeof err->message,
                       "approval is required, but there is no terminal to ask on");
         cay_copy_text(err->hint, sizeof err->hint,
                       "approve with --yes, or run in a terminal");
     }
-    cay_files_free(run->files);
+    cay_files_free(call->files);
     prompt_done(&prompt);
     return rc;
-}
-
-static int run_line(struct files_run *run, struct cay_error *err)
-{
-    if (run->options.help)
-        return show_help(run, err);
-    int rc = options_check(&grammar, &run->line, err);
-    if (rc)
-        return rc;
-    if (!run->options.config)
-        return cay_fail(err, CAY_E_INVALID, 0, "cli.options", "--config",
-                        "no policy given",
-                        "pass --config FILE; cay-policy(5) describes the format");
-    rc = run_in_policy(run, err);
-    if (rc < 0)
-        return rc;
-    int finished = output_finish(&run->output, err);
-    return finished ? finished : rc;
-}
-
-int cmd_files(char *const *argv)
-{
-    struct files_run run = {0};
-    struct cay_error err = {0};
-    bool as_json = options_want_json(argv);
-
-    int rc = output_open(&run.output, &err);
-    if (!rc)
-        rc = options_parse(&grammar, argv, &run.options, &run.line, &err);
-    if (!rc) {
-        as_json = run.options.as_json;
-        rc = run_line(&run, &err);
-    }
-    options_done(&run.line);
-    output_close(&run.output);
-    return rc < 0 ? output_error(&err, as_json) : rc;
 }

@@ -14,22 +14,18 @@
 
 /* --- create --- */
 
-static int print_id(struct sandbox_call *call, const cay_sandbox *sandbox,
-                    struct cay_error *err)
+static int print_id(struct call *call, const cay_sandbox *sandbox, struct cay_error *err)
 {
-    struct json json;
-
     if (call->options.as_json) {
-        output_begin_json(&call->output, &json);
-        json_set_text(&json, "id", cay_sandbox_id(sandbox));
-        output_end_json(&call->output, &json);
+        struct json *json = output_json(&call->output);
+        json_set_text(json, "id", cay_sandbox_id(sandbox));
     } else {
         fprintf(call->output.file, "%s\n", cay_sandbox_id(sandbox));
     }
     return output_finish(&call->output, err);
 }
 
-int cmd_create(struct sandbox_call *call, struct cay_error *err)
+int cmd_create(struct call *call, struct cay_error *err)
 {
     struct sandbox_plan plan;
     cay_sandbox *sandbox = NULL;
@@ -62,46 +58,40 @@ int cmd_create(struct sandbox_call *call, struct cay_error *err)
 
 /* --- pause, resume, start, kill, rm and gc --- */
 
-typedef int (*life_step)(cay_sandbox *sandbox, struct cay_error *err);
+typedef int life_step(cay_sandbox *sandbox, struct cay_error *err);
+
+/* What the command does to each sandbox. */
+static life_step *step_of(const struct call *call)
+{
+    static life_step *const steps[] = {
+        [SANDBOX_PAUSE] = cay_sandbox_pause, [SANDBOX_RESUME] = cay_sandbox_resume,
+        [SANDBOX_START] = cay_sandbox_start, [SANDBOX_KILL] = cay_sandbox_kill,
+        [SANDBOX_RM] = cay_sandbox_remove,
+    };
+
+    return steps[call->line.subcommand - sandbox_grammar.subcommands];
+}
 
 /* `done`: a JSON array that gets the ID, or NULL. */
-static int do_one(const char *id, life_step step, struct json *done,
+static int do_one(struct call *call, const char *id, struct json *done,
                   struct cay_error *err)
 {
+    bool may_be_gone = call->options.force || call->options.all;
     cay_sandbox *sandbox = NULL;
     int code = find_sandbox(id, &sandbox, err);
 
     if (!code)
-        code = step(sandbox, err);
+        code = step_of(call)(sandbox, err);
     if (!code && done)
         json_put_text(done, cay_sandbox_id(sandbox));
     cay_sandbox_free(sandbox);
-    return code;
+    return code == CAY_E_NOT_FOUND && may_be_gone ? CAY_OK : code;
 }
 
-/* Continues after a failure.  Prints every error but the last, which is returned. */
-static int do_each(const char *const *ids, size_t count, life_step step, bool may_be_gone,
-                   struct json *done, struct cay_error *err)
-{
-    int failed = CAY_OK;
-
-    for (size_t i = 0; i < count; i++) {
-        struct cay_error own;
-        int code = do_one(ids[i], step, done, &own);
-        if (!code || (may_be_gone && code == CAY_E_NOT_FOUND))
-            continue;
-        if (failed)
-            (void)output_error(err, done != NULL);
-        *err = own;
-        failed = code;
-    }
-    return failed;
-}
-
-/* Kills all at once; a sandbox may end by itself meanwhile.  `step` handles failed kills
- * and files on disk. */
-static int end_listed(const struct cay_sandbox_info *infos, size_t count, life_step step,
-                      struct json *done, struct cay_error *err)
+/* Kills all at once; a sandbox may end by itself meanwhile.  do_one() handles failed
+ * kills and files on disk. */
+static int end_listed(struct call *call, const struct cay_sandbox_info *infos,
+                      size_t count, struct json *done, struct cay_error *err)
 {
     AUTO_FREE const char **ids = calloc(count + 1, sizeof *ids);
     AUTO_FREE struct cay_error *errors = calloc(count + 1, sizeof *errors);
@@ -113,23 +103,24 @@ static int end_listed(const struct cay_sandbox_info *infos, size_t count, life_s
         ids[i] = infos[i].id;
     (void)!cay_sandbox_kill_many(ids, count, errors);
     for (size_t i = 0; i < count; i++) {
-        bool has_disk = infos[i].storage == CAY_STORAGE_DISK && step != cay_sandbox_kill;
+        bool has_disk =
+            infos[i].storage == CAY_STORAGE_DISK && step_of(call) != cay_sandbox_kill;
         if (errors[i].code == CAY_OK && !has_disk && done)
             json_put_text(done, ids[i]);
         if (has_disk || (errors[i].code && errors[i].code != CAY_E_NOT_FOUND))
             ids[left++] = ids[i];
     }
-    return do_each(ids, left, step, true, done, err);
+    return call_each(call, ids, left, do_one, done, err);
 }
 
-static int end_all(life_step step, struct json *done, struct cay_error *err)
+static int end_all(struct call *call, struct json *done, struct cay_error *err)
 {
     struct cay_sandbox_info *infos = NULL;
     size_t count = 0;
     int code = cay_sandbox_list_brief(&infos, &count, err);
 
     if (!code)
-        code = end_listed(infos, count, step, done, err);
+        code = end_listed(call, infos, count, done, err);
     cay_free(infos);
     return code;
 }
@@ -149,7 +140,7 @@ static int check_ids(const char *const *ids, size_t count, bool may_be_gone,
     return CAY_OK;
 }
 
-static int check_line(const struct sandbox_call *call, struct cay_error *err)
+static int check_line(const struct call *call, struct cay_error *err)
 {
     const struct command_line *line = &call->line;
 
@@ -162,56 +153,27 @@ static int check_line(const struct sandbox_call *call, struct cay_error *err)
     return check_ids(line->arguments, line->count, call->options.force, err);
 }
 
-static int do_given(struct sandbox_call *call, life_step step, struct cay_error *err)
+int cmd_life(struct call *call, struct cay_error *err)
 {
     const struct command_line *line = &call->line;
-    struct json json, *done = call->options.as_json ? &json : NULL;
+    struct json *done = NULL;
     int code = check_line(call, err);
 
     if (code)
         return code;
-    if (done) {
-        output_begin_json(&call->output, done);
-        json_put_key(done, "sandboxes");
-        json_put_array(done);
-    }
-    code = call->options.all ? end_all(step, done, err)
-                             : do_each(line->arguments, line->count, step,
-                                       call->options.force, done, err);
-    if (done) {
-        json_put_end(done);
-        output_end_json(&call->output, done);
-    }
-    return code;
-}
-
-int cmd_pause(struct sandbox_call *call, struct cay_error *err)
-{
-    return do_given(call, cay_sandbox_pause, err);
-}
-
-int cmd_resume(struct sandbox_call *call, struct cay_error *err)
-{
-    return do_given(call, cay_sandbox_resume, err);
-}
-
-int cmd_start(struct sandbox_call *call, struct cay_error *err)
-{
-    return do_given(call, cay_sandbox_start, err);
-}
-
-int cmd_rm(struct sandbox_call *call, struct cay_error *err)
-{
-    return do_given(call, cay_sandbox_remove, err);
+    if (call->options.as_json)
+        done = output_list(&call->output, "sandboxes");
+    return call->options.all
+               ? end_all(call, done, err)
+               : call_each(call, line->arguments, line->count, do_one, done, err);
 }
 
 /* SIGKILL also ends all descendants; other signals go to the first process only. */
-static int send_signal(struct sandbox_call *call, struct cay_error *err)
+static int send_signal(struct call *call, struct cay_error *err)
 {
     const struct command_line *line = &call->line;
     cay_sandbox *sandbox = NULL;
     cay_process *process = NULL;
-    struct json json;
 
     if (line->count != 2 || call->options.all)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.life", "-s",
@@ -225,26 +187,24 @@ static int send_signal(struct sandbox_call *call, struct cay_error *err)
                    ? cay_process_kill(process, err)
                    : cay_process_signal(process, call->options.signal, err);
     if (!code && call->options.as_json) {
-        output_begin_json(&call->output, &json);
-        json_set_int(&json, "pid", cay_process_pid(process));
-        output_end_json(&call->output, &json);
+        struct json *json = output_json(&call->output);
+        json_set_int(json, "pid", cay_process_pid(process));
     }
     cay_process_free(process);
     cay_sandbox_free(sandbox);
     return code;
 }
 
-int cmd_kill(struct sandbox_call *call, struct cay_error *err)
+int cmd_kill(struct call *call, struct cay_error *err)
 {
     if (call->options.signal)
         return send_signal(call, err);
-    return do_given(call, cay_sandbox_kill, err);
+    return cmd_life(call, err);
 }
 
-int cmd_gc(struct sandbox_call *call, struct cay_error *err)
+int cmd_gc(struct call *call, struct cay_error *err)
 {
     size_t count = 0, starts = 0;
-    struct json json;
     int failed = sandbox_program.collect_sessions(&starts, err);
     int code = cay_sandbox_collect(&count, failed ? NULL : err);
 
@@ -252,9 +212,8 @@ int cmd_gc(struct sandbox_call *call, struct cay_error *err)
         return failed ? failed : code;
     count += starts;
     if (call->options.as_json) {
-        output_begin_json(&call->output, &json);
-        json_set_uint(&json, "collected", count);
-        output_end_json(&call->output, &json);
+        struct json *json = output_json(&call->output);
+        json_set_uint(json, "collected", count);
     } else {
         fprintf(call->output.file, "removed %zu leftover%s\n", count,
                 count == 1 ? "" : "s");

@@ -85,21 +85,16 @@ static void put_layers(struct json *json, const struct cay_sandbox_info *info)
 }
 
 /* The members of one sandbox, into the object that is open. */
-static void put_sandbox(struct json *json, const struct cay_sandbox_info *info)
+static void put_sandbox(struct json *json, const void *item)
 {
+    const struct cay_sandbox_info *info = item;
+
     json_set_text(json, "id", info->id);
-    json_put_key(json, "name");
-    if (info->name[0])
-        json_put_text(json, info->name);
-    else
-        json_put_null(json);
+    json_set_text(json, "name", info->name[0] ? info->name : NULL);
     json_set_text(json, "type", info->type);
     json_set_text(json, "state", show_state(info->state));
-    json_put_key(json, "level");
-    if (info->state == CAY_STATE_STOPPED)
-        json_put_null(json);
-    else
-        json_put_text(json, cay_level_slug(info->level));
+    json_set_text(json, "level",
+                  info->state == CAY_STATE_STOPPED ? NULL : cay_level_slug(info->level));
     json_set_text(json, "template", info->template_name);
     json_set_text(json, "user", info->user);
     json_set_text(json, "workdir", info->workdir);
@@ -107,11 +102,7 @@ static void put_sandbox(struct json *json, const struct cay_sandbox_info *info)
     json_set_text(json, "storage", storage_of(info));
     json_set_bool(json, "ephemeral", info->ephemeral);
     json_set_int(json, "created_ms", info->created_ms);
-    json_put_key(json, "ttl_left_ms");
-    if (info->ttl_left_ms)
-        json_put_uint(json, info->ttl_left_ms);
-    else
-        json_put_null(json);
+    set_uint_if(json, "ttl_left_ms", info->ttl_left_ms, info->ttl_left_ms);
     json_set_int(json, "init_pid", info->init_pid);
     json_set_uint(json, "id_base", info->id_base);
     json_set_uint(json, "id_count", info->id_count);
@@ -121,74 +112,51 @@ static void put_sandbox(struct json *json, const struct cay_sandbox_info *info)
 
 /* --- ls --- */
 
-static int list_as_json(struct sandbox_call *call, const struct cay_sandbox_info *infos,
-                        size_t count, struct cay_error *err)
+static void add_row(struct table *table, const void *item)
 {
-    struct json json;
+    const struct cay_sandbox_info *info = item;
+    char room[QUANTITY_ROOM], memory[QUANTITY_ROOM];
 
-    output_begin_json(&call->output, &json);
-    json_put_key(&json, "sandboxes");
-    json_put_array(&json);
-    for (size_t i = 0; i < count; i++) {
-        json_put_object(&json);
-        put_sandbox(&json, &infos[i]);
-        json_put_end(&json);
-    }
-    json_put_end(&json);
-    output_end_json(&call->output, &json);
-    return output_finish(&call->output, err);
+    table_cell(table, "%s", info->id);
+    table_cell(table, "%s", info->name);
+    table_cell(table, "%s", info->type);
+    table_cell(table, "%s", show_state(info->state));
+    table_cell(table, "%s", quantity_age(info->created_ms, room));
+    table_cell(table, "%s",
+               info->ttl_left_ms ? quantity_time(info->ttl_left_ms, room) : "");
+    if (info->layers & CAY_LAYER_MEMORY)
+        table_cell(table, "%s / %s", quantity_bytes(info->memory_used, room),
+                   quantity_bytes(info->memory_bytes, memory));
+    else if (info->state == CAY_STATE_STOPPED && info->memory_bytes)
+        table_cell(table, "%s", quantity_bytes(info->memory_bytes, memory));
+    else
+        table_cell(table, "no limit");
+    table_cell(table, "%" PRIu32, info->pids_used);
+    table_cell(table, "%s", info->template_name);
 }
 
-static int list_as_table(struct sandbox_call *call, const struct cay_sandbox_info *infos,
-                         size_t count, struct cay_error *err)
+static const char *id_of(const void *item)
 {
-    struct table table;
-    char age[QUANTITY_ROOM], ttl[QUANTITY_ROOM], used[QUANTITY_ROOM],
-        memory[QUANTITY_ROOM];
-    int code =
-        table_open(&table, "ID|NAME|TYPE|STATE|AGE|TTL|MEMORY|PROCESSES|TEMPLATE", err);
-
-    if (code)
-        return code;
-    for (size_t i = 0; i < count; i++) {
-        const struct cay_sandbox_info *info = &infos[i];
-        table_cell(&table, "%s", info->id);
-        table_cell(&table, "%s", info->name);
-        table_cell(&table, "%s", info->type);
-        table_cell(&table, "%s", show_state(info->state));
-        table_cell(&table, "%s", quantity_age(info->created_ms, age));
-        table_cell(&table, "%s",
-                   info->ttl_left_ms ? quantity_time(info->ttl_left_ms, ttl) : "");
-        if (info->layers & CAY_LAYER_MEMORY)
-            table_cell(&table, "%s / %s", quantity_bytes(info->memory_used, used),
-                       quantity_bytes(info->memory_bytes, memory));
-        else if (info->state == CAY_STATE_STOPPED && info->memory_bytes)
-            table_cell(&table, "%s", quantity_bytes(info->memory_bytes, memory));
-        else
-            table_cell(&table, "no limit");
-        table_cell(&table, "%" PRIu32, info->pids_used);
-        table_cell(&table, "%s", info->template_name);
-    }
-    return table_print(&table, &call->output, err);
+    return ((const struct cay_sandbox_info *)item)->id;
 }
 
-int cmd_ls(struct sandbox_call *call, struct cay_error *err)
+int cmd_ls(struct call *call, struct cay_error *err)
 {
+    static const struct call_list sandboxes = {
+        "sandboxes",
+        "ID|NAME|TYPE|STATE|AGE|TTL|MEMORY|PROCESSES|TEMPLATE",
+        sizeof(struct cay_sandbox_info),
+        put_sandbox,
+        add_row,
+        id_of};
     struct cay_sandbox_info *infos = NULL;
     size_t count = 0;
     bool is_brief = call->options.quiet && !call->options.as_json;
     int code = is_brief ? cay_sandbox_list_brief(&infos, &count, err)
                         : cay_sandbox_list(&infos, &count, err);
 
-    if (code)
-        return code;
-    if (call->options.as_json)
-        code = list_as_json(call, infos, count, err);
-    else if (!call->options.quiet)
-        code = list_as_table(call, infos, count, err);
-    else
-        for (size_t i = 0; i < count; i++)
-            fprintf(call->output.file, "%s\n", infos[i].id);
+    if (!code)
+        code = call_list(call, &sandboxes, infos, count, err);
     cay_free(infos);
     return code;
 }
@@ -293,11 +261,10 @@ static void print_sandbox(FILE *file, const struct cay_sandbox_info *info)
                                                                  : "not active");
 }
 
-int cmd_inspect(struct sandbox_call *call, struct cay_error *err)
+int cmd_inspect(struct call *call, struct cay_error *err)
 {
     cay_sandbox *sandbox = NULL;
     struct cay_sandbox_info info;
-    struct json json;
     int code = find_sandbox(call->line.arguments[0], &sandbox, err);
 
     if (!code)
@@ -306,11 +273,10 @@ int cmd_inspect(struct sandbox_call *call, struct cay_error *err)
     if (code)
         return code;
     if (call->options.as_json) {
-        output_begin_json(&call->output, &json);
-        put_sandbox(&json, &info);
-        output_end_json(&call->output, &json);
+        struct json *json = output_json(&call->output);
+        put_sandbox(json, &info);
     } else {
         print_sandbox(call->output.file, &info);
     }
-    return output_finish(&call->output, err);
+    return CAY_OK;
 }

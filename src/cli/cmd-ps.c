@@ -13,11 +13,11 @@
 
 /* --- ps --- */
 
-static void put_process(struct json *json, const struct cay_process_info *info)
+static void put_process(struct json *json, const void *item)
 {
+    const struct cay_process_info *info = item;
     char state[2] = {info->state ? info->state : '?', '\0'};
 
-    json_put_object(json);
     json_set_int(json, "pid", info->pid);
     json_set_int(json, "parent", info->parent);
     json_set_uint(json, "uid", info->uid);
@@ -35,64 +35,41 @@ static void put_process(struct json *json, const struct cay_process_info *info)
     json_set_int(json, "started_ms", info->started_ms);
     json_set_uint(json, "cpu_us", info->cpu_us);
     json_set_uint(json, "memory_bytes", info->memory_bytes);
-    json_put_end(json);
 }
 
-static int show_json(struct sandbox_call *call, const struct cay_process_info *infos,
-                     size_t count, struct cay_error *err)
+static void add_row(struct table *table, const void *item)
 {
-    struct json json;
-
-    output_begin_json(&call->output, &json);
-    json_put_key(&json, "processes");
-    json_put_array(&json);
-    for (size_t i = 0; i < count; i++)
-        put_process(&json, &infos[i]);
-    json_put_end(&json);
-    output_end_json(&call->output, &json);
-    return output_finish(&call->output, err);
-}
-
-/* Adds the cause where the exit code does not show it. */
-static void put_end(struct table *table, const struct cay_process_info *info)
-{
+    const struct cay_process_info *info = item;
+    /* The cause is added where the exit code does not show it. */
     bool is_plain = info->cause <= CAY_CAUSE_SIGNALLED;
-
-    table_cell(table, "ended %d%s%s", info->exit_code, is_plain ? "" : " ",
-               is_plain ? "" : show_cause(info->cause));
-}
-
-static int show_table(struct sandbox_call *call, const struct cay_process_info *infos,
-                      size_t count, struct cay_error *err)
-{
-    struct table table;
     char room[QUANTITY_ROOM];
-    int code = table_open(&table, "PID|PARENT|UID|STATE|AGE|CPU|MEMORY|TAG|COMMAND", err);
 
-    if (code)
-        return code;
-    for (size_t i = 0; i < count; i++) {
-        const struct cay_process_info *info = &infos[i];
-        table_cell(&table, "%d", info->pid);
-        table_cell(&table, "%d", info->parent);
-        table_cell(&table, "%" PRIu32, info->uid);
-        if (info->has_ended)
-            put_end(&table, info);
-        else
-            table_cell(&table, "%c%s", info->state ? info->state : '?',
-                       info->is_background ? " bg" : "");
-        table_cell(&table, "%s", quantity_age(info->started_ms, room));
-        table_cell(&table, "%" PRIu64 ".%02u s", info->cpu_us / 1000000,
-                   (unsigned)(info->cpu_us / 10000 % 100));
-        table_cell(&table, "%s", quantity_bytes(info->memory_bytes, room));
-        table_cell(&table, "%s", info->tag);
-        table_cell(&table, "%s", info->command);
-    }
-    return table_print(&table, &call->output, err);
+    table_cell(table, "%d", info->pid);
+    table_cell(table, "%d", info->parent);
+    table_cell(table, "%" PRIu32, info->uid);
+    if (info->has_ended)
+        table_cell(table, "ended %d%s%s", info->exit_code, is_plain ? "" : " ",
+                   is_plain ? "" : show_cause(info->cause));
+    else
+        table_cell(table, "%c%s", info->state ? info->state : '?',
+                   info->is_background ? " bg" : "");
+    table_cell(table, "%s", quantity_age(info->started_ms, room));
+    table_cell(table, "%" PRIu64 ".%02u s", info->cpu_us / 1000000,
+               (unsigned)(info->cpu_us / 10000 % 100));
+    table_cell(table, "%s", quantity_bytes(info->memory_bytes, room));
+    table_cell(table, "%s", info->tag);
+    table_cell(table, "%s", info->command);
 }
 
-int cmd_ps(struct sandbox_call *call, struct cay_error *err)
+int cmd_ps(struct call *call, struct cay_error *err)
 {
+    static const struct call_list processes = {
+        "processes",
+        "PID|PARENT|UID|STATE|AGE|CPU|MEMORY|TAG|COMMAND",
+        sizeof(struct cay_process_info),
+        put_process,
+        add_row,
+        NULL};
     cay_sandbox *sandbox = NULL;
     struct cay_process_info *infos = NULL;
     size_t count = 0;
@@ -101,9 +78,8 @@ int cmd_ps(struct sandbox_call *call, struct cay_error *err)
     if (!code)
         code = cay_process_list(sandbox, &infos, &count, err);
     cay_sandbox_free(sandbox);
-    if (code)
-        return code;
-    code = (call->options.as_json ? show_json : show_table)(call, infos, count, err);
+    if (!code)
+        code = call_list(call, &processes, infos, count, err);
     cay_free(infos);
     return code;
 }
@@ -166,7 +142,7 @@ static int find_process(cay_sandbox *sandbox, const char *which,
     return code;
 }
 
-int cmd_logs(struct sandbox_call *call, struct cay_error *err)
+int cmd_logs(struct call *call, struct cay_error *err)
 {
     cay_sandbox *sandbox = NULL;
     struct stream stream = {.only_shows = true};

@@ -15,7 +15,7 @@
 
 /* A command in a sandbox that the caller waits for. */
 struct execute {
-    struct sandbox_call *call;
+    struct call *call;
     struct sandbox_plan plan;
     cay_sandbox *sandbox;
     cay_process *process; /* freed last, by execute_done(): that takes time */
@@ -98,25 +98,23 @@ static int print_json(const struct execute *execute, const struct cay_exec_resul
                       struct cay_error *err)
 {
     struct output *output = &execute->call->output;
-    struct json json;
 
-    output_begin_json(output, &json);
-    json_set_text(&json, "cause", show_cause(result->cause));
-    json_set_int(&json, "exit_code", result->exit_code);
-    json_set_int(&json, "signal", result->signal);
-    json_put_key(&json, "stdout");
-    json_put_bytes(&json, result->out, result->out_len);
-    json_put_key(&json, "stderr");
-    json_put_bytes(&json, result->error, result->error_len);
-    json_set_uint(&json, "stdout_dropped", result->out_dropped);
-    json_set_uint(&json, "stderr_dropped", result->error_dropped);
-    json_set_uint(&json, "wall_us", result->wall_us);
-    json_set_uint(&json, "user_us", result->user_us);
-    json_set_uint(&json, "system_us", result->system_us);
-    json_set_uint(&json, "peak_memory", result->peak_memory);
-    put_limits(&json, execute, result);
-    put_reason(&json, execute, result);
-    output_end_json(output, &json);
+    struct json *json = output_json(output);
+    json_set_text(json, "cause", show_cause(result->cause));
+    json_set_int(json, "exit_code", result->exit_code);
+    json_set_int(json, "signal", result->signal);
+    json_put_key(json, "stdout");
+    json_put_bytes(json, result->out, result->out_len);
+    json_put_key(json, "stderr");
+    json_put_bytes(json, result->error, result->error_len);
+    json_set_uint(json, "stdout_dropped", result->out_dropped);
+    json_set_uint(json, "stderr_dropped", result->error_dropped);
+    json_set_uint(json, "wall_us", result->wall_us);
+    json_set_uint(json, "user_us", result->user_us);
+    json_set_uint(json, "system_us", result->system_us);
+    json_set_uint(json, "peak_memory", result->peak_memory);
+    put_limits(json, execute, result);
+    put_reason(json, execute, result);
     return output_finish(output, err);
 }
 
@@ -262,7 +260,7 @@ static int finish(struct execute *execute, cay_process *process, struct tail *ke
 static int stream_process(struct execute *execute, cay_process *process,
                           struct cay_error *err)
 {
-    const struct sandbox_options *options = &execute->call->options;
+    const struct options *options = &execute->call->options;
     struct tail kept[2] = {0};
     struct stream stream = {
         .process = process,
@@ -310,7 +308,7 @@ static void execute_done(struct execute *execute)
 
 /* --- run --- */
 
-int cmd_run(struct sandbox_call *call, struct cay_error *err)
+int cmd_run(struct call *call, struct cay_error *err)
 {
     struct execute execute = {.call = call, .is_fresh = true};
     struct sandbox_plan *plan = &execute.plan;
@@ -336,9 +334,8 @@ int cmd_run(struct sandbox_call *call, struct cay_error *err)
 
 static int start_detached(struct execute *execute, struct cay_error *err)
 {
-    struct sandbox_call *call = execute->call;
+    struct call *call = execute->call;
     cay_process *process = NULL;
-    struct json json;
     int code = cay_process_start(execute->sandbox, &execute->plan.exec, &process, err);
 
     if (code == CAY_E_EXEC_FAILED)
@@ -346,10 +343,9 @@ static int start_detached(struct execute *execute, struct cay_error *err)
     if (code)
         return code;
     if (call->options.as_json) {
-        output_begin_json(&call->output, &json);
-        json_set_int(&json, "pid", cay_process_pid(process));
-        json_set_text(&json, "tag", call->options.tag);
-        output_end_json(&call->output, &json);
+        struct json *json = output_json(&call->output);
+        json_set_int(json, "pid", cay_process_pid(process));
+        json_set_text(json, "tag", call->options.tag);
     } else {
         fprintf(call->output.file, "%d\n", cay_process_pid(process));
     }
@@ -363,7 +359,7 @@ static int start_detached(struct execute *execute, struct cay_error *err)
 static int exec_in(struct execute *execute, const char *const *argv,
                    struct cay_error *err)
 {
-    const struct sandbox_call *call = execute->call;
+    const struct call *call = execute->call;
     int status =
         sandbox_plan(&call->options, call->configured, argv, &execute->plan, err);
 
@@ -379,7 +375,7 @@ static int exec_in(struct execute *execute, const char *const *argv,
     return status;
 }
 
-int cmd_exec(struct sandbox_call *call, struct cay_error *err)
+int cmd_exec(struct call *call, struct cay_error *err)
 {
     struct execute execute = {.call = call};
     int status = find_sandbox(call->line.arguments[0], &execute.sandbox, err);
@@ -406,7 +402,7 @@ static const char *choose_shell(const struct execute *execute)
     return has_bash ? "bash" : "sh";
 }
 
-int cmd_shell(struct sandbox_call *call, struct cay_error *err)
+int cmd_shell(struct call *call, struct cay_error *err)
 {
     struct execute execute = {.call = call};
     const char *argv[] = {NULL, NULL};

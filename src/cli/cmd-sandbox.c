@@ -14,7 +14,6 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/quantity.h"
-#include "cli/cli.h"
 #include "cli/stream.h"
 
 /* --- Options --- */
@@ -118,43 +117,59 @@ static bool parse_signal(const char *text, void *field)
     return false;
 }
 
+/* Exit status if cay itself fails, not the command: as env(1) and timeout(1) do. */
+enum { STATUS_OURS = 125 };
+
+static call_runner run_doctor, run_command;
+
+#define MANUAL(page) "Manual: " page "(1)."
+#define MANUAL_OF_COMMAND(page)                                                          \
+    "Exit status 124: timeout, 125: cay, 126/127: not run.  " MANUAL(page)
+
 static const struct subcommand commands[] = {
     [SANDBOX_RUN] = {"run", "[--] COMMAND [ARGUMENT]...",
                      "Run a command in a fresh sandbox, and leave nothing behind", 1,
-                     UINT32_MAX, 1},
+                     UINT32_MAX, cmd_run, MANUAL_OF_COMMAND("cay-run"), 1, STATUS_OURS},
     [SANDBOX_CREATE] = {"create", "", "Create a sandbox that stays, and print its ID", 0,
-                        0, 0},
+                        0, cmd_create, MANUAL("cay-create")},
     [SANDBOX_EXEC] = {"exec", "ID [--] COMMAND [ARGUMENT]...",
-                      "Run a command in a sandbox", 2, UINT32_MAX, 2},
-    [SANDBOX_SHELL] = {"shell", "ID", "Open a shell in a sandbox", 1, 1, 0},
-    [SANDBOX_LS] = {"ls", "", "List the sandboxes", 0, 0, 0},
-    [SANDBOX_INSPECT] = {"inspect", "ID", "Show a sandbox in detail", 1, 1, 0},
-    [SANDBOX_PS] = {"ps", "ID", "List the processes of a sandbox", 1, 1, 0},
+                      "Run a command in a sandbox", 2, UINT32_MAX, cmd_exec,
+                      MANUAL_OF_COMMAND("cay-exec"), 2, STATUS_OURS},
+    [SANDBOX_SHELL] = {"shell", "ID", "Open a shell in a sandbox", 1, 1, cmd_shell,
+                       MANUAL("cay-exec"), 0, STATUS_OURS},
+    [SANDBOX_LS] = {"ls", "", "List the sandboxes", 0, 0, cmd_ls, MANUAL("cay-ls")},
+    [SANDBOX_INSPECT] = {"inspect", "ID", "Show a sandbox in detail", 1, 1, cmd_inspect,
+                         MANUAL("cay-ls")},
+    [SANDBOX_PS] = {"ps", "ID", "List the processes of a sandbox", 1, 1, cmd_ps,
+                    MANUAL("cay-ps")},
     [SANDBOX_LOGS] = {"logs", "ID [PID|TAG]", "Print the output of a background command",
-                      1, 2, 0},
+                      1, 2, cmd_logs, MANUAL("cay-ps")},
     [SANDBOX_CP] = {"cp", "SOURCE DESTINATION", "Copy files into a sandbox or out of it",
-                    2, 2, 0},
-    [SANDBOX_CAT] = {"cat", "ID PATH", "Print a file of a sandbox", 2, 2, 0},
+                    2, 2, cmd_cp, MANUAL("cay-cp")},
+    [SANDBOX_CAT] = {"cat", "ID PATH", "Print a file of a sandbox", 2, 2, cmd_cat,
+                     MANUAL("cay-cp")},
     [SANDBOX_PUT] = {"put", "ID PATH", "Write standard input to a file of a sandbox", 2,
-                     2, 0},
+                     2, cmd_put, MANUAL("cay-cp")},
     [SANDBOX_PAUSE] = {"pause", "ID...", "Freeze all processes of a sandbox", 1,
-                       UINT32_MAX, 0},
-    [SANDBOX_RESUME] = {"resume", "ID...", "Thaw paused sandboxes", 1, UINT32_MAX, 0},
+                       UINT32_MAX, cmd_life, MANUAL("cay-kill")},
+    [SANDBOX_RESUME] = {"resume", "ID...", "Thaw paused sandboxes", 1, UINT32_MAX,
+                        cmd_life, MANUAL("cay-kill")},
     [SANDBOX_START] = {"start", "ID...", "Start killed sandboxes again from disk", 1,
-                       UINT32_MAX, 0},
+                       UINT32_MAX, cmd_life, MANUAL("cay-kill")},
     [SANDBOX_KILL] = {"kill", "ID... | -s SIGNAL ID PID|TAG",
                       "End sandboxes, or send a signal to a background command", 0,
-                      UINT32_MAX, 0},
+                      UINT32_MAX, cmd_kill, MANUAL("cay-kill")},
     [SANDBOX_RM] = {"rm", "ID...", "End sandboxes and remove their files on disk", 0,
-                    UINT32_MAX, 0},
+                    UINT32_MAX, cmd_life, MANUAL("cay-kill")},
     [SANDBOX_GC] = {"gc", "", "Remove what crashed sandboxes and callers left behind", 0,
-                    0, 0},
-    [SANDBOX_DOCTOR] = {"doctor", "", "Check what this machine supports", 0, 0, 0},
+                    0, cmd_gc, MANUAL("cay-kill")},
+    [SANDBOX_DOCTOR] = {"doctor", "", "Check what this machine supports", 0, 0,
+                        run_doctor, MANUAL("cay-doctor")},
 };
 
 #define ALL         UINT32_MAX
 #define BIT(name)   (UINT32_C(1) << SANDBOX_##name)
-#define FIELD(name) offsetof(struct sandbox_options, name)
+#define FIELD(name) offsetof(struct options, name)
 #define CREATES     (BIT(RUN) | BIT(CREATE))
 #define RUNS        (BIT(RUN) | BIT(EXEC))
 #define LIFECYCLE   (BIT(PAUSE) | BIT(RESUME) | BIT(START) | BIT(KILL) | BIT(RM) | BIT(GC))
@@ -244,6 +259,7 @@ static const struct option_habit habits[] = {
 
 const struct grammar sandbox_grammar = {
     .program = "cay",
+    .around = run_command,
     .subcommands = commands,
     .subcommand_count = SANDBOX_COMMANDS,
     .options = option_rules,
@@ -420,7 +436,7 @@ static int plan_template(const char *given, struct sandbox_plan *plan,
     return plan->template_name ? CAY_OK : cay_fail_errno(err, errno, op, given);
 }
 
-static int check_together(const struct sandbox_options *options, struct cay_error *err)
+static int check_together(const struct options *options, struct cay_error *err)
 {
     if (options->tty && options->as_json)
         return cay_fail(err, CAY_E_INVALID, 0, op, "-t",
@@ -436,8 +452,7 @@ static int check_together(const struct sandbox_options *options, struct cay_erro
 }
 
 /* For all later commands in the sandbox, not for one command. */
-static void fill_defaults(const struct sandbox_options *options,
-                          struct sandbox_plan *plan)
+static void fill_defaults(const struct options *options, struct sandbox_plan *plan)
 {
     struct cay_sandbox_options *sandbox = &plan->sandbox;
     const char *const *configured = sandbox->env;
@@ -470,7 +485,7 @@ static void note_large_memory(uint64_t limit)
             quantity_bytes(limit, asked), quantity_bytes(total, there));
 }
 
-static void fill_sandbox(const struct sandbox_options *options,
+static void fill_sandbox(const struct options *options,
                          struct cay_sandbox_options *sandbox)
 {
     sandbox->size = sizeof *sandbox;
@@ -495,7 +510,7 @@ static void fill_sandbox(const struct sandbox_options *options,
     sandbox->require |= options->require;
 }
 
-static void fill_exec(const struct sandbox_options *options, const char *const *argv,
+static void fill_exec(const struct options *options, const char *const *argv,
                       struct sandbox_plan *plan)
 {
     struct cay_exec_options *exec = &plan->exec;
@@ -514,7 +529,7 @@ static void fill_exec(const struct sandbox_options *options, const char *const *
         (void)terminal_size(&exec->rows, &exec->columns);
 }
 
-int sandbox_plan(const struct sandbox_options *options,
+int sandbox_plan(const struct options *options,
                  const struct cay_sandbox_options *configured, const char *const *argv,
                  struct sandbox_plan *ret_plan, struct cay_error *err)
 {
@@ -629,124 +644,36 @@ int find_sandbox(const char *word, cay_sandbox **ret_sandbox, struct cay_error *
 
 /* --- Commands --- */
 
-/* Exit status if cay itself fails, not the command: as env(1) and timeout(1) do. */
-enum { STATUS_OURS = 125 };
-
-static int run_doctor(struct sandbox_call *call, struct cay_error *err)
+/* The small program's is another. */
+static int run_doctor(struct call *call, struct cay_error *err)
 {
     return sandbox_program.doctor(call, err);
-}
-
-static const struct {
-    int (*run)(struct sandbox_call *call, struct cay_error *err);
-    const char *manual;
-} runners[] = {
-    [SANDBOX_RUN] = {cmd_run, "cay-run"},
-    [SANDBOX_CREATE] = {cmd_create, "cay-create"},
-    [SANDBOX_EXEC] = {cmd_exec, "cay-exec"},
-    [SANDBOX_SHELL] = {cmd_shell, "cay-exec"},
-    [SANDBOX_LS] = {cmd_ls, "cay-ls"},
-    [SANDBOX_INSPECT] = {cmd_inspect, "cay-ls"},
-    [SANDBOX_PS] = {cmd_ps, "cay-ps"},
-    [SANDBOX_LOGS] = {cmd_logs, "cay-ps"},
-    [SANDBOX_CP] = {cmd_cp, "cay-cp"},
-    [SANDBOX_CAT] = {cmd_cat, "cay-cp"},
-    [SANDBOX_PUT] = {cmd_put, "cay-cp"},
-    [SANDBOX_PAUSE] = {cmd_pause, "cay-kill"},
-    [SANDBOX_RESUME] = {cmd_resume, "cay-kill"},
-    [SANDBOX_START] = {cmd_start, "cay-kill"},
-    [SANDBOX_KILL] = {cmd_kill, "cay-kill"},
-    [SANDBOX_RM] = {cmd_rm, "cay-kill"},
-    [SANDBOX_GC] = {cmd_gc, "cay-kill"},
-    [SANDBOX_DOCTOR] = {run_doctor, "cay-doctor"},
-};
-
-static int show_help(struct sandbox_call *call, size_t command, struct cay_error *err)
-{
-    FILE *file = call->output.file;
-
-    options_help(file, &sandbox_grammar, call->line.subcommand);
-    fputs(command == SANDBOX_RUN || command == SANDBOX_EXEC
-              ? "\nExit status 124: timeout, 125: cay, 126/127: not run.  "
-              : "\n",
-          file);
-    fprintf(file, "Manual: %s(1).\n", runners[command].manual);
-    return output_finish(&call->output, err);
 }
 
 /* Removes what crashed sandboxes and callers left, before the commands that would show
  * it.  A run does it while its command starts; the others at most once a
  * second. */
-static void collect_for(size_t command)
+static void collect_for(const struct subcommand *command)
 {
+    uint32_t bit = UINT32_C(1) << (command - commands);
     size_t collected;
 
-    switch (command) {
-    case SANDBOX_RUN:
-    case SANDBOX_GC:
-    case SANDBOX_DOCTOR:
-        return;
-    case SANDBOX_CREATE:
-    case SANDBOX_LS:
-    case SANDBOX_INSPECT:
-    case SANDBOX_START:
-    case SANDBOX_KILL:
-    case SANDBOX_RM:
+    if (bit & (BIT(CREATE) | BIT(LS) | BIT(INSPECT) | BIT(START) | BIT(KILL) | BIT(RM)))
         (void)!cay_sandbox_collect(&collected, NULL);
-        return;
-    default:
+    else if (!(bit & (BIT(RUN) | BIT(GC) | BIT(DOCTOR))))
         cay_sandbox_tidy();
-    }
 }
 
-static int run_line(struct sandbox_call *call, size_t command, struct cay_error *err)
+static int run_command(struct call *call, struct cay_error *err)
 {
-    if (call->options.help)
-        return show_help(call, command, err);
-    int code = options_check(&sandbox_grammar, &call->line, err);
-    if (!code && call->options.config)
-        code = sandbox_program.configure(call, err);
-    if (code)
-        return code;
-    collect_for(command);
-    int status = runners[command].run(call, err);
-    if (status < 0)
-        return status;
-    code = output_finish(&call->output, err);
-    return code ? code : status;
-}
+    const struct subcommand *command = call->line.subcommand;
+    int status = call->options.config ? sandbox_program.configure(call, err) : CAY_OK;
 
-static size_t find_command(const char *name)
-{
-    size_t command = 0;
-
-    while (strcmp(name, sandbox_grammar.subcommands[command].name) != 0)
-        command++;
-    return command;
-}
-
-int cmd_sandbox(char *const *argv)
-{
-    struct sandbox_call call = {.options = {.network = -1, .storage = -1}};
-    struct cay_error err = {0};
-    bool as_json = options_want_json(argv);
-    size_t command = find_command(argv[0]);
-
-    int status = output_open(&call.output, &err);
-    if (!status)
-        status = options_parse(&sandbox_grammar, argv, &call.options, &call.line, &err);
     if (!status) {
-        as_json = call.options.as_json;
-        status = run_line(&call, command, &err);
+        collect_for(command);
+        status = command->run(call, err);
     }
-    options_done(&call.line);
-    if (call.config)
-        sandbox_program.release(&call);
-    output_close(&call.output);
-    if (status >= 0)
-        return status;
-    status = output_error(&err, as_json);
-    bool runs_other =
-        command == SANDBOX_RUN || command == SANDBOX_EXEC || command == SANDBOX_SHELL;
-    return runs_other ? STATUS_OURS : status;
+    if (call->config)
+        sandbox_program.release(call);
+    return status;
 }

@@ -4,11 +4,12 @@
 
 #include "cay/backend.h"
 #include "cay/sandbox.h"
+#include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/output.h"
 
-/* The commands about sandboxes.  They share one table of options, so that an option is
- * spelled, checked and explained the same wherever it is taken. */
+/* The subcommands of sandbox_grammar.  They share one table of options, so that an option
+ * is spelled, checked and explained the same wherever it is taken. */
 enum sandbox_command {
     SANDBOX_RUN,
     SANDBOX_CREATE,
@@ -31,22 +32,6 @@ enum sandbox_command {
     SANDBOX_COMMANDS
 };
 
-extern const struct grammar sandbox_grammar; /* its subcommands are in that order */
-
-struct sandbox_options {
-    bool help;
-    int as_json; /* 0 or 1 */
-    uint64_t memory, disk, timeout_ms, ttl_ms;
-    uint32_t pids, cpu_percent;
-    struct option_list env, binds;
-    const char *user, *workdir, *config, *template_name, *tag, *name;
-    unsigned require;     /* enum cay_layer */
-    int network, storage; /* which of the choices; -1: none was made */
-    bool interactive, tty, detach;
-    bool follow, quiet, all, force;
-    int signal;
-};
-
 /* What the options ask for, in the library's words; sandbox_plan_done() frees it. */
 struct sandbox_plan {
     struct cay_sandbox_options sandbox;
@@ -62,26 +47,17 @@ struct sandbox_plan {
 /* Options over what --config says, which may be NULL and has to stay.  Checks what no
  * table can: that -v names something that is there, that -t has a terminal.  `argv` is
  * the command's, or NULL. */
-int sandbox_plan(const struct sandbox_options *options,
+int sandbox_plan(const struct options *options,
                  const struct cay_sandbox_options *configured, const char *const *argv,
                  struct sandbox_plan *ret_plan, struct cay_error *err);
 void sandbox_plan_done(struct sandbox_plan *plan);
-
-/* One command about sandboxes, as it was typed. */
-struct sandbox_call {
-    struct sandbox_options options;
-    struct command_line line;
-    struct output output;
-    cay_config *config; /* of --config, or NULL, and what it says */
-    struct cay_sandbox_options *configured;
-};
 
 /* What only the full program has: configurations, archives, and backends besides native.
  * In the small program these functions execute the full one, which starts the command
  * again.  So a command must not have changed anything before it calls them. */
 struct sandbox_program {
-    int (*configure)(struct sandbox_call *call, struct cay_error *err);
-    void (*release)(struct sandbox_call *call); /* what that took */
+    call_runner *configure;
+    void (*release)(struct call *call); /* what that took */
 
     /* A sandbox of the backend "local". */
     int (*open_local)(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err);
@@ -95,29 +71,12 @@ struct sandbox_program {
                        struct cay_error *err);
 
     int (*collect_sessions)(size_t *ret_count, struct cay_error *err);
-    int (*doctor)(struct sandbox_call *call, struct cay_error *err);
+    call_runner *doctor;
 };
 extern const struct sandbox_program sandbox_program;
 
-/* Each returns a negative code with `err` filled in, or else the exit status. */
-int cmd_run(struct sandbox_call *call, struct cay_error *err);
-int cmd_create(struct sandbox_call *call, struct cay_error *err);
-int cmd_exec(struct sandbox_call *call, struct cay_error *err);
-int cmd_shell(struct sandbox_call *call, struct cay_error *err);
-int cmd_ls(struct sandbox_call *call, struct cay_error *err);
-int cmd_inspect(struct sandbox_call *call, struct cay_error *err);
-int cmd_ps(struct sandbox_call *call, struct cay_error *err);
-int cmd_logs(struct sandbox_call *call, struct cay_error *err);
-int cmd_cp(struct sandbox_call *call, struct cay_error *err);
-int cmd_cat(struct sandbox_call *call, struct cay_error *err);
-int cmd_put(struct sandbox_call *call, struct cay_error *err);
-int cmd_pause(struct sandbox_call *call, struct cay_error *err);
-int cmd_resume(struct sandbox_call *call, struct cay_error *err);
-int cmd_start(struct sandbox_call *call, struct cay_error *err);
-int cmd_kill(struct sandbox_call *call, struct cay_error *err);
-int cmd_rm(struct sandbox_call *call, struct cay_error *err);
-int cmd_gc(struct sandbox_call *call, struct cay_error *err);
-int cmd_doctor(struct sandbox_call *call, struct cay_error *err);
+call_runner cmd_run, cmd_create, cmd_exec, cmd_shell, cmd_ls, cmd_inspect, cmd_ps,
+    cmd_logs, cmd_cp, cmd_cat, cmd_put, cmd_life, cmd_kill, cmd_gc, cmd_doctor;
 
 /* For the whole program's table. */
 int cp_send_dir(cay_files *files, const char *source, const char *target,

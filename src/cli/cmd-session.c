@@ -18,13 +18,6 @@
 
 enum { DEFAULTS_MAX = 256 };
 
-struct session_options { /* `call->options` */
-    bool help, quiet;
-    int as_json;
-    const char *user, *config;
-    cay_store *store;
-};
-
 static int reach(const struct cay_session *session, cay_sandbox **ret_sandbox)
 {
     char defaults[DEFAULTS_MAX];
@@ -104,64 +97,43 @@ static void put_session(struct json *json, const struct cay_session *session,
     json_set_uint(json, "revision", session->revision);
 }
 
-static void list_as_json(struct call *call, const struct cay_session *sessions,
-                         size_t count)
+static void put_listed(struct json *json, const void *item)
 {
-    struct json json;
-
-    output_begin_json(&call->output, &json);
-    json_put_key(&json, "sessions");
-    json_put_array(&json);
-    for (size_t i = 0; i < count; i++) {
-        json_put_object(&json);
-        put_session(&json, &sessions[i], state_of(&sessions[i]));
-        json_put_end(&json);
-    }
-    json_put_end(&json);
-    output_end_json(&call->output, &json);
+    put_session(json, item, state_of(item));
 }
 
-/* --- For people --- */
-
-static int list_as_table(struct call *call, const struct cay_session *sessions,
-                         size_t count, struct cay_error *err)
+static void add_row(struct table *table, const void *item)
 {
-    struct table table;
+    const struct cay_session *session = item;
     char age[QUANTITY_ROOM];
-    int code = table_open(&table, "SESSION|USER|STATE|CHANGED|BACKEND|SANDBOX", err);
 
-    if (code)
-        return code;
-    for (size_t i = 0; i < count; i++) {
-        const struct cay_session *session = &sessions[i];
-        table_cell(&table, "%s", session->session_id);
-        table_cell(&table, "%s", session->user_id);
-        table_cell(&table, "%s", state_of(session));
-        table_cell(&table, "%s ago", quantity_age(session->updated_ms, age));
-        table_cell(&table, "%s", session->backend);
-        table_cell(&table, "%s", session->sandbox_id);
-    }
-    return table_print(&table, &call->output, err);
+    table_cell(table, "%s", session->session_id);
+    table_cell(table, "%s", session->user_id);
+    table_cell(table, "%s", state_of(session));
+    table_cell(table, "%s ago", quantity_age(session->updated_ms, age));
+    table_cell(table, "%s", session->backend);
+    table_cell(table, "%s", session->sandbox_id);
+}
+
+static const char *name_of(const void *item)
+{
+    return ((const struct cay_session *)item)->session_id;
 }
 
 static int list_sessions(struct call *call, struct cay_error *err)
 {
-    const struct session_options *options = call->options;
+    static const struct call_list listed = {"sessions",
+                                            "SESSION|USER|STATE|CHANGED|BACKEND|SANDBOX",
+                                            sizeof(struct cay_session),
+                                            put_listed,
+                                            add_row,
+                                            name_of};
     struct cay_session *sessions = NULL;
     size_t count = 0;
-    int code = cay_store_list(options->store, options->user, &sessions, &count, err);
+    int code = cay_store_list(call->store, call->options.user, &sessions, &count, err);
 
-    if (code)
-        return code;
-    if (options->as_json)
-        list_as_json(call, sessions, count);
-    else if (!options->quiet)
-        code = list_as_table(call, sessions, count, err);
-    else
-        for (size_t i = 0; i < count; i++) {
-            output_name(&call->output, sessions[i].session_id);
-            fputc('\n', call->output.file);
-        }
+    if (!code)
+        code = call_list(call, &listed, sessions, count, err);
     cay_free(sessions);
     return code;
 }
@@ -173,20 +145,15 @@ static void print_line(FILE *file, const char *key, const char *text)
     fputc('\n', file);
 }
 
-static int print_session(struct call *call, const struct cay_session *session,
-                         struct cay_error *err)
+static void print_session(struct call *call, const struct cay_session *session)
 {
-    const struct session_options *options = call->options;
     FILE *file = call->output.file;
     char room[QUANTITY_ROOM];
-    struct json json;
 
-    (void)err;
-    if (options->as_json) {
-        output_begin_json(&call->output, &json);
-        put_session(&json, session, state_of(session));
-        output_end_json(&call->output, &json);
-        return CAY_OK;
+    if (call->options.as_json) {
+        struct json *json = output_json(&call->output);
+        put_session(json, session, state_of(session));
+        return;
     }
     print_line(file, "session:", session->session_id);
     print_line(file, "user:", session->user_id);
@@ -198,7 +165,6 @@ static int print_session(struct call *call, const struct cay_session *session,
             "changed:", quantity_age(session->updated_ms, room), session->revision);
     print_line(file, "config:", session->config);
     print_line(file, "data:", session->data);
-    return CAY_OK;
 }
 
 /* --- Commands --- */
@@ -208,22 +174,26 @@ static const char op[] = "cli.session";
 enum { LS, SHOW, START, PAUSE, RESUME, STOP, RM, COUNT };
 enum { USER_MAX = 257, NAMES_MAX = 300 };
 
+static call_runner show, start, do_each, with_store;
+
 static const struct subcommand subcommands[] = {
-    [LS] = {"ls", "", "List the sessions", 0, 0, 0},
-    [SHOW] = {"show", "SESSION", "Show a session in detail", 1, 1, 0},
-    [START] = {"start", "SESSION", "Start or resume a session; print the ID", 1, 1, 0},
+    [LS] = {"ls", "", "List the sessions", 0, 0, list_sessions},
+    [SHOW] = {"show", "SESSION", "Show a session in detail", 1, 1, show},
+    [START] = {"start", "SESSION", "Start or resume a session; print the ID", 1, 1,
+               start},
     [PAUSE] = {"pause", "SESSION...", "Freeze the sandboxes of sessions", 1, UINT32_MAX,
-               0},
+               do_each},
     [RESUME] = {"resume", "SESSION...", "Thaw the sandboxes of sessions", 1, UINT32_MAX,
-                0},
+                do_each},
     [STOP] = {"stop", "SESSION...", "Remove the sandbox, keep the session", 1, UINT32_MAX,
-              0},
-    [RM] = {"rm", "SESSION...", "Remove sessions with their sandboxes", 1, UINT32_MAX, 0},
+              do_each},
+    [RM] = {"rm", "SESSION...", "Remove sessions with their sandboxes", 1, UINT32_MAX,
+            do_each},
 };
 
 #define BIT(word)   (UINT32_C(1) << (word))
 #define EACH        (BIT(COUNT) - 1)
-#define FIELD(name) offsetof(struct session_options, name)
+#define FIELD(name) offsetof(struct options, name)
 
 static const struct option_rule option_rules[] = {
     {"user", 0, OPTION_TEXT, EACH, FIELD(user), "NAME",
@@ -236,8 +206,11 @@ static const struct option_rule option_rules[] = {
     {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
 };
 
-static const struct grammar grammar = {
+const struct grammar session_grammar = {
     .program = "cay session",
+    .usage = "COMMAND [ARGUMENT]...\nNamed sandboxes that persist between runs.",
+    .manual = "Manual: cay-session(1).",
+    .around = with_store,
     .subcommands = subcommands,
     .subcommand_count = COUNT,
     .options = option_rules,
@@ -287,7 +260,7 @@ static int choose(const struct cay_session *sessions, size_t count, const char *
 static int find_user(const struct call *call, const char *name, char ret_user[USER_MAX],
                      struct cay_error *err)
 {
-    const struct session_options *options = call->options;
+    const struct options *options = &call->options;
     struct cay_session *sessions = NULL;
     size_t count = 0;
 
@@ -298,7 +271,7 @@ static int find_user(const struct call *call, const char *name, char ret_user[US
     if (options->user)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--user", "the user name is too long",
                         "a user name is UTF-8 text of 1 to 256 bytes");
-    int code = cay_store_list(options->store, NULL, &sessions, &count, err);
+    int code = cay_store_list(call->store, NULL, &sessions, &count, err);
     if (!code)
         code = choose(sessions, count, name, ret_user, err);
     cay_free(sessions);
@@ -311,9 +284,8 @@ static int open_manager(const struct call *call, const char *user, const char *n
                         const cay_config *config, cay_manager **ret_manager,
                         struct cay_error *err)
 {
-    const struct session_options *options = call->options;
     const struct cay_manager_options wish = {.size = sizeof wish,
-                                             .store = options->store,
+                                             .store = call->store,
                                              .user_id = user,
                                              .session_id = name,
                                              .config = config};
@@ -342,7 +314,7 @@ static void warn_if_local(const cay_sandbox *sandbox)
 
 static int start(struct call *call, struct cay_error *err)
 {
-    const struct session_options *options = call->options;
+    const struct options *options = &call->options;
     const char *name = call->line.arguments[0];
     char user[USER_MAX];
     cay_config *config = NULL;
@@ -360,9 +332,9 @@ static int start(struct call *call, struct cay_error *err)
     if (!code)
         warn_if_local(sandbox);
     if (!code && options->as_json)
-        code = cay_store_get(options->store, user, name, &session, err);
+        code = cay_store_get(call->store, user, name, &session, err);
     if (!code && session)
-        code = print_session(call, session, err);
+        print_session(call, session);
     else if (!code)
         fprintf(call->output.file, "%s\n", cay_sandbox_id(sandbox));
     cay_free(session);
@@ -405,7 +377,6 @@ static int stop_to_remove(cay_manager *manager, const struct cay_session *sessio
 static int do_step(struct call *call, const struct cay_session *session,
                    struct cay_error *err)
 {
-    const struct session_options *options = call->options;
     cay_manager *manager = NULL;
     int code =
         open_manager(call, session->user_id, session->session_id, NULL, &manager, err);
@@ -427,8 +398,8 @@ static int do_step(struct call *call, const struct cay_session *session,
     default:
         code = stop_to_remove(manager, session, err);
         if (!code)
-            code = cay_store_remove(options->store, session->user_id, session->session_id,
-                                    err);
+            code =
+                cay_store_remove(call->store, session->user_id, session->session_id, err);
         break;
     }
     cay_manager_free(manager);
@@ -448,7 +419,6 @@ static void note_if_running(const struct cay_session *session)
 static int do_one(struct call *call, const char *name, struct json *json,
                   struct cay_error *err)
 {
-    const struct session_options *options = call->options;
     struct cay_session *session = NULL;
     char user[USER_MAX];
     bool is_show = call->line.subcommand == &subcommands[SHOW];
@@ -456,13 +426,15 @@ static int do_one(struct call *call, const char *name, struct json *json,
 
     int code = find_user(call, name, user, err);
     if (!code)
-        code = cay_store_get(options->store, user, name, &session, err);
-    if (!code)
-        code = is_show ? print_session(call, session, err) : do_step(call, session, err);
+        code = cay_store_get(call->store, user, name, &session, err);
+    if (!code && is_show)
+        print_session(call, session);
+    else if (!code)
+        code = do_step(call, session, err);
     if (!code && !is_show && !is_removal) {
         cay_free(session);
         session = NULL;
-        code = cay_store_get(options->store, user, name, &session, err);
+        code = cay_store_get(call->store, user, name, &session, err);
     }
     if (!code && !json && call->line.subcommand == &subcommands[PAUSE])
         note_if_running(session);
@@ -480,66 +452,25 @@ static int show(struct call *call, struct cay_error *err)
     return do_one(call, call->line.arguments[0], NULL, err);
 }
 
-/* Continues after a failure.  Prints every error but the last, which is returned. */
 static int do_each(struct call *call, struct cay_error *err)
 {
-    bool as_json = ((const struct session_options *)call->options)->as_json;
-    struct json json;
-    int failed = CAY_OK;
+    struct json *json =
+        call->options.as_json ? output_list(&call->output, "sessions") : NULL;
 
-    if (as_json) {
-        output_begin_json(&call->output, &json);
-        json_put_key(&json, "sessions");
-        json_put_array(&json);
-    }
-    for (unsigned i = 0; i < call->line.count; i++) {
-        struct cay_error own;
-        int code = do_one(call, call->line.arguments[i], as_json ? &json : NULL, &own);
-        if (!code)
-            continue;
-        if (failed)
-            (void)output_error(err, as_json);
-        *err = own;
-        failed = code;
-    }
-    if (as_json) {
-        json_put_end(&json);
-        output_end_json(&call->output, &json);
-    }
-    return failed;
+    return call_each(call, call->line.arguments, call->line.count, do_one, json, err);
 }
 
-/* --- All --- */
-
-static int open_store(struct call *call, struct cay_error *err)
+static int with_store(struct call *call, struct cay_error *err)
 {
-    struct session_options *options = call->options;
     size_t collected;
-    int code = cay_store_open(NULL, &options->store, err);
+    int code = cay_store_open(NULL, &call->store, err);
 
     if (code)
         return code;
     /* Cleans up after crashed callers; failures do not matter here. */
     (void)!cay_sandbox_collect(&collected, NULL);
-    (void)!cay_store_collect(options->store, &collected, NULL);
-    return CAY_OK;
-}
-
-int cmd_session(char *const *argv)
-{
-    static call_runner *const run[] = {
-        [LS] = list_sessions, [SHOW] = show,    [START] = start, [PAUSE] = do_each,
-        [RESUME] = do_each,   [STOP] = do_each, [RM] = do_each};
-    static const struct call_rules rules = {
-        .grammar = &grammar,
-        .about = "Named sandboxes that persist between runs.",
-        .manual = "cay-session(1)",
-        .prepare = open_store,
-        .run = run,
-    };
-    struct session_options own = {.help = false};
-
-    int status = call_run(&rules, argv, &own);
-    cay_store_free(own.store);
-    return status;
+    (void)!cay_store_collect(call->store, &collected, NULL);
+    code = call->line.subcommand->run(call, err);
+    cay_store_free(call->store);
+    return code;
 }

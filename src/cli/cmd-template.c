@@ -15,21 +15,17 @@
 
 enum { CREATE, LS, RM, COUNT };
 
-struct template_options {
-    bool help, quiet;
-    int as_json;
-    const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
-};
+static call_runner create, list, remove_each;
 
 static const struct subcommand subcommands[] = {
-    [CREATE] = {"create", "NAME", "Create a template", 1, 1, 0},
-    [LS] = {"ls", "", "List the templates", 0, 0, 0},
-    [RM] = {"rm", "NAME...", "Remove templates", 1, UINT32_MAX, 0},
+    [CREATE] = {"create", "NAME", "Create a template", 1, 1, create},
+    [LS] = {"ls", "", "List the templates", 0, 0, list},
+    [RM] = {"rm", "NAME...", "Remove templates", 1, UINT32_MAX, remove_each},
 };
 
 #define BIT(word)    (UINT32_C(1) << (word))
-#define FIELD(name)  offsetof(struct template_options, name)
-#define SOURCE(kind) offsetof(struct template_options, sources[CAY_TEMPLATE_##kind - 1])
+#define FIELD(name)  offsetof(struct options, name)
+#define SOURCE(kind) offsetof(struct options, sources[CAY_TEMPLATE_##kind - 1])
 
 static const struct option_rule option_rules[] = {
     {"from-dir", 0, OPTION_TEXT, BIT(CREATE), SOURCE(DIR), "DIR",
@@ -46,8 +42,11 @@ static const struct option_rule option_rules[] = {
     {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
 };
 
-static const struct grammar grammar = {
+const struct grammar template_grammar = {
     .program = "cay template",
+    .usage = "COMMAND [ARGUMENT]...\n"
+             "Create, list and remove templates, from which sandboxes start.",
+    .manual = "Manual: cay-template(1).",
     .subcommands = subcommands,
     .subcommand_count = COUNT,
     .options = option_rules,
@@ -68,7 +67,6 @@ static int show_progress(void *cookie, const char *step, uint64_t bytes)
 
 static int create(struct call *call, struct cay_error *err)
 {
-    const struct template_options *options = call->options;
     int signal = 0;
     struct cay_template_options wish = {.size = sizeof wish,
                                         .name = call->line.arguments[0],
@@ -76,7 +74,7 @@ static int create(struct call *call, struct cay_error *err)
                                         .cookie = &signal};
 
     for (int i = 0; i < CAY_TEMPLATE_DEBOOTSTRAP; i++) {
-        const char *from = options->sources[i];
+        const char *from = call->options.sources[i];
         if (from && wish.from)
             return cay_fail(err, CAY_E_INVALID, 0, "cli.template", wish.name,
                             "a template has exactly one source",
@@ -102,102 +100,65 @@ static int create(struct call *call, struct cay_error *err)
 
 /* --- ls --- */
 
-static void list_as_json(struct call *call, const struct cay_template_info *infos,
-                         size_t count)
+static void put_template(struct json *json, const void *item)
 {
-    struct json json;
+    const struct cay_template_info *info = item;
 
-    output_begin_json(&call->output, &json);
-    json_put_key(&json, "templates");
-    json_put_array(&json);
-    for (size_t i = 0; i < count; i++) {
-        json_put_object(&json);
-        json_set_text(&json, "name", infos[i].name);
-        json_set_text(&json, "source", infos[i].source);
-        json_set_text(&json, "from", infos[i].from);
-        json_set_int(&json, "created_ms", infos[i].created_ms);
-        json_set_uint(&json, "bytes", infos[i].bytes);
-        json_set_text(&json, "user", infos[i].user);
-        json_set_text(&json, "workdir", infos[i].workdir);
-        json_put_end(&json);
-    }
-    json_put_end(&json);
-    output_end_json(&call->output, &json);
+    json_set_text(json, "name", info->name);
+    json_set_text(json, "source", info->source);
+    json_set_text(json, "from", info->from);
+    json_set_int(json, "created_ms", info->created_ms);
+    json_set_uint(json, "bytes", info->bytes);
+    json_set_text(json, "user", info->user);
+    json_set_text(json, "workdir", info->workdir);
 }
 
-static int list_as_table(struct call *call, const struct cay_template_info *infos,
-                         size_t count, struct cay_error *err)
+static void add_row(struct table *table, const void *item)
 {
-    struct table table;
+    const struct cay_template_info *info = item;
     char room[QUANTITY_ROOM];
-    int code = table_open(&table, "NAME|SOURCE|AGE|SIZE|FROM", err);
 
-    if (code)
-        return code;
-    for (size_t i = 0; i < count; i++) {
-        const struct cay_template_info *info = &infos[i];
-        table_cell(&table, "%s", info->name);
-        table_cell(&table, "%s", info->source);
-        table_cell(&table, "%s",
-                   info->created_ms ? quantity_age(info->created_ms, room) : "");
-        table_cell(&table, "%s", info->bytes ? quantity_bytes(info->bytes, room) : "");
-        table_cell(&table, "%s", info->from);
-    }
-    return table_print(&table, &call->output, err);
+    table_cell(table, "%s", info->name);
+    table_cell(table, "%s", info->source);
+    table_cell(table, "%s", info->created_ms ? quantity_age(info->created_ms, room) : "");
+    table_cell(table, "%s", info->bytes ? quantity_bytes(info->bytes, room) : "");
+    table_cell(table, "%s", info->from);
+}
+
+static const char *name_of(const void *item)
+{
+    return ((const struct cay_template_info *)item)->name;
 }
 
 static int list(struct call *call, struct cay_error *err)
 {
-    const struct template_options *options = call->options;
+    static const struct call_list templates = {"templates",
+                                               "NAME|SOURCE|AGE|SIZE|FROM",
+                                               sizeof(struct cay_template_info),
+                                               put_template,
+                                               add_row,
+                                               name_of};
     struct cay_template_info *infos = NULL;
     size_t count = 0;
     int code = cay_template_list(&infos, &count, err);
 
-    if (code)
-        return code;
-    if (options->as_json)
-        list_as_json(call, infos, count);
-    else if (!options->quiet)
-        code = list_as_table(call, infos, count, err);
-    else
-        for (size_t i = 0; i < count; i++)
-            fprintf(call->output.file, "%s\n", infos[i].name);
+    if (!code)
+        code = call_list(call, &templates, infos, count, err);
     cay_free(infos);
     return code;
 }
 
 /* --- rm --- */
 
-static int remove_each(struct call *call, struct cay_error *err)
+static int remove_one(struct call *call, const char *name, struct json *json,
+                      struct cay_error *err)
 {
-    int failed = CAY_OK;
-
-    for (unsigned i = 0; i < call->line.count; i++) {
-        struct cay_error own;
-        int code = cay_template_remove(call->line.arguments[i], &own);
-        if (!code)
-            continue;
-        if (failed)
-            (void)output_error(err, false);
-        *err = own;
-        failed = code;
-    }
-    return failed;
+    (void)call;
+    (void)json;
+    return cay_template_remove(name, err);
 }
 
-/* --- All --- */
-
-int cmd_template(char *const *argv)
+static int remove_each(struct call *call, struct cay_error *err)
 {
-    static call_runner *const run[] = {
-        [CREATE] = create, [LS] = list, [RM] = remove_each};
-    static const struct call_rules rules = {
-        .grammar = &grammar,
-        .about = "Create, list and remove templates, from which sandboxes start.",
-        .manual = "cay-template(1)",
-        .run = run,
-    };
-    struct template_options own = {.help = false};
-
-    return call_run(&rules, argv, &own);
+    return call_each(call, call->line.arguments, call->line.count, remove_one, NULL, err);
 }

@@ -51,7 +51,7 @@ static int collect_sessions(size_t *ret_count, struct cay_error *err)
     return exec_full(err);
 }
 
-static int doctor(struct sandbox_call *call, struct cay_error *err)
+static int doctor(struct call *call, struct cay_error *err)
 {
     (void)call;
     return exec_full(err);
@@ -77,15 +77,14 @@ static bool knows_user(void)
  * mistakes. */
 static bool is_plain(char *const *argv)
 {
-    struct sandbox_options options = {0};
-    struct command_line line = {0};
+    struct call call = {.line = {.count = 0}};
     struct cay_error err;
 
-    bool is_plain = options_parse(&sandbox_grammar, argv, &options, &line, &err) == 0 &&
-                    !options.help && !options.config &&
-                    options_check(&sandbox_grammar, &line, &err) == 0 &&
-                    strcmp(argv[0], line.subcommand->name) == 0;
-    options_done(&line);
+    bool is_plain = options_parse(&sandbox_grammar, argv, &call, &err) == 0 &&
+                    !call.options.help && !call.options.config &&
+                    options_check(&sandbox_grammar, &call.line, &err) == 0 &&
+                    strcmp(argv[0], call.line.subcommand->name) == 0;
+    options_done(&call);
     return is_plain;
 }
 
@@ -101,7 +100,7 @@ int main(int argc, char **argv)
          * execute cay-full, which can need them: cay cp /dev/fd/9 ID:/dir/ */
         if (strcmp(argv[1], "run") == 0)
             (void)syscall(SYS_close_range, 3, ~0u, CLOSE_RANGE_CLOEXEC);
-        return cmd_sandbox(argv + 1);
+        return call_run(&sandbox_grammar, argv + 1);
     }
     (void)exec_full(&err);
     cli_begin();

@@ -16,7 +16,7 @@
 
 static const char op[] = "cli.options";
 
-static int configure(struct sandbox_call *call, struct cay_error *err)
+static int configure(struct call *call, struct cay_error *err)
 {
     const char *file = call->options.config;
     int code = cay_config_load(file, &call->config, err);
@@ -38,7 +38,7 @@ static int configure(struct sandbox_call *call, struct cay_error *err)
     return cay_sandbox_options_new(call->config, &call->configured, err);
 }
 
-static void release(struct sandbox_call *call)
+static void release(struct call *call)
 {
     cay_sandbox_options_free(call->configured);
     cay_config_free(call->config);
@@ -89,9 +89,6 @@ const struct sandbox_program sandbox_program = {
 
 /* --- Commands --- */
 
-static int cmd_help(char *const *argv);
-static int cmd_version(char *const *argv);
-
 static const char commands_help[] =
     "  run             Run a command in a fresh sandbox\n"
     "  create          Create a sandbox that stays\n"
@@ -108,13 +105,24 @@ static const char commands_help[] =
     "  files           Read and write files under a policy\n"
     "  help, version   Show the help for a command; print the version\n";
 
-static const struct command {
+typedef int command(char *const *argv); /* what follows the command's name */
+
+static command cmd_help, cmd_serve, cmd_version;
+
+static const struct {
     const char *name;
-    int (*run)(char *const *argv);
+    const struct grammar *grammar; /* or NULL */
+    command *run;
 } commands[] = {
-    {"config", cmd_config},   {"env", cmd_env},           {"files", cmd_files},
-    {"help", cmd_help},       {"key", cmd_key},           {"serve", cmd_serve},
-    {"session", cmd_session}, {"template", cmd_template}, {"version", cmd_version},
+    {"config", &config_grammar, NULL},
+    {"env", NULL, cmd_serve},
+    {"files", &files_grammar, NULL},
+    {"help", NULL, cmd_help},
+    {"key", NULL, cmd_serve},
+    {"serve", NULL, cmd_serve},
+    {"session", &session_grammar, NULL},
+    {"template", &template_grammar, NULL},
+    {"version", NULL, cmd_version},
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)
@@ -165,6 +173,15 @@ static int cmd_version(char *const *argv)
         return output_error(&err, false);
     fprintf(output.file, "cay %s\n", cay_version());
     return finish(&output);
+}
+
+/* `cay serve`, `cay key` and `cay env` are another program, with the same words. */
+static int cmd_serve(char *const *argv)
+{
+    struct cay_error err;
+
+    (void)cli_exec("cay-serve", argv - 2, &err);
+    return output_error(&err, false);
 }
 
 /* Commands of similar programs, and what to do here instead. */
@@ -218,7 +235,7 @@ static const char *nearest_command(const char *name)
     return nearest_name(name, names, sizeof *names, count);
 }
 
-/* `argv` starts with the command's name. */
+/* `argv` starts with the command's name, and the program's is before it. */
 static int run_command(char *const *argv)
 {
     struct cay_error err;
@@ -226,10 +243,11 @@ static int run_command(char *const *argv)
 
     for (size_t i = 0; i < SANDBOX_COMMANDS; i++)
         if (strcmp(name, sandbox_grammar.subcommands[i].name) == 0)
-            return cmd_sandbox(argv);
+            return call_run(&sandbox_grammar, argv);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(name, commands[i].name) == 0)
-            return commands[i].run(argv + 1);
+            return commands[i].grammar ? call_run(commands[i].grammar, argv + 1)
+                                       : commands[i].run(argv + 1);
     const char *hint = habit_hint(name), *nearest = nearest_command(name);
     if (hint)
         cay_fail(&err, CAY_E_INVALID, 0, "cli.main", name, "unknown command", "%s", hint);
@@ -245,16 +263,16 @@ static int run_command(char *const *argv)
 
 static int cmd_help(char *const *argv)
 {
-    char help[] = "--help";
-    char *words[] = {argv[0], argv[0] ? argv[1] : NULL, help, NULL};
+    char cay[] = "cay", help[] = "--help";
+    char *words[] = {cay, argv[0], argv[0] ? argv[1] : NULL, help, NULL};
 
     if (!argv[0] || strcmp(argv[0], "help") == 0 || strcmp(argv[0], "--help") == 0)
         return show_help();
-    if (!words[1]) {
-        words[1] = help;
-        words[2] = NULL;
+    if (!words[2]) {
+        words[2] = help;
+        words[3] = NULL;
     }
-    return run_command(words);
+    return run_command(words + 1);
 }
 
 int main(int argc, char **argv)

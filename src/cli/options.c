@@ -202,10 +202,11 @@ static int take_choice(const struct token *token, int *ret_choice, struct cay_er
     return fail_value(token, "invalid value", err);
 }
 
-static int take_option(const struct token *token, void *values, struct command_line *line,
+static int take_option(const struct token *token, struct call *call,
                        struct cay_error *err)
 {
-    void *field = (char *)values + token->rule->field;
+    void *field = (char *)&call->options + token->rule->field;
+    struct command_line *line = &call->line;
     struct option_list *list = field;
 
     if (token->has_excess)
@@ -271,50 +272,48 @@ static int find_subcommand(struct cursor cursor, const struct subcommand **ret_s
                     "%s --help lists the commands", grammar->program);
 }
 
-int options_parse(const struct grammar *grammar, char *const *argv, void *values,
-                  struct command_line *ret_line, struct cay_error *err)
+int options_parse(const struct grammar *grammar, char *const *argv, struct call *ret_call,
+                  struct cay_error *err)
 {
     struct cursor cursor = {.grammar = grammar, .takers = UINT32_MAX, .next = argv};
-    struct command_line line = {0};
+    struct command_line *line = &ret_call->line;
     struct token token;
     bool seen_subcommand = false;
 
-    int rc = find_subcommand(cursor, &line.subcommand, err);
+    *line = (struct command_line){.room = 1};
+    ret_call->options = (struct options){.network = -1, .storage = -1};
+    int rc = find_subcommand(cursor, &line->subcommand, err);
     if (rc)
         return rc;
-    if (line.subcommand)
-        cursor.takers = UINT32_C(1) << (line.subcommand - grammar->subcommands);
+    if (line->subcommand)
+        cursor.takers = UINT32_C(1) << (line->subcommand - grammar->subcommands);
 
-    line.room = 1;
-    while (argv[line.room - 1])
-        line.room++;
-    line.arguments = calloc(line.room, sizeof *line.arguments);
-    line.items = calloc(line.room * LISTS_MAX, sizeof *line.items);
-    if (!line.arguments || !line.items)
-        rc = cay_fail_memory(err, "cli.options");
+    while (argv[line->room - 1])
+        line->room++;
+    line->arguments = calloc(line->room, sizeof *line->arguments);
+    line->items = calloc(line->room * LISTS_MAX, sizeof *line->items);
+    if (!line->arguments || !line->items)
+        return cay_fail_memory(err, "cli.options");
     while (!rc && next_token(&cursor, &token)) {
         if (token.rule)
-            rc = take_option(&token, values, &line, err);
+            rc = take_option(&token, ret_call, err);
         else if (token.is_option)
             rc = fail_unknown_option(grammar, cursor.takers, &token, err);
         else if (seen_subcommand)
-            line.arguments[line.count++] = token.word;
+            line->arguments[line->count++] = token.word;
         seen_subcommand = seen_subcommand || !token.is_option;
-        if (line.count && line.subcommand && line.count == line.subcommand->command_at)
+        if (line->count && line->subcommand &&
+            line->count == line->subcommand->command_at)
             while (*cursor.next)
-                line.arguments[line.count++] = *cursor.next++;
+                line->arguments[line->count++] = *cursor.next++;
     }
-    if (rc)
-        options_done(&line);
-    *ret_line = line;
     return rc;
 }
 
-void options_done(struct command_line *line)
+void options_done(struct call *call)
 {
-    free(line->arguments);
-    free(line->items);
-    *line = (struct command_line){0};
+    free(call->line.arguments);
+    free(call->line.items);
 }
 
 int options_check(const struct grammar *grammar, const struct command_line *line,
@@ -358,14 +357,18 @@ static void help_option(FILE *file, const struct option_rule *rule)
     fprintf(file, "  %-26s %s\n", left, rule->help);
 }
 
-void options_help(FILE *file, const struct grammar *grammar,
-                  const struct subcommand *subcommand)
+/* All subcommands and the options common to them; or one subcommand and its own. */
+static void show_help(FILE *file, const struct grammar *grammar,
+                      const struct subcommand *subcommand)
 {
+    const char *ending = grammar->manual;
+
     if (subcommand) {
         fprintf(file, "Usage: %s %s [OPTION]...%s%s\n%s.\n\n", grammar->program,
                 subcommand->name, *subcommand->arguments ? " " : "",
                 subcommand->arguments, subcommand->help);
     } else {
+        fprintf(file, "Usage: %s %s\n\n", grammar->program, grammar->usage);
         for (size_t i = 0; i < grammar->subcommand_count; i++)
             fprintf(file, "  %-8s %-20s %s\n", grammar->subcommands[i].name,
                     grammar->subcommands[i].arguments, grammar->subcommands[i].help);
@@ -379,60 +382,101 @@ void options_help(FILE *file, const struct grammar *grammar,
         if (subcommand ? is_own && !is_common : is_common)
             help_option(file, rule);
     }
+    if (subcommand && subcommand->manual)
+        ending = subcommand->manual;
+    if (!subcommand && grammar->overview)
+        ending = grammar->overview;
+    fprintf(file, "\n%s\n", ending);
 }
 
-/* --- Commands with subcommands --- */
+/* --- Running a command --- */
 
-static bool wants_help(const struct call_rules *rules, const struct call *call)
-{
-    const struct option_rule *rule = rules->grammar->options;
-
-    while (strcmp(rule->name, "help") != 0)
-        rule++;
-    return *(const bool *)((const char *)call->options + rule->field);
-}
-
-static void show_help(const struct call_rules *rules, struct call *call)
-{
-    FILE *file = call->output.file;
-    const struct subcommand *subcommand = call->line.subcommand;
-
-    if (!subcommand)
-        fprintf(file, "Usage: %s COMMAND [ARGUMENT]...\n%s\n\n", rules->grammar->program,
-                rules->about);
-    options_help(file, rules->grammar, subcommand);
-    fprintf(file, "%sManual: %s.\n", subcommand ? "\n" : "", rules->manual);
-}
-
-static int run_line(const struct call_rules *rules, struct call *call,
+static int run_line(const struct grammar *grammar, struct call *call,
                     struct cay_error *err)
 {
-    int code = CAY_OK;
+    int status = CAY_OK;
 
-    if (wants_help(rules, call)) {
-        show_help(rules, call);
-        return output_finish(&call->output, err);
+    if (call->options.help) {
+        show_help(call->output.file, grammar, call->line.subcommand);
+    } else {
+        status = options_check(grammar, &call->line, err);
+        if (!status)
+            status = (grammar->around ? grammar->around
+                                      : call->line.subcommand->run)(call, err);
     }
-    code = options_check(rules->grammar, &call->line, err);
-    if (!code && rules->prepare)
-        code = rules->prepare(call, err);
-    if (!code)
-        code = rules->run[call->line.subcommand - rules->grammar->subcommands](call, err);
-    int finished = output_finish(&call->output, code ? NULL : err);
-    return code ? code : finished;
+    int failed = status < 0 ? status : output_finish(&call->output, err);
+    return failed ? failed : status;
 }
 
-int call_run(const struct call_rules *rules, char *const *argv, void *options)
+int call_run(const struct grammar *grammar, char *const *argv)
 {
-    struct call call = {.options = options};
+    struct call call = {.line = {.count = 0}};
     struct cay_error err = {0};
+    bool as_json = options_want_json(argv);
 
-    int code = output_open(&call.output, &err);
-    if (!code)
-        code = options_parse(rules->grammar, argv, options, &call.line, &err);
-    if (!code)
-        code = run_line(rules, &call, &err);
-    options_done(&call.line);
+    int status = output_open(&call.output, &err);
+    if (!status)
+        status = options_parse(grammar, argv, &call, &err);
+    if (!status) {
+        as_json = call.options.as_json;
+        status = run_line(grammar, &call, &err);
+    }
+    options_done(&call);
     output_close(&call.output);
-    return code ? output_error(&err, options_want_json(argv)) : 0;
+    if (status >= 0)
+        return status;
+    status = output_error(&err, as_json);
+    return call.line.subcommand && call.line.subcommand->failure
+               ? call.line.subcommand->failure
+               : status;
+}
+
+int call_each(struct call *call, const char *const *words, size_t count, call_step *step,
+              struct json *json, struct cay_error *err)
+{
+    int failed = CAY_OK;
+
+    for (size_t i = 0; i < count; i++) {
+        struct cay_error own;
+        int code = step(call, words[i], json, &own);
+        if (!code)
+            continue;
+        if (failed)
+            (void)output_error(err, call->options.as_json);
+        *err = own;
+        failed = code;
+    }
+    if (json)
+        (void)output_finish(&call->output, NULL);
+    return failed;
+}
+
+int call_list(struct call *call, const struct call_list *list, const void *items,
+              size_t count, struct cay_error *err)
+{
+    const char *item = items, *end = item + count * list->size;
+    struct table table;
+
+    if (call->options.as_json) {
+        struct json *json = output_list(&call->output, list->key);
+        for (; item < end; item += list->size) {
+            json_put_object(json);
+            list->put(json, item);
+            json_put_end(json);
+        }
+        return CAY_OK;
+    }
+    if (call->options.quiet) {
+        for (; item < end; item += list->size) {
+            output_name(&call->output, list->name(item));
+            fputc('\n', call->output.file);
+        }
+        return CAY_OK;
+    }
+    int code = table_open(&table, list->headings, err);
+    if (code)
+        return code;
+    for (; item < end; item += list->size)
+        list->row(&table, item);
+    return table_print(&table, &call->output, err);
 }

@@ -7,7 +7,11 @@
 #include <stdio.h>
 
 #include "cay/error.h"
+#include "cay/files.h"
+#include "cay/sandbox.h"
+#include "cay/session.h"
 #include "cli/output.h"
+#include "json/json.h"
 
 /* The words after a command that has subcommands: one of those, its arguments, and
  * options anywhere among them until "--".  An option is for some of the subcommands, and
@@ -47,13 +51,21 @@ struct option_rule {
     const char *allowed;
 };
 
+struct call;
+
+/* Returns a negative code with `err` filled in, or else the exit status. */
+typedef int call_runner(struct call *call, struct cay_error *err);
+
 struct subcommand {
     const char *name;
     const char *arguments; /* as in the usage line: "REGEX [PATH]" */
     const char *help;
     unsigned least, most; /* arguments */
-    unsigned command_at;  /* from this argument on (1 is the first) the words are those
-                             of a command; 0: never */
+    call_runner *run;
+    const char *manual;  /* the last line of its help; NULL: that of the grammar */
+    unsigned command_at; /* from this argument on (1 is the first) the words are those
+                            of a command; 0: never */
+    int failure;         /* the exit status if cay itself fails; 0: that of the error */
 };
 
 /* An option that people know from elsewhere, and what to do instead. */
@@ -63,7 +75,11 @@ struct option_habit {
 };
 
 struct grammar {
-    const char *program; /* "cay files" */
+    const char *program;  /* "cay files" */
+    const char *usage;    /* follows the program in its help, with a sentence about it */
+    const char *manual;   /* the last line of the help for a subcommand... */
+    const char *overview; /* ...and of its own help, if that is another */
+    call_runner *around;  /* runs the subcommand with what all of them need; or NULL */
     const struct subcommand *subcommands;
     size_t subcommand_count;
     const struct option_rule *options;
@@ -73,7 +89,45 @@ struct grammar {
     bool stands_alone; /* the help for a subcommand has all its options */
 };
 
-/* options_done() frees it, and the items of lists. */
+/* Every option of every command: which command takes which is in the commands' tables. */
+struct options {
+    bool help;
+    int as_json; /* 0 or 1 */
+    const char *config, *user;
+    bool quiet, all;
+
+    /* Sandboxes */
+    uint64_t memory, disk, timeout_ms, ttl_ms;
+    uint32_t pids, cpu_percent;
+    struct option_list env, binds;
+    const char *workdir, *template_name, *tag, *name;
+    unsigned require;     /* enum cay_layer */
+    int network, storage; /* which of the choices; -1: none was made */
+    bool interactive, tty, detach, follow, force;
+    int signal;
+
+    /* Configurations and templates */
+    bool load;
+    const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
+
+    /* Files */
+    const char *base;
+    int approve;
+    bool yes;
+    bool host, no_follow;                  /* resolve; stat */
+    struct option_number offset, max;      /* read; max also list, grep */
+    bool lines, bytes, universal_newlines; /* read */
+    const char *content;                   /* write, append */
+    bool in_place, append, new_file, durable, no_parents, exist_ok;
+    const char *old_text, *new_text, *edits; /* edit */
+    bool exact;
+    bool recursive;                  /* delete, move */
+    bool directories, details, null; /* list, glob; null also grep */
+    const char *pattern, *after;
+    struct option_list exclude;
+    bool ignore_case, fixed; /* grep */
+};
+
 struct command_line {
     const struct subcommand *subcommand; /* NULL if there was none */
     const char **arguments;              /* NULL-terminated */
@@ -81,42 +135,53 @@ struct command_line {
     const char **items; /* of the lists, `room` for each */
     size_t list_count, room;
 };
-void options_done(struct command_line *line);
 
-/* Fills the fields of `values`, which the caller has zeroed.  CAY_E_INVALID names the
+/* One command, as it was typed. */
+struct call {
+    struct options options;
+    struct command_line line;
+    struct output output;
+
+    /* What grammar->around sets for its subcommands. */
+    cay_config *config; /* of --config, or NULL, and what it says */
+    struct cay_sandbox_options *configured;
+    cay_files *files;
+    cay_store *store;
+};
+
+/* Fills in the options and the line; options_done() frees them.  CAY_E_INVALID names the
  * word that is wrong and the nearest right one.  The number of arguments is left to
  * options_check(), so that help can be asked for without them. */
-int options_parse(const struct grammar *grammar, char *const *argv, void *values,
-                  struct command_line *ret_line, struct cay_error *err);
+int options_parse(const struct grammar *grammar, char *const *argv, struct call *ret_call,
+                  struct cay_error *err);
+void options_done(struct call *call);
 int options_check(const struct grammar *grammar, const struct command_line *line,
                   struct cay_error *err);
 
 /* Whether the words ask for `-o json`, as far as they can be understood. */
 bool options_want_json(char *const *argv);
 
-/* All subcommands and the options common to them; or one subcommand and its own. */
-void options_help(FILE *file, const struct grammar *grammar,
-                  const struct subcommand *subcommand);
+/* Parses the words, runs the subcommand, prints an error; returns the exit status. */
+int call_run(const struct grammar *grammar, char *const *argv);
 
-/* A command whose first word is a subcommand: `cay session ls`. */
-struct call {
-    void *options; /* the command's own, filled in */
-    struct command_line line;
-    struct output output;
+/* Calls `step` for each word and continues after a failure.  Prints every error but the
+ * last, which is returned.  `json`, the result or NULL, is passed on and then ended. */
+typedef int call_step(struct call *call, const char *word, struct json *json,
+                      struct cay_error *err);
+int call_each(struct call *call, const char *const *words, size_t count, call_step *step,
+              struct json *json, struct cay_error *err);
+
+/* Items of one kind: with -o json an array in an object, with -q their names, one on each
+ * line, else a table. */
+struct call_list {
+    const char *key;                                  /* of the array */
+    const char *headings;                             /* of the table: see table_open() */
+    size_t size;                                      /* of an item */
+    void (*put)(struct json *json, const void *item); /* its members */
+    void (*row)(struct table *table, const void *item);
+    const char *(*name)(const void *item); /* if there is -q */
 };
-
-typedef int call_runner(struct call *call, struct cay_error *err);
-
-struct call_rules {
-    const struct grammar *grammar; /* one option is "help", a flag */
-    const char *about;             /* a sentence for its help */
-    const char *manual;            /* "cay-session(1)" */
-    call_runner *prepare;          /* before any of them, or NULL */
-    call_runner *const *run;       /* by subcommand */
-};
-
-/* Parses the words, runs the subcommand, prints an error; returns the exit status.
- * `options` are zeroed. */
-int call_run(const struct call_rules *rules, char *const *argv, void *options);
+int call_list(struct call *call, const struct call_list *list, const void *items,
+              size_t count, struct cay_error *err);
 
 #endif

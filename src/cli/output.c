@@ -135,21 +135,29 @@ void output_name(struct output *output, const char *name)
         fputs(name, output->file);
 }
 
-void output_begin_json(struct output *output, struct json *json)
+struct json *output_json(struct output *output)
 {
-    json_to_file(json, output->file);
-    json_put_object(json);
+    json_to_file(&output->json, output->file);
+    json_put_object(&output->json);
+    return &output->json;
 }
 
-void output_end_json(struct output *output, struct json *json)
+struct json *output_list(struct output *output, const char *key)
 {
-    json_put_end(json);
-    json_finish(json);
-    fputc('\n', output->file);
+    struct json *json = output_json(output);
+
+    json_put_key(json, key);
+    json_put_array(json);
+    return json;
 }
 
 int output_finish(struct output *output, struct cay_error *err)
 {
+    if (output->json.depth > 0) {
+        while (output->json.depth > 0)
+            json_put_end(&output->json);
+        fputc('\n', output->file);
+    }
     fflush(output->file);
     if (output->sys_errno)
         return cay_fail_errno(err, output->sys_errno, "cli.output", "standard output");

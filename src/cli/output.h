@@ -9,6 +9,7 @@
 
 #include "cay/error.h"
 #include "cay/sandbox.h"
+#include "json/json.h"
 
 /* Writes text for a terminal: control characters, bidirectional overrides and bytes that
  * are not UTF-8 are written as \n, \x1b
@@ -30,6 +31,7 @@ struct output {
     FILE *file;
     int sys_errno;    /* of the first write that failed, or 0 */
     bool is_terminal; /* names are then shown safely instead of byte by byte */
+    struct json json; /* of output_json() */
 };
 
 int output_open(struct output *output, struct cay_error *err);
@@ -38,10 +40,11 @@ void output_name(struct output *output, const char *name);
 /* All of it, whatever interrupts; 0 or an errno. */
 int output_write(int fd, const void *data, size_t len);
 
-/* Starts the JSON object that is the result, and ends it. */
-struct json;
-void output_begin_json(struct output *output, struct json *json);
-void output_end_json(struct output *output, struct json *json);
+/* Starts the JSON object that is the result; output_finish() ends it. */
+struct json *output_json(struct output *output);
+
+/* The same for an object that is one array, which is started, too. */
+struct json *output_list(struct output *output, const char *key);
 
 /* CAY_OK if everything so far has been written, and flushed. */
 int output_finish(struct output *output, struct cay_error *err);
