@@ -72,15 +72,14 @@ static void view_close(struct view *view)
     cay_files_free(view->own);
 }
 
-/* A path as the command means it: below its directory unless absolute. */
-static void view_place(const struct view *view, const char *path, char room[PATH_MAX])
+/* A path as the command means it: below its directory unless absolute.  False if it is
+ * too long: then no file has it. */
+static bool view_place(const struct view *view, const char *path, char room[PATH_MAX])
 {
-    const char *cwd = view->hint->exec->cwd;
+    const char *cwd = *path == '/' ? NULL : view->hint->exec->cwd;
 
-    if (*path == '/' || !cwd)
-        snprintf(room, PATH_MAX, "%s", path);
-    else if (snprintf(room, PATH_MAX, "%s/%s", cwd, path) >= PATH_MAX)
-        *room = '\0'; /* no such file */
+    return snprintf(room, PATH_MAX, "%s%s%s", cwd ? cwd : "", cwd ? "/" : "", path) <
+           PATH_MAX;
 }
 
 static bool is_readable(cay_files *files, const char *inside)
@@ -98,12 +97,12 @@ static bool is_readable(cay_files *files, const char *inside)
 static int exists(const struct view *view, cay_files *files, const char *path)
 {
     char inside[PATH_MAX];
-    int got;
 
     if (!files)
         return -1;
-    view_place(view, path, inside);
-    got = cay_files_exists(files, inside, NULL);
+    if (!view_place(view, path, inside))
+        return 0;
+    int got = cay_files_exists(files, inside, NULL);
     if (got == 1 && view->is_in_place)
         return is_readable(files, inside);
     return got < 0 ? -1 : got;
@@ -134,8 +133,8 @@ static bool view_is_taken(const struct view *view, const char *path)
 
     if (view->is_in_place)
         return view_has(view, path) == 1;
-    view_place(view, path, inside);
-    return files && cay_files_stat(files, inside, true, &st, NULL) == CAY_OK;
+    return files && view_place(view, path, inside) &&
+           cay_files_stat(files, inside, true, &st, NULL) == CAY_OK;
 }
 
 static bool view_script(const struct view *view, const char *path,
@@ -146,8 +145,8 @@ static bool view_script(const struct view *view, const char *path,
     struct cay_page page;
     char inside[PATH_MAX];
 
-    view_place(view, path, inside);
-    if (!files || cay_files_read_bytes(files, inside, &start, &page, NULL))
+    if (!files || !view_place(view, path, inside) ||
+        cay_files_read_bytes(files, inside, &start, &page, NULL))
         return false;
     bool is_script = script_parse(page.text, ret_script);
     cay_page_done(&page);
@@ -437,9 +436,8 @@ static bool advise_copy(const struct view *view, const char *source, const char 
     if (!view->own) /* there is no such user any more */
         return false;
     int access = cay_files_access(view->own, exec->cwd ? exec->cwd : ".", NULL);
-    view_place(view, rest, target);
-    if (access < 0 || !(access & CAY_ACCESS_WRITE) || !is_word(source) ||
-        !is_word(target))
+    if (access < 0 || !(access & CAY_ACCESS_WRITE) || !view_place(view, rest, target) ||
+        !is_word(source) || !is_word(target))
         return false;
     int len =
         snprintf(room, HINT_ROOM, "the host has it; copy it in: cay cp%s%s %s %s:%s%s%s",
@@ -612,8 +610,8 @@ static const char *explain_there(const struct view *view, const char *path,
 
     if (exec_errno != EACCES && exec_errno != EPERM)
         return "the file exists, but its interpreter or loader does not";
-    view_place(view, path, inside);
-    if (cay_files_stat(view->own, inside, false, &st, NULL) == CAY_OK) {
+    if (view_place(view, path, inside) &&
+        cay_files_stat(view->own, inside, false, &st, NULL) == CAY_OK) {
         if (st.type == CAY_TYPE_DIRECTORY)
             return "it is a directory; pass a program";
         if (!(st.mode & 0111))

@@ -55,6 +55,22 @@ def test_a_script_with_a_blank_in_its_name(boxes):
     assert boxes.ok("run", *advice(done), *words, cwd=folder).out == b"hello\n"
 
 
+def test_a_path_that_is_too_long_inside_is_missing(boxes):
+    """The working directory and the path have 4,095 bytes each at most, but not together."""
+    folder, deep = work(boxes), work(boxes, "deep")
+    name = "/".join(["n" * 250] * 8) + "/hello.py"
+    below = "/".join(["d" * 250] * 12)
+    for base, path in (folder, os.path.dirname(name)), (deep, below):
+        handle = os.open(base, os.O_RDONLY)
+        for one in path.split("/"):
+            os.mkdir(one, dir_fd=handle)
+            handle = os.open(one, os.O_RDONLY, dir_fd=handle)
+    script(folder / name, "print('hello')\n")
+    done = boxes.cay("run", "-v", f"{deep}:/deep", "-w", f"/deep/{below}", "--",
+                     "python3", name, cwd=folder)
+    assert done.status == 2 and advice(done) == ["-v", ".:/src", "-w", "/src"], done.err
+
+
 def test_a_script_of_the_current_directory_as_if_it_were_in_path(boxes, box):
     folder = work(boxes)
     script(folder / "hello.py", "#!/usr/bin/python3\nprint('hello')\n")
