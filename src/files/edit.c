@@ -307,7 +307,7 @@ int cay_files_edit(cay_files *files, const char *path, const struct cay_edit *ed
     AUTO_PARENT parent = PARENT_NONE;
     AUTO_FD from = -1;
 
-    int code = write_take_options(options, op, &known, err);
+    int code = write_take_options(options, op, WRITE_FLAGS, &known, err);
     if (!code)
         code = check_edits(edits, count, path, known.flags, err);
     if (!code)

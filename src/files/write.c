@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -21,32 +22,20 @@ enum {
     HOLE_MIN = 256 << 10
 };
 
-static const unsigned all_flags = CAY_WRITE_IN_PLACE | CAY_WRITE_APPEND | CAY_WRITE_NEW |
-                                  CAY_WRITE_DURABLE | CAY_WRITE_NO_PARENTS;
-
 /* --- Temporary files -------------------------------------------------------------------
  */
 
 static int open_temp(const struct fs *fs, int dir, mode_t mode, int model, uint64_t room,
                      struct temp_file *ret_temp)
 {
-    *ret_temp = (struct temp_file){.fs = fs, .fd = -1, .dir = dir};
-    int fd = fs->draft(fs, dir, mode, model, room, ret_temp->temp);
-    if (fd < 0)
-        return fd;
-    ret_temp->fd = fd;
-    return 0;
+    *ret_temp = (struct temp_file){.fs = fs, .dir = dir};
+    ret_temp->fd = fs->draft(fs, dir, mode, model, room, ret_temp->temp);
+    return ret_temp->fd < 0 ? ret_temp->fd : 0;
 }
 
 int temp_file_open(const struct fs *fs, int dir, mode_t mode, struct temp_file *ret_temp)
 {
     return open_temp(fs, dir, mode, -1, 0, ret_temp);
-}
-
-int temp_file_open_like(int dir, const struct target *target, uint64_t room,
-                        struct temp_file *ret_temp)
-{
-    return open_temp(target->fs, dir, 0666, target->fd, room, ret_temp);
 }
 
 int temp_file_like(const struct temp_file *temp, const struct target *target)
@@ -148,15 +137,16 @@ int write_copy(const struct fs *fs, int from, int to, uint64_t max, uint64_t *re
  */
 
 int write_take_options(const struct cay_write_options *options, const char *op,
-                       struct cay_write_options *ret_known, struct cay_error *err)
+                       unsigned allowed, struct cay_write_options *ret_known,
+                       struct cay_error *err)
 {
     int code = cay_take_struct(ret_known, sizeof *ret_known, options, op, err);
 
     if (code)
         return code;
-    if (ret_known->flags & ~all_flags)
+    if (ret_known->flags & ~allowed)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unknown flags",
-                        "the known ones are 0x%x", all_flags);
+                        "the known ones are 0x%x", allowed);
     unsigned way =
         ret_known->flags & (CAY_WRITE_IN_PLACE | CAY_WRITE_APPEND | CAY_WRITE_NEW);
     if (way & (way - 1))
@@ -326,41 +316,6 @@ static int write_existing(const struct target *target, const void *data, size_t 
     return error ? fail_append(target, error, left, len, err) : CAY_OK;
 }
 
-/* -EPERM: only the file itself can keep its owner or attributes. */
-static int replace(const struct parent *parent, const struct target *target,
-                   const void *data, size_t len, unsigned flags, struct cay_error *err)
-{
-    AUTO_TEMP_FILE temp = TEMP_FILE_NONE;
-
-    int error = temp_file_open_like(parent->fd, target, len, &temp);
-    if (error == -EPERM && target->fd >= 0)
-        return write_existing(target, data, len, flags, err);
-    if (!error)
-        error = fs_take_room(temp.fs, temp.fd, 0, len);
-    if (!error)
-        error = io_write(temp.fd, data, len);
-    if (error)
-        return target_fail(target, -error, err);
-    return write_commit(&temp, parent->name, target, flags, err);
-}
-
-/* Atomically unless the flags say otherwise. */
-static int write_content(const cay_files *files, struct target *target, const void *data,
-                         size_t len, unsigned flags, struct cay_error *err)
-{
-    AUTO_PARENT parent = PARENT_NONE;
-
-    if (target->fd >= 0 && flags & (CAY_WRITE_IN_PLACE | CAY_WRITE_APPEND))
-        return write_existing(target, data, len, flags, err);
-    int code = parent_open(files, target, !(flags & CAY_WRITE_NO_PARENTS), &parent, err);
-    if (code)
-        return code;
-    code = replace(&parent, target, data, len, flags, err);
-    if (code)
-        parent_undo(&parent);
-    return code;
-}
-
 /* The bytes between the offset and the end of a file; 0 if unknown. */
 static uint64_t left_in(int fd)
 {
@@ -380,8 +335,9 @@ static bool is_same_file(int one, int other)
            a.st_ino == b.st_ino;
 }
 
-int write_stream(const struct target *target, int from, uint64_t max, unsigned flags,
-                 uint64_t *ret_bytes, struct cay_error *err)
+/* Writes up to `max` bytes of `from` over the target's file, or appends them. */
+static int write_stream(const struct target *target, int from, uint64_t max,
+                        unsigned flags, uint64_t *ret_bytes, struct cay_error *err)
 {
     AUTO_FD fd = -1;
     bool appends = flags & CAY_WRITE_APPEND;
@@ -402,31 +358,144 @@ int write_stream(const struct target *target, int from, uint64_t max, unsigned f
     return error ? target_fail(target, -error, err) : CAY_OK;
 }
 
-static int ask(cay_files *files, struct target *target, const void *data, size_t len,
+/* What is written: the bytes at `data`, or else those that `fd` has. */
+struct source {
+    const void *data;
+    uint64_t len; /* of the data, or of the file that is copied; 0 if unknown */
+    int fd;
+    bool keeps; /* CAY_WRITE_KEEP, and it is a file */
+    struct stat st;
+    uint64_t max; /* one byte more than the policy allows */
+};
+
+static int ask(cay_files *files, struct target *target, const struct source *source,
                unsigned flags, struct cay_error *err)
 {
-    bool appends = flags & CAY_WRITE_APPEND;
+    const char *verb = flags & CAY_WRITE_APPEND ? "Append" : "Write";
     char summary[2 * PATH_MAX];
     struct utf8_scan scan = {.count = UTF8_CHARS};
+    struct cay_approval shown = {
+        .op = flags & CAY_WRITE_APPEND ? CAY_OP_APPEND : CAY_OP_WRITE,
+        .summary = summary,
+    };
 
     if (!approval_wanted(files, target, CAY_ACCESS_WRITE))
         return CAY_OK;
-    bool text = utf8_scan(&scan, data, len) && utf8_scan_complete(&scan);
-    snprintf(summary, sizeof summary, "%s %llu %s to %s", appends ? "Append" : "Write",
-             (unsigned long long)(text ? scan.chars : len), text ? "chars" : "bytes",
-             target->path);
-    struct cay_approval shown = {
-        .op = appends ? CAY_OP_APPEND : CAY_OP_WRITE,
-        .summary = summary,
-        .after = data,
-        .after_len = len,
-    };
+    if (source->fd >= 0) {
+        snprintf(summary, sizeof summary, "%s a stream to %s", verb, target->path);
+    } else {
+        shown.after = source->data;
+        shown.after_len = source->len;
+        bool text =
+            utf8_scan(&scan, source->data, source->len) && utf8_scan_complete(&scan);
+        snprintf(summary, sizeof summary, "%s %" PRIu64 " %s to %s", verb,
+                 text ? scan.chars : source->len, text ? "chars" : "bytes", target->path);
+    }
     return approve(files, &shown, target, CAY_ACCESS_WRITE, NULL, 0, err);
 }
 
-int write_find(cay_files *files, const char *op, const char *path, uint64_t len,
-               const struct cay_write_options *options, struct target *ret_target,
-               struct cay_error *err)
+/* Over an existing file.  If the policy has a limit, the whole stream goes to a temporary
+ * file first, so that one that is too long changes nothing. */
+static int write_over(const cay_files *files, struct target *target,
+                      const struct source *source, unsigned flags, uint64_t *ret_bytes,
+                      struct cay_error *err)
+{
+    AUTO_PARENT parent = PARENT_NONE;
+    AUTO_TEMP_FILE temp = TEMP_FILE_NONE;
+
+    if (source->fd < 0)
+        return write_existing(target, source->data, source->len, flags, err);
+    if (source->max == UINT64_MAX)
+        return write_stream(target, source->fd, UINT64_MAX, flags, ret_bytes, err);
+    int code = parent_open(files, target, false, &parent, err);
+    if (code)
+        return code;
+    int error = temp_file_open(target->fs, parent.fd, 0600, &temp);
+    if (!error)
+        error = write_copy(temp.fs, source->fd, temp.fd, source->max, ret_bytes);
+    if (!error && lseek(temp.fd, 0, SEEK_SET) < 0)
+        error = -errno;
+    if (error)
+        return target_fail(target, -error, err);
+    uint64_t before = flags & CAY_WRITE_APPEND ? (uint64_t)target->st.st_size : 0;
+    code = target_check_size(files, target, before + *ret_bytes, err);
+    return code ? code : write_stream(target, temp.fd, *ret_bytes, flags, ret_bytes, err);
+}
+
+/* Content, and of a file that is copied also mode and time; 0 or a negative errno. */
+static int fill(const struct temp_file *temp, const struct source *source,
+                uint64_t *ret_bytes)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, source->st.st_mtim};
+    const struct fs *fs = temp->fs;
+
+    *ret_bytes = source->len;
+    int error = source->fd >= 0
+                    ? write_copy(fs, source->fd, temp->fd, source->max, ret_bytes)
+                    : fs_take_room(fs, temp->fd, 0, source->len);
+    if (!error && source->fd < 0)
+        error = io_write(temp->fd, source->data, source->len);
+    if (!error && source->keeps)
+        error = fs->set_mode(fs, temp->fd, source->st.st_mode & 0777);
+    if (!error && source->keeps)
+        error = fs->set_times(fs, temp->fd, NULL, times);
+    return error;
+}
+
+static int check_whole(const struct target *target, const struct source *source,
+                       uint64_t bytes, struct cay_error *err)
+{
+    if (!source->keeps || bytes >= source->len)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_CHANGED, 0, target->op, target->path,
+                    "the source became shorter while it was copied",
+                    "copy again when no process writes to it");
+}
+
+static int replace(const cay_files *files, const struct parent *parent,
+                   struct target *target, const struct source *source, unsigned flags,
+                   uint64_t *ret_bytes, struct cay_error *err)
+{
+    AUTO_TEMP_FILE temp = TEMP_FILE_NONE;
+
+    int error = open_temp(target->fs, parent->fd, 0666, target->fd,
+                          source->fd < 0 ? source->len : 0, &temp);
+    /* Only the file itself can keep its owner or attributes. */
+    if (error == -EPERM && target->fd >= 0)
+        return write_over(files, target, source, flags, ret_bytes, err);
+    if (!error)
+        error = fill(&temp, source, ret_bytes);
+    if (error)
+        return target_fail(target, -error, err);
+    int code = target_check_size(files, target, *ret_bytes, err);
+    if (!code)
+        code = check_whole(target, source, *ret_bytes, err);
+    return code ? code : write_commit(&temp, parent->name, target, flags, err);
+}
+
+/* Atomically unless the flags say otherwise. */
+static int write_all(const cay_files *files, struct target *target,
+                     const struct source *source, unsigned flags, uint64_t *ret_bytes,
+                     struct cay_error *err)
+{
+    AUTO_PARENT parent = PARENT_NONE;
+
+    if (target->fd >= 0 && flags & (CAY_WRITE_IN_PLACE | CAY_WRITE_APPEND))
+        return write_over(files, target, source, flags, ret_bytes, err);
+    int code = parent_open(files, target, !(flags & CAY_WRITE_NO_PARENTS), &parent, err);
+    if (code)
+        return code;
+    code = replace(files, &parent, target, source, flags, ret_bytes, err);
+    if (code)
+        parent_undo(&parent);
+    return code;
+}
+
+/* Looks up the target of a write of `len` bytes, with all checks in the documented order.
+ */
+static int write_find(cay_files *files, const char *op, const char *path, uint64_t len,
+                      const struct cay_write_options *options, struct target *ret_target,
+                      struct cay_error *err)
 {
     int code =
         target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_CHANGE, ret_target, err);
@@ -458,15 +527,51 @@ int cay_files_write(cay_files *files, const char *path, const void *data, size_t
 {
     static const char op[] = "files.write";
     struct cay_write_options known;
+    const struct source source = {.data = data, .len = len, .fd = -1};
     AUTO_TARGET target = TARGET_NONE;
+    uint64_t bytes = 0;
 
-    int code = write_take_options(options, op, &known, err);
+    int code = write_take_options(options, op, WRITE_FLAGS, &known, err);
     if (!code)
         code = write_find(files, op, path, len, &known, &target, err);
     if (!code)
-        code = ask(files, &target, data, len, known.flags, err);
+        code = ask(files, &target, &source, known.flags, err);
     if (!code)
-        code = write_content(files, &target, data, len, known.flags, err);
+        code = write_all(files, &target, &source, known.flags, &bytes, err);
+    return code;
+}
+
+int cay_files_write_from(cay_files *files, const char *path, int fd,
+                         const struct cay_write_options *options, uint64_t *ret_bytes,
+                         struct cay_error *err)
+{
+    static const char op[] = "files.write_from";
+    struct cay_write_options known;
+    struct source source = {.fd = fd, .max = UINT64_MAX};
+    AUTO_TARGET target = TARGET_NONE;
+    uint64_t bytes = 0;
+
+    int code = write_take_options(options, op, WRITE_FLAGS | CAY_WRITE_KEEP, &known, err);
+    if (!code)
+        code = files_check_descriptor(fd, O_RDONLY, op, err);
+    if (!code)
+        code = write_find(files, op, path, 0, &known, &target, err);
+    if (code)
+        return code;
+    if (fstat(fd, &source.st) != 0)
+        return target_fail(&target, errno, err);
+    source.keeps = known.flags & CAY_WRITE_KEEP && S_ISREG(source.st.st_mode);
+    source.len = fs_is_pseudo(fd) ? 0 : left_in(fd); /* sizes there mean nothing */
+    int64_t limit = target_mount(files, &target)->max_file_bytes;
+    if (limit >= 0)
+        source.max = (uint64_t)limit + 1;
+    code = ask(files, &target, &source, known.flags, err);
+    if (!code)
+        code = write_all(files, &target, &source, known.flags, &bytes, err);
+    if (!code)
+        code = check_whole(&target, &source, bytes, err);
+    if (!code && ret_bytes)
+        *ret_bytes = bytes;
     return code;
 }
 
@@ -474,7 +579,7 @@ int cay_files_write_many(cay_files *files, struct cay_write_item *items, size_t 
                          const struct cay_write_options *options, struct cay_error *err)
 {
     struct cay_write_options known;
-    int code = write_take_options(options, "files.write_many", &known, err);
+    int code = write_take_options(options, "files.write_many", WRITE_FLAGS, &known, err);
 
     if (code)
         return code;

@@ -27,8 +27,6 @@ int temp_file_open(const struct fs *fs, int dir, mode_t mode, struct temp_file *
 /* Copies mode, owner and extended attributes of the file to be replaced, if there is one.
  * -EPERM if some of that cannot be copied: then it must be overwritten in place. */
 int temp_file_like(const struct temp_file *temp, const struct target *target);
-int temp_file_open_like(int dir, const struct target *target, uint64_t room,
-                        struct temp_file *ret_temp);
 
 enum temp_file_commit {
     TEMP_FILE_REPLACE = 0,
@@ -47,22 +45,17 @@ void temp_file_done(struct temp_file *temp);
  * beyond the end of the copy is freed, unless the file is open for appending. */
 int write_copy(const struct fs *fs, int from, int to, uint64_t max, uint64_t *ret_copied);
 
-/* Copies the options; refuses unknown flags, and flags that exclude each other. */
+#define WRITE_FLAGS                                                                      \
+    (CAY_WRITE_IN_PLACE | CAY_WRITE_APPEND | CAY_WRITE_NEW | CAY_WRITE_DURABLE |         \
+     CAY_WRITE_NO_PARENTS)
+
+/* Copies the options; refuses flags that are not allowed, or that exclude each other. */
 int write_take_options(const struct cay_write_options *options, const char *op,
-                       struct cay_write_options *ret_known, struct cay_error *err);
+                       unsigned allowed, struct cay_write_options *ret_known,
+                       struct cay_error *err);
 
 /* An existing target must be a regular file that may be written. */
 int write_check_target(const struct target *target, struct cay_error *err);
-
-/* Looks up the target of a write of `len` bytes, with all checks in the documented order.
- */
-int write_find(cay_files *files, const char *op, const char *path, uint64_t len,
-               const struct cay_write_options *options, struct target *ret_target,
-               struct cay_error *err);
-
-/* Writes up to `max` bytes of `from` over the target's file, or appends them. */
-int write_stream(const struct target *target, int from, uint64_t max, unsigned flags,
-                 uint64_t *ret_bytes, struct cay_error *err);
 
 /* Overwrites the target's file with the first `bytes` bytes of `from`. */
 int write_in_place(const struct target *target, int from, uint64_t bytes, unsigned flags,

@@ -372,3 +372,28 @@ def test_a_long_copy_of_a_file_shows_the_total_and_the_rate(boxes, box):
 def test_file_contents_are_passed_raw(boxes, box):
     boxes.ok("put", box, "raw", stdin=b"\x1b[2J\n")
     assert boxes.ok("cat", box, "raw").out == b"\x1b[2J\n"
+
+
+def test_a_file_of_sysfs_is_copied_although_its_size_is_wrong(boxes, box):
+    source = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not source.exists():
+        pytest.skip("this kernel has no transparent huge pages")
+    boxes.ok("cp", source, f"{box}:enabled")
+    assert boxes.ok("cat", box, "enabled").out == source.read_bytes()
+
+
+def test_a_target_that_must_be_overwritten_in_place_has_its_own_mode_and_a_new_time(boxes, box):
+    """Only root can create a file of root: user overwrites it, and may not change its mode."""
+    source = boxes.folder / "source"
+    source.write_text("new\n")
+    source.chmod(0o755)
+    os.utime(source, (1_000_000_000, 1_000_000_000))
+    boxes.ok("exec", "-u", "root", box, "--", "sh", "-c",
+             "cd /home/user; echo old > theirs; chmod 666 theirs; touch -d @5 theirs")
+    boxes.ok("cp", source, f"{box}:theirs")
+    boxes.ok("cp", source, f"{box}:ours")
+    found = boxes.ok("exec", box, "--", "stat", "-c", "%U %a %Y", "theirs", "ours").out
+    theirs, ours = found.decode().split("\n")[:2]
+    assert ours == "user 755 1000000000"
+    assert theirs.startswith("root 666 ") and int(theirs.split()[2]) > 1_000_000_000
+    assert boxes.ok("cat", box, "theirs").out == b"new\n"

@@ -551,3 +551,29 @@ TEST(what_its_mode_forbids_is_never_asked_about)
     ASSERT_INT(appended, CAY_OK);
     ASSERT_INT(person.asked, 1);
 }
+
+static void shorten_source(void)
+{
+    ASSERT_INT(truncate(scratch_path("from"), 3), 0);
+}
+
+TEST(a_source_that_becomes_shorter_while_it_is_copied_replaces_nothing)
+{
+    struct person person = {.verdict = CAY_VERDICT_APPROVE, .meanwhile = shorten_source};
+    AUTO(cay_files) files = open_asking(&person, false);
+    const struct cay_write_options keep = {.size = sizeof keep, .flags = CAY_WRITE_KEEP};
+    uint64_t bytes = 0;
+
+    put_file("from", "all of it");
+    put_file("data/a", "before");
+    AUTO_FD from = open(scratch_path("from"), O_RDONLY | O_CLOEXEC);
+    ASSERT_CODE(cay_files_write_from(files, "data/a", from, &keep, &bytes, &err),
+                CAY_E_CHANGED);
+    ASSERT_STR(get_file("data/a"), "before");
+
+    /* Without CAY_WRITE_KEEP the descriptor is a stream, which ends where it ends. */
+    put_file("from", "all of it");
+    ASSERT_INT(lseek(from, 0, SEEK_SET), 0);
+    ASSERT_OK(cay_files_write_from(files, "data/a", from, NULL, &bytes, &err));
+    ASSERT_STR(get_file("data/a"), "all");
+}
