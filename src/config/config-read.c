@@ -6,7 +6,6 @@
 
 #include "base/auto.h"
 #include "config/config.h"
-#include "config/policy-entry.h"
 #include "config/record.h"
 #include "config/yaml.h"
 
@@ -17,7 +16,6 @@ static const char op[] = "config.parse";
 struct reader {
     cay_config *config;
     struct yaml *yaml;
-    const struct value_place *place;
     bool is_top;
     char name[CONFIG_NAME_MAX]; /* of the field or group: "limits.memory" */
     unsigned depth;             /* of the map that is read */
@@ -87,13 +85,6 @@ const size_t config_common_count =
 /* --- The fields -----------------------------------------------------------------------
  */
 
-static bool is_usable(const struct cay_field *field)
-{
-    return field->name && *field->name && strlen(field->name) < CONFIG_NAME_MAX &&
-           field->type >= CAY_FIELD_TEXT && field->type <= CAY_FIELD_PATH &&
-           (field->type != CAY_FIELD_CHOICE || field->choices);
-}
-
 static bool is_replaced(const struct cay_backend *backend, const struct cay_field *field)
 {
     for (size_t i = 0; i < backend->field_count; i++)
@@ -109,16 +100,6 @@ int config_new(const struct cay_backend *backend, cay_config **ret_config,
     struct value *values =
         calloc(config_common_count + backend->field_count, sizeof *values);
 
-    for (size_t i = 0; i < backend->field_count; i++)
-        if (!is_usable(&backend->fields[i])) {
-            free(values);
-            free(config);
-            return cay_fail(err, CAY_E_INVALID, 0, op, backend->name,
-                            "the backend has an invalid field",
-                            "a field needs a name of 1 to %d bytes, a type of "
-                            "cay/config.h, and choices if the type is a choice",
-                            CONFIG_NAME_MAX - 1);
-        }
     if (!config || !values) {
         free(values);
         free(config);
@@ -191,7 +172,7 @@ static int fail_unknown(struct reader *reader, size_t prefix, unsigned line,
             memset(words[count], 0, len);
         }
     }
-    return entry_fail_unknown(reader->yaml, line, key, keys, err);
+    return yaml_fail_unknown(reader->yaml, line, key, keys, err);
 }
 
 static int fail_twice(const struct reader *reader, const struct value *value,
@@ -272,7 +253,7 @@ static int read_key(struct reader *reader, const struct yaml_event *key,
         value->line = key->line;
         code = yaml_next(reader->yaml, &event, err);
         if (!code)
-            code = value_read(value, reader->yaml, &event, reader->place, err);
+            code = value_read(value, reader->yaml, &event, err);
         value->is_written = value->is_set || value->reference;
     }
     if (code)
@@ -287,7 +268,7 @@ static int read_map(struct reader *reader, struct cay_error *err)
     struct yaml_event key;
 
     for (;;) {
-        int code = entry_next_key(reader->yaml, &key, err);
+        int code = yaml_next_key(reader->yaml, &key, err);
         if (code || key.kind == YAML_MAP_END)
             return code;
         code = read_key(reader, &key, err);
@@ -296,11 +277,9 @@ static int read_map(struct reader *reader, struct cay_error *err)
     }
 }
 
-int config_read(cay_config *config, struct yaml *yaml, bool is_top,
-                const struct value_place *place, struct cay_error *err)
+int config_read(cay_config *config, struct yaml *yaml, bool is_top, struct cay_error *err)
 {
-    struct reader reader = {
-        .config = config, .yaml = yaml, .place = place, .is_top = is_top};
+    struct reader reader = {.config = config, .yaml = yaml, .is_top = is_top};
     struct yaml_event event;
     int code = yaml_next(yaml, &event, err);
 
@@ -312,15 +291,14 @@ int config_read(cay_config *config, struct yaml *yaml, bool is_top,
     return read_map(&reader, err);
 }
 
-int config_read_policy(cay_config *config, struct yaml *yaml,
-                       const struct value_place *place, struct cay_error *err)
+int config_read_policy(cay_config *config, struct yaml *yaml, struct cay_error *err)
 {
     struct value *policy = config_find(config, "policy");
     struct yaml_event event;
     int code = yaml_next(yaml, &event, err);
 
     if (!code)
-        code = value_read(policy, yaml, &event, place, err);
+        code = value_read(policy, yaml, &event, err);
     policy->line = 1;
     policy->is_written = policy->is_set;
     return code;
@@ -328,32 +306,27 @@ int config_read_policy(cay_config *config, struct yaml *yaml,
 
 /* --- Defaults and contradictions --- */
 
-static void auto_yaml(struct yaml **yaml)
-{
-    yaml_free(*yaml);
-}
-
 /* A text as it would stand in a file. */
 static int read_text(struct value *value, const char *text,
-                     const struct value_place *place, struct cay_error *err)
+                     const struct yaml_origin *origin, struct cay_error *err)
 {
-    struct yaml *yaml __attribute__((cleanup(auto_yaml))) = NULL;
+    AUTO_YAML *yaml = NULL;
     struct yaml_event event = {.kind = YAML_SCALAR, .text = text, .len = strlen(text)};
     enum cay_field_type type = value->field->type;
     bool is_single =
         type != CAY_FIELD_TEXTS && type != CAY_FIELD_MAP && type != CAY_FIELD_POLICY;
     const struct yaml_source nothing = {.cookie = NULL};
-    int code = is_single ? yaml_open_source(&nothing, op, place->name, &yaml, err)
-                         : yaml_open(text, event.len, op, place->name, &yaml, err);
+    int code = is_single ? yaml_open_source(&nothing, origin, &yaml, err)
+                         : yaml_open(text, event.len, origin, &yaml, err);
 
     if (!code && !is_single)
         code = yaml_next(yaml, &event, err);
-    return code ? code : value_read(value, yaml, &event, place, err);
+    return code ? code : value_read(value, yaml, &event, err);
 }
 
 /* A fallback "${env.NAME}" is ignored if the variable is not set. */
 static int read_fallback(const cay_config *config, struct value *value,
-                         const struct value_place *place, struct cay_error *err)
+                         const struct yaml_origin *origin, struct cay_error *err)
 {
     const char *text = value->field->fallback;
     struct cay_error own = {.code = 0};
@@ -363,7 +336,7 @@ static int read_fallback(const cay_config *config, struct value *value,
         snprintf(name, sizeof name, "%.*s", (int)strcspn(text + 6, "}"), text + 6);
         text = getenv(name);
     }
-    int code = text ? read_text(value, text, place, &own) : CAY_OK;
+    int code = text ? read_text(value, text, origin, &own) : CAY_OK;
     if (code == CAY_E_INVALID) {
         snprintf(message, sizeof message, "the default of %s cannot be used",
                  value->field->name);
@@ -422,8 +395,7 @@ static int check_envs(const cay_config *config, const struct yaml *yaml,
     return CAY_OK;
 }
 
-int config_settle(cay_config *config, const struct yaml *yaml,
-                  const struct value_place *place, struct cay_error *err)
+int config_settle(cay_config *config, const struct yaml *yaml, struct cay_error *err)
 {
     struct value *type = config_find(config, "type");
 
@@ -431,7 +403,7 @@ int config_settle(cay_config *config, const struct yaml *yaml,
         struct value *value = &config->values[i];
         int code = value->is_set || value->reference || !value->field->fallback
                        ? CAY_OK
-                       : read_fallback(config, value, place, err);
+                       : read_fallback(config, value, yaml_origin(yaml), err);
         if (code)
             return code;
     }

@@ -12,7 +12,6 @@
 
 #include "base/auto.h"
 #include "base/nearest.h"
-#include "config/policy-entry.h"
 #include "config/record.h"
 #include "config/yaml.h"
 #include "policy/words.h"
@@ -24,7 +23,7 @@ static const char op[] = "config.parse";
 
 /* A text while it is read. */
 struct draft {
-    struct value_place place;
+    struct yaml_origin origin;
     char *base; /* absolute */
     struct record whole, below, variables;
     bool has_below;            /* "sandbox_config:" was there */
@@ -40,11 +39,6 @@ static void draft_done(struct draft *draft)
     record_done(&draft->below);
     record_done(&draft->variables);
     expand_done(&draft->expand);
-}
-
-static void auto_yaml(struct yaml **yaml)
-{
-    yaml_free(*yaml);
 }
 
 static void auto_config(cay_config **config)
@@ -91,7 +85,7 @@ static int record_top(struct draft *draft, struct yaml *yaml, struct cay_error *
     if (!code)
         code = record_event(&draft->whole, yaml, &event, false, err);
     while (!code) {
-        code = entry_next_key(yaml, &event, err);
+        code = yaml_next_key(yaml, &event, err);
         if (!code && event.kind == YAML_MAP_END)
             break;
         if (!code)
@@ -105,8 +99,8 @@ static int record_top(struct draft *draft, struct yaml *yaml, struct cay_error *
 static int record_text(struct draft *draft, const char *text, size_t len,
                        struct cay_error *err)
 {
-    struct yaml *yaml __attribute__((cleanup(auto_yaml))) = NULL;
-    int code = yaml_open(len > 0 ? text : "", len, op, draft->place.name, &yaml, err);
+    AUTO_YAML *yaml = NULL;
+    int code = yaml_open(len > 0 ? text : "", len, &draft->origin, &yaml, err);
 
     if (code)
         return code;
@@ -154,7 +148,7 @@ static int find_text(struct draft *draft, struct yaml *yaml, const char *key,
     size_t mark = yaml_enter(yaml, key);
     code = expand_event(&draft->expand, yaml, &event, err);
     if (!code)
-        code = value_read(ret_value, yaml, &event, &draft->place, err);
+        code = value_read(ret_value, yaml, &event, err);
     ret_value->line = event.line;
     ret_value->field = NULL;
     if (!code)
@@ -244,12 +238,12 @@ static int read_values(struct draft *draft, cay_config **ret_config,
                        struct cay_error *err)
 {
     struct replay replay = {.record = draft->used, .expand = &draft->expand};
-    struct yaml *yaml __attribute__((cleanup(auto_yaml))) = NULL;
+    AUTO_YAML *yaml = NULL;
     cay_config *config __attribute__((cleanup(auto_config))) = NULL;
     const struct cay_backend *backend = NULL;
     bool only_policy = is_policy(draft);
 
-    int code = record_open(&replay, op, draft->place.name, &yaml, err);
+    int code = record_open(&replay, &draft->origin, &yaml, err);
     if (code)
         return code;
     if (draft->has_below)
@@ -262,12 +256,11 @@ static int read_values(struct draft *draft, cay_config **ret_config,
         code = config_new(backend, &config, err);
     if (!code) {
         config->is_partial = backend == &unknown;
-        code = only_policy
-                   ? config_read_policy(config, yaml, &draft->place, err)
-                   : config_read(config, yaml, !draft->has_below, &draft->place, err);
+        code = only_policy ? config_read_policy(config, yaml, err)
+                           : config_read(config, yaml, !draft->has_below, err);
     }
     if (!code)
-        code = config_settle(config, yaml, &draft->place, err);
+        code = config_settle(config, yaml, err);
     if (!code)
         *ret_config = TAKE_PTR(config);
     return code;
@@ -281,7 +274,7 @@ static int find_base(struct draft *draft, const char *base, struct cay_error *er
         cwd = getcwd(NULL, 0);
         if (!cwd)
             return errno == ENOMEM ? cay_fail_memory(err, op)
-                                   : cay_fail_errno(err, errno, op, draft->place.name);
+                                   : cay_fail_errno(err, errno, op, draft->origin.name);
     }
     if (!base || strcmp(base, ".") == 0)
         draft->base = TAKE_PTR(cwd);
@@ -289,7 +282,7 @@ static int find_base(struct draft *draft, const char *base, struct cay_error *er
         draft->base = strdup(base);
     else if (asprintf(&draft->base, "%s/%s", cwd, base) < 0)
         draft->base = NULL;
-    draft->place.base = draft->base;
+    draft->origin.base = draft->base;
     return draft->base ? CAY_OK : cay_fail_memory(err, op);
 }
 
@@ -299,7 +292,7 @@ static int parse(const char *text, size_t len, const char *name, const char *bas
                  unsigned flags, cay_config **ret_config, struct cay_error *err)
 {
     __attribute__((cleanup(draft_done))) struct draft draft = {
-        .place = {.name = name ? name : "configuration"},
+        .origin = {.op = op, .name = name ? name : "configuration"},
         .loads = flags & LOADS,
         .whole = {.max = VALUES_MAX},
         .below = {.max = VALUES_MAX},
@@ -308,7 +301,7 @@ static int parse(const char *text, size_t len, const char *name, const char *bas
     };
 
     if (len > YAML_TEXT_MAX)
-        return cay_fail(err, CAY_E_INVALID, 0, op, draft.place.name,
+        return cay_fail(err, CAY_E_INVALID, 0, op, draft.origin.name,
                         "the configuration is too large", "the limit is 1 MiB");
     int code = find_base(&draft, base, err);
     draft.expand.directory = draft.base;

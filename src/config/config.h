@@ -31,14 +31,12 @@ struct value *config_find(const cay_config *config, const char *name);
 /* Fills the values from the map that is read next; `is_top` if its keys are those of the
  * whole text. */
 int config_read(cay_config *config, struct yaml *yaml, bool is_top,
-                const struct value_place *place, struct cay_error *err);
+                struct cay_error *err);
 
 /* The same from the map of a policy, which is the whole text. */
-int config_read_policy(cay_config *config, struct yaml *yaml,
-                       const struct value_place *place, struct cay_error *err);
+int config_read_policy(cay_config *config, struct yaml *yaml, struct cay_error *err);
 
 /* Fills in defaults; contradictions are an error. */
-int config_settle(cay_config *config, const struct yaml *yaml,
-                  const struct value_place *place, struct cay_error *err);
+int config_settle(cay_config *config, const struct yaml *yaml, struct cay_error *err);
 
 #endif

@@ -5,9 +5,8 @@
 #include "cay/policy.h"
 #include "config/yaml.h"
 
-/* Parses a policy from the map that `first` starts: the value of "policy:".  `name` is
- * that of the text, for the origins of its mounts. */
-int policy_read(struct yaml *yaml, const struct yaml_event *first, const char *name,
-                const char *base, cay_policy **ret_policy, struct cay_error *err);
+/* Parses a policy from the map that `first` starts: the value of "policy:". */
+int policy_read(struct yaml *yaml, const struct yaml_event *first,
+                cay_policy **ret_policy, struct cay_error *err);
 
 #endif

@@ -40,7 +40,7 @@ int record_event(struct record *record, const struct yaml *yaml,
                        sizeof *record->nodes) ||
         (is_scalar && !(buf_append(&record->texts, event->text, event->len) &&
                         buf_append(&record->texts, "", 1))))
-        return cay_fail_memory(err, yaml_op(yaml));
+        return yaml_fail_memory(err, yaml);
     record->nodes[record->count] = (struct record_node){
         .kind = event->kind,
         .line = event->line,
@@ -128,13 +128,13 @@ static void replay_skip(void *cookie)
     replay->at = replay->record->nodes[replay->at - 1].end;
 }
 
-int record_open(struct replay *replay, const char *op, const char *name,
+int record_open(struct replay *replay, const struct yaml_origin *origin,
                 struct yaml **ret_yaml, struct cay_error *err)
 {
     const struct yaml_source source = {
         .cookie = replay, .next = replay_next, .skip = replay_skip};
 
-    return yaml_open_source(&source, op, name, ret_yaml, err);
+    return yaml_open_source(&source, origin, ret_yaml, err);
 }
 
 /* From a key, or the end, of a map on. */
@@ -261,7 +261,7 @@ static int append(const struct pass *pass, struct buf *buf, const char *text, si
                          "the limit for all of them together is 1 MiB");
     buf->max = EXPANDED_MAX;
     if (!buf_append(buf, text, len))
-        return cay_fail_memory(err, yaml_op(pass->yaml));
+        return yaml_fail_memory(err, pass->yaml);
     return CAY_OK;
 }
 

@@ -33,7 +33,7 @@ struct replay {
     struct expand *expand;
     size_t at;
 };
-int record_open(struct replay *replay, const char *op, const char *name,
+int record_open(struct replay *replay, const struct yaml_origin *origin,
                 struct yaml **ret_yaml, struct cay_error *err);
 
 /* Whether the recorded map has this key; *ret_item is the kind of the first item of its

@@ -21,7 +21,7 @@
 #define ITEMS_MAX 4096
 
 typedef int taker(struct value *value, struct yaml *yaml, const struct yaml_event *first,
-                  const struct value_place *place, struct cay_error *err);
+                  struct cay_error *err);
 
 void value_done(struct value *value)
 {
@@ -43,30 +43,26 @@ static taker take_text, take_secret, take_path, take_choice, take_integer, take_
     take_boolean, take_bytes, take_texts, take_map, take_policy;
 
 static int take_text(struct value *value, struct yaml *yaml,
-                     const struct yaml_event *first, const struct value_place *place,
-                     struct cay_error *err)
+                     const struct yaml_event *first, struct cay_error *err)
 {
-    (void)place;
     return yaml_take_text(yaml, first, &value->text, err);
 }
 
 static int take_secret(struct value *value, struct yaml *yaml,
-                       const struct yaml_event *first, const struct value_place *place,
-                       struct cay_error *err)
+                       const struct yaml_event *first, struct cay_error *err)
 {
-    (void)place;
     if (first->written && expand_is_env(first->written)) {
         value->reference = strdup(first->written);
         if (!value->reference)
-            return cay_fail_memory(err, yaml_op(yaml));
+            return yaml_fail_memory(err, yaml);
     }
     return first->is_missing ? CAY_OK : yaml_take_text(yaml, first, &value->text, err);
 }
 
 static int take_path(struct value *value, struct yaml *yaml,
-                     const struct yaml_event *first, const struct value_place *place,
-                     struct cay_error *err)
+                     const struct yaml_event *first, struct cay_error *err)
 {
+    const char *base = yaml_origin(yaml)->base;
     AUTO_FREE char *path = NULL;
     AUTO_BUF full = {.max = PATH_MAX - 1};
     int code = yaml_take_text(yaml, first, &path, err);
@@ -78,26 +74,24 @@ static int take_path(struct value *value, struct yaml *yaml,
             err, yaml, first->line, "must not be empty",
             "name a path; relative paths start at the directory of the file");
     if (*path != '/')
-        buf_format(&full, "%s/", strcmp(place->base, "/") == 0 ? "" : place->base);
+        buf_format(&full, "%s/", strcmp(base, "/") == 0 ? "" : base);
     buf_text(&full, path);
-    if (full.failed && strlen(path) + strlen(place->base) + 1 > full.max)
+    if (full.failed && strlen(path) + strlen(base) + 1 > full.max)
         return yaml_fail(err, yaml, first->line, "the path is too long",
                          "the limit is %d bytes", PATH_MAX - 1);
     value->text = buf_take(&full);
-    return value->text ? CAY_OK : cay_fail_memory(err, yaml_op(yaml));
+    return value->text ? CAY_OK : yaml_fail_memory(err, yaml);
 }
 
 static int take_choice(struct value *value, struct yaml *yaml,
-                       const struct yaml_event *first, const struct value_place *place,
-                       struct cay_error *err)
+                       const struct yaml_event *first, struct cay_error *err)
 {
     struct words_list list = {.len = 0};
 
-    (void)place;
     for (const char *const *choice = value->field->choices; *choice; choice++) {
         if (yaml_is_word(first, *choice)) {
             value->text = strdup(*choice);
-            return value->text ? CAY_OK : cay_fail_memory(err, yaml_op(yaml));
+            return value->text ? CAY_OK : yaml_fail_memory(err, yaml);
         }
         words_add(&list, *choice);
     }
@@ -147,10 +141,8 @@ static int fail_number(const struct value *value, const struct yaml *yaml, unsig
 }
 
 static int take_integer(struct value *value, struct yaml *yaml,
-                        const struct yaml_event *first, const struct value_place *place,
-                        struct cay_error *err)
+                        const struct yaml_event *first, struct cay_error *err)
 {
-    (void)place;
     if (first->kind != YAML_SCALAR || !parse_integer(first, &value->integer) ||
         !is_in_range(value->field, value->integer))
         return fail_number(value, yaml, first->line, "must be a whole number",
@@ -159,12 +151,10 @@ static int take_integer(struct value *value, struct yaml *yaml,
 }
 
 static int take_bytes(struct value *value, struct yaml *yaml,
-                      const struct yaml_event *first, const struct value_place *place,
-                      struct cay_error *err)
+                      const struct yaml_event *first, struct cay_error *err)
 {
     uint64_t bytes = 0;
 
-    (void)place;
     bool is_good = first->kind == YAML_SCALAR && !has_nul(first);
     if (is_good && !parse_integer(first, &value->integer)) {
         is_good = quantity_parse_size(first->text, &bytes);
@@ -178,10 +168,8 @@ static int take_bytes(struct value *value, struct yaml *yaml,
 }
 
 static int take_number(struct value *value, struct yaml *yaml,
-                       const struct yaml_event *first, const struct value_place *place,
-                       struct cay_error *err)
+                       const struct yaml_event *first, struct cay_error *err)
 {
-    (void)place;
     if (first->kind != YAML_SCALAR || has_nul(first) ||
         !quantity_parse_number(first->text, &value->number))
         return yaml_fail(err, yaml, first->line, "must be a number",
@@ -191,14 +179,12 @@ static int take_number(struct value *value, struct yaml *yaml,
 
 /* Booleans of YAML 1.1, and as text from the environment. */
 static int take_boolean(struct value *value, struct yaml *yaml,
-                        const struct yaml_event *first, const struct value_place *place,
-                        struct cay_error *err)
+                        const struct yaml_event *first, struct cay_error *err)
 {
     static const char *const words[] = {"false", "true", "no", "yes",
                                         "off",   "on",   "0",  "1"};
     size_t i = 0, count = sizeof words / sizeof *words;
 
-    (void)place;
     while (first->kind == YAML_SCALAR && i < count &&
            strcasecmp(first->text, words[i]) != 0)
         i++;
@@ -223,7 +209,7 @@ static struct item *add_item(struct value *value, const struct yaml *yaml, unsig
     }
     struct item *grown = reallocarray(value->items, value->total + 1, sizeof *grown);
     if (!grown) {
-        *ret_code = cay_fail_memory(err, yaml_op(yaml));
+        *ret_code = yaml_fail_memory(err, yaml);
         return NULL;
     }
     value->items = grown;
@@ -232,12 +218,10 @@ static struct item *add_item(struct value *value, const struct yaml *yaml, unsig
 }
 
 static int take_texts(struct value *value, struct yaml *yaml,
-                      const struct yaml_event *first, const struct value_place *place,
-                      struct cay_error *err)
+                      const struct yaml_event *first, struct cay_error *err)
 {
     struct yaml_event event;
 
-    (void)place;
     if (first->kind != YAML_LIST)
         return yaml_fail(err, yaml, first->line, "must be a list of strings",
                          "write [one, two], or each on its own line after \"- \"");
@@ -289,7 +273,7 @@ static int take_entry(struct item *item, const struct yaml *yaml,
     item->text = event->is_missing ? NULL : strdup(event->text);
     item->written = is_env ? strdup(event->written) : NULL;
     if ((!item->text && !event->is_missing) || (!item->written && is_env))
-        return cay_fail_memory(err, yaml_op(yaml));
+        return yaml_fail_memory(err, yaml);
     return CAY_OK;
 }
 
@@ -305,12 +289,10 @@ static void settle_item(struct value *value)
 }
 
 static int take_map(struct value *value, struct yaml *yaml,
-                    const struct yaml_event *first, const struct value_place *place,
-                    struct cay_error *err)
+                    const struct yaml_event *first, struct cay_error *err)
 {
     struct yaml_event event;
 
-    (void)place;
     if (first->kind != YAML_MAP)
         return yaml_fail(err, yaml, first->line, "must be a map of strings",
                          "write {name: value}, or each on its own line");
@@ -325,7 +307,7 @@ static int take_map(struct value *value, struct yaml *yaml,
             return code;
         item->key = strdup(event.text);
         if (!item->key)
-            return cay_fail_memory(err, yaml_op(yaml));
+            return yaml_fail_memory(err, yaml);
         code = yaml_next(yaml, &event, err);
         if (!code)
             code = take_entry(item, yaml, &event, err);
@@ -337,17 +319,16 @@ static int take_map(struct value *value, struct yaml *yaml,
 }
 
 static int take_policy(struct value *value, struct yaml *yaml,
-                       const struct yaml_event *first, const struct value_place *place,
-                       struct cay_error *err)
+                       const struct yaml_event *first, struct cay_error *err)
 {
-    return policy_read(yaml, first, place->name, place->base, &value->policy, err);
+    return policy_read(yaml, first, &value->policy, err);
 }
 
 /* --- All ------------------------------------------------------------------------------
  */
 
 int value_read(struct value *value, struct yaml *yaml, const struct yaml_event *first,
-               const struct value_place *place, struct cay_error *err)
+               struct cay_error *err)
 {
     static taker *const takers[] = {
         [CAY_FIELD_TEXT] = take_text,       [CAY_FIELD_SECRET] = take_secret,
@@ -361,7 +342,7 @@ int value_read(struct value *value, struct yaml *yaml, const struct yaml_event *
     if (yaml_is_nothing(first) &&
         !(first->is_missing && value->field->type == CAY_FIELD_SECRET))
         return CAY_OK;
-    int code = takers[value->field->type](value, yaml, first, place, err);
+    int code = takers[value->field->type](value, yaml, first, err);
     value->is_set = !code && !first->is_missing;
     return code;
 }

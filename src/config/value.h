@@ -31,14 +31,9 @@ struct value {
 
 void value_done(struct value *value);
 
-/* Where a value is read: the text's name and the directory of relative paths. */
-struct value_place {
-    const char *name, *base;
-};
-
 /* Reads the value that `first` starts by the type of the field.  Null leaves the value
  * unset. */
 int value_read(struct value *value, struct yaml *yaml, const struct yaml_event *first,
-               const struct value_place *place, struct cay_error *err);
+               struct cay_error *err);
 
 #endif

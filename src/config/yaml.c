@@ -11,13 +11,16 @@
 #include <sys/stat.h>
 
 #include "base/auto.h"
+#include "base/nearest.h"
 #include "base/utf8.h"
+#include "policy/words.h"
 
 struct yaml {
     struct fy_diag *diag;
     struct fy_parser *parser;
     struct fy_event *event; /* the last one: its text is in use */
-    const char *op, *name, *input;
+    struct yaml_origin origin;
+    const char *input;
     unsigned line, depth, documents;
     bool tolerant;
     struct yaml_source source; /* if there is no parser: a replay */
@@ -35,8 +38,13 @@ int yaml_fail(struct cay_error *err, const struct yaml *yaml, unsigned line,
     va_start(args, hint);
     vsnprintf(words.hint, sizeof words.hint, hint, args);
     va_end(args);
-    return cay_fail(err, CAY_E_INVALID, 0, yaml->op, yaml->name, words.message, "%s",
-                    words.hint);
+    return cay_fail(err, CAY_E_INVALID, 0, yaml->origin.op, yaml->origin.name,
+                    words.message, "%s", words.hint);
+}
+
+int yaml_fail_memory(struct cay_error *err, const struct yaml *yaml)
+{
+    return cay_fail_memory(err, yaml->origin.op);
 }
 
 /* A key that does not fit or has control characters is left out of the error. */
@@ -79,9 +87,9 @@ const char *yaml_key(const struct yaml *yaml)
     return yaml->key;
 }
 
-const char *yaml_op(const struct yaml *yaml)
+const struct yaml_origin *yaml_origin(const struct yaml *yaml)
 {
-    return yaml->op;
+    return &yaml->origin;
 }
 
 void yaml_tolerate(struct yaml *yaml)
@@ -182,40 +190,33 @@ static bool start(struct yaml *yaml, const char *text, size_t len)
     return yaml->parser && fy_parser_set_string(yaml->parser, text, len) == 0;
 }
 
-static void auto_yaml(struct yaml **yaml)
-{
-    yaml_free(*yaml);
-}
-
-int yaml_open(const char *text, size_t len, const char *op, const char *name,
+int yaml_open(const char *text, size_t len, const struct yaml_origin *origin,
               struct yaml **ret_yaml, struct cay_error *err)
 {
-    struct yaml *yaml __attribute__((cleanup(auto_yaml))) = calloc(1, sizeof *yaml);
+    AUTO_YAML *yaml = calloc(1, sizeof *yaml);
 
     if (!yaml)
-        return cay_fail_memory(err, op);
-    yaml->op = op;
-    yaml->name = name;
+        return cay_fail_memory(err, origin->op);
+    yaml->origin = *origin;
     yaml->input = text;
     yaml->line = 1;
     int code = check_bytes(yaml, text, len, err);
     if (code)
         return code;
     if (!start(yaml, text, len))
-        return cay_fail_memory(err, op);
+        return cay_fail_memory(err, origin->op);
     *ret_yaml = TAKE_PTR(yaml);
     return CAY_OK;
 }
 
-int yaml_open_source(const struct yaml_source *source, const char *op, const char *name,
+int yaml_open_source(const struct yaml_source *source, const struct yaml_origin *origin,
                      struct yaml **ret_yaml, struct cay_error *err)
 {
     struct yaml *yaml = calloc(1, sizeof *yaml);
 
     if (!yaml)
-        return cay_fail_memory(err, op);
-    yaml->op = op;
-    yaml->name = name;
+        return cay_fail_memory(err, origin->op);
+    yaml->origin = *origin;
     yaml->source = *source;
     *ret_yaml = yaml;
     return CAY_OK;
@@ -302,7 +303,7 @@ static int take_scalar(struct yaml *yaml, struct yaml_event *event, struct cay_e
     }
     event->text = fy_token_get_text0(token);
     event->len = fy_token_get_text_length(token);
-    return event->text ? CAY_OK : cay_fail_memory(err, yaml->op);
+    return event->text ? CAY_OK : yaml_fail_memory(err, yaml);
 }
 
 /* The kinds that libfyaml only frames the document with are left to the caller. */
@@ -396,6 +397,33 @@ int yaml_skip(struct yaml *yaml, enum yaml_kind first, struct cay_error *err)
     return CAY_OK;
 }
 
+int yaml_next_key(struct yaml *yaml, struct yaml_event *ret_key, struct cay_error *err)
+{
+    int code = yaml_next(yaml, ret_key, err);
+
+    if (code || ret_key->kind == YAML_MAP_END)
+        return code;
+    if (ret_key->kind != YAML_SCALAR)
+        return yaml_fail(err, yaml, ret_key->line, "a key must be a plain word",
+                         "write \"key: value\"");
+    return yaml_check_nul(yaml, ret_key, err);
+}
+
+int yaml_fail_unknown(struct yaml *yaml, unsigned line, const char *key,
+                      const char *const *keys, struct cay_error *err)
+{
+    struct words_list known = {.len = 0};
+    size_t count = 0;
+
+    for (; keys[count]; count++)
+        words_add(&known, keys[count]);
+    const char *nearest = nearest_name(key, keys, sizeof *keys, count);
+    yaml_enter(yaml, key);
+    return yaml_fail(err, yaml, line, "unknown key", "%s%s%sthe keys here are %s",
+                     nearest ? "did you mean " : "", nearest ? nearest : "",
+                     nearest ? "? " : "", words_end(&known));
+}
+
 /* --- Scalars --- */
 
 bool yaml_is_word(const struct yaml_event *event, const char *word)
@@ -451,7 +479,7 @@ int yaml_take_text(const struct yaml *yaml, const struct yaml_event *event,
     if (code)
         return code;
     *ret_text = strdup(event->text);
-    return *ret_text ? CAY_OK : cay_fail_memory(err, yaml_op(yaml));
+    return *ret_text ? CAY_OK : yaml_fail_memory(err, yaml);
 }
 
 /* --- Files --- */

@@ -44,10 +44,24 @@ struct yaml_event {
     const struct yaml_refusal *refusal; /* after yaml_tolerate(): NULL if all is well */
 };
 
-/* `text`, `op` and `name`, the subject of errors, must outlive the reader. */
-int yaml_open(const char *text, size_t len, const char *op, const char *name,
+/* What a text is read for, and where it is from. */
+struct yaml_origin {
+    const char *op;
+    const char *name; /* the subject of errors */
+    const char *base; /* the directory of relative paths */
+};
+
+/* The text and the strings of the origin must outlive the reader. */
+int yaml_open(const char *text, size_t len, const struct yaml_origin *origin,
               struct yaml **ret_yaml, struct cay_error *err);
 void yaml_free(struct yaml *yaml); /* NULL is fine */
+const struct yaml_origin *yaml_origin(const struct yaml *yaml);
+
+static inline void auto_yaml(struct yaml **yaml)
+{
+    yaml_free(*yaml);
+}
+#define AUTO_YAML __attribute__((cleanup(auto_yaml))) struct yaml
 
 /* A reader of events that come from elsewhere. */
 struct yaml_source {
@@ -56,7 +70,7 @@ struct yaml_source {
                 struct cay_error *err);
     void (*skip)(void *cookie); /* past the value that the last event started */
 };
-int yaml_open_source(const struct yaml_source *source, const char *op, const char *name,
+int yaml_open_source(const struct yaml_source *source, const struct yaml_origin *origin,
                      struct yaml **ret_yaml, struct cay_error *err);
 
 /* Anchors, aliases and the like no longer fail: the event has the refusal. */
@@ -73,12 +87,19 @@ size_t yaml_enter_index(struct yaml *yaml, size_t index);
 void yaml_leave(struct yaml *yaml, size_t mark);
 const char *yaml_key(const struct yaml *yaml); /* "paths.docs" */
 
-const char *yaml_op(const struct yaml *yaml);
-
 /* The hint is a format. */
 int yaml_fail(struct cay_error *err, const struct yaml *yaml, unsigned line,
               const char *message, const char *hint, ...)
     __attribute__((format(printf, 5, 6)));
+
+int yaml_fail_memory(struct cay_error *err, const struct yaml *yaml);
+
+/* The next key of a map, or YAML_MAP_END. */
+int yaml_next_key(struct yaml *yaml, struct yaml_event *ret_key, struct cay_error *err);
+
+/* `keys`, the valid ones, ends with NULL. */
+int yaml_fail_unknown(struct yaml *yaml, unsigned line, const char *key,
+                      const char *const *keys, struct cay_error *err);
 
 /* Scalars by YAML's rules.  An expanded "${env.X}" is text, and also any other type that
  * its text looks like. */
