@@ -25,13 +25,7 @@ struct side {
     bool sends;
 };
 
-/* What that process does, and what it reports in the end. */
-struct job {
-    int (*run)(const struct job *job, int fd, struct cay_tar_result *result,
-               struct cay_error *err);
-    const char *path; /* on this machine, as the caller spelled it */
-};
-
+/* What that process reports in the end. */
 struct report {
     int32_t code;
     struct cay_error err;
@@ -78,39 +72,22 @@ static int spell(const char *path, int code, struct cay_error *err)
     return code;
 }
 
-static int send_dir(const struct job *job, int fd, struct cay_tar_result *result,
-                    struct cay_error *err)
-{
-    cay_files *files;
-    int code = open_files(job->path, false, &files, err);
-
-    if (code)
-        return code;
-    code = cay_files_export(files, "/", fd, NULL, result, err);
-    cay_files_free(files);
-    return spell(job->path, code, err);
-}
-
-static int receive(const struct job *job, int fd, struct cay_tar_result *result,
-                   struct cay_error *err)
-{
-    cay_files *files;
-    int code = open_files(job->path, true, &files, err);
-
-    if (code)
-        return code;
-    code = cay_files_import(files, "/", fd, NULL, result, err);
-    cay_files_free(files);
-    return spell(job->path, code, err);
-}
-
 /* --- The process --- */
 
-_Noreturn static void run_job(const struct job *job, int fd, int report_fd)
+_Noreturn static void run_side(const char *path, bool sends, int fd, int report_fd)
 {
     struct report report = {.code = 0};
+    cay_files *files = NULL;
+    int code = open_files(path, !sends, &files, &report.err);
 
-    report.code = job->run(job, fd, &report.result, &report.err);
+    if (!code)
+        code = spell(
+            path,
+            sends ? cay_files_export(files, "/", fd, NULL, &report.result, &report.err)
+                  : cay_files_import(files, "/", fd, NULL, &report.result, &report.err),
+            &report.err);
+    cay_files_free(files);
+    report.code = code;
     (void)output_write(report_fd, &report, sizeof report);
     _exit(0);
 }
@@ -120,7 +97,8 @@ static void ignore_signal(int number)
     (void)number;
 }
 
-static int start(const struct job *job, bool sends, struct side *ret_side,
+/* `path` is on this machine, as the caller spelled it. */
+static int start(const char *path, bool sends, struct side *ret_side,
                  struct cay_error *err)
 {
     /* If one side fails, the other gets EPIPE instead of SIGPIPE. */
@@ -142,7 +120,7 @@ static int start(const struct job *job, bool sends, struct side *ret_side,
     if (pid == 0) {
         (void)close(data[sends ? 0 : 1]);
         (void)close(report[0]);
-        run_job(job, data[sends ? 1 : 0], report[1]);
+        run_side(path, sends, data[sends ? 1 : 0], report[1]);
     }
     int saved = errno;
     (void)close(report[1]);
@@ -155,20 +133,9 @@ static int start(const struct job *job, bool sends, struct side *ret_side,
     return cay_fail_errno(err, saved, op, "process");
 }
 
-static int side_send_dir(const char *path, struct side *ret_side, struct cay_error *err)
-{
-    return start(&(struct job){send_dir, path}, true, ret_side, err);
-}
-
-static int side_receive(const char *path, struct side *ret_side, struct cay_error *err)
-{
-    return start(&(struct job){receive, path}, false, ret_side, err);
-}
-
 /* Waits for the end of the process.  `code` and *err are the outcome of this side; if the
  * other one failed first, its error is returned. */
-static int side_finish(struct side *side, int code, struct cay_tar_result *ret_result,
-                       struct cay_error *err)
+static int finish(struct side *side, int code, uint64_t *skipped, struct cay_error *err)
 {
     struct report report;
 
@@ -189,28 +156,11 @@ static int side_finish(struct side *side, int code, struct cay_tar_result *ret_r
         *err = report.err;
         return report.code;
     }
-    if (!code && ret_result)
-        *ret_result = report.result;
+    *skipped += report.result.skipped;
     return code;
 }
 
 /* --- The calls --- */
-
-int cp_send_dir(cay_files *files, const char *source, const char *target,
-                struct cay_error *err)
-{
-    struct cay_tar_result result = {0}, taken = {0};
-    struct side side;
-    int code = side_send_dir(source, &side, err);
-
-    if (code)
-        return code;
-    code = cay_files_import(files, target, side.fd, NULL, &taken, err);
-    code = side_finish(&side, code, &result, err);
-    if (!code)
-        progress_skipped(result.skipped);
-    return code;
-}
 
 int cp_send_archive(cay_files *files, int fd, const char *target, struct cay_error *err)
 {
@@ -234,21 +184,32 @@ static int write_archive(cay_files *files, const char *source, struct cay_error 
     return code;
 }
 
-int cp_receive_dir(cay_files *files, const char *source, const char *target,
-                   struct cay_error *err)
+static int copy_dir(cay_files *files, const char *inside, const char *path, bool sends,
+                    struct cay_error *err)
 {
-    struct cay_tar_result result = {0}, taken = {0};
+    struct cay_tar_result result = {0};
     struct side side;
+    int code = start(path, sends, &side, err);
 
-    if (strcmp(target, "-") == 0)
-        return write_archive(files, source, err);
-    int code = side_receive(target, &side, err);
     if (code)
         return code;
-    code = cay_files_export(files, source, side.fd, NULL, &result, err);
-    code = side_finish(&side, code, &taken, err);
-    result.skipped += taken.skipped;
+    code = sends ? cay_files_import(files, inside, side.fd, NULL, &result, err)
+                 : cay_files_export(files, inside, side.fd, NULL, &result, err);
+    code = finish(&side, code, &result.skipped, err);
     if (!code)
         progress_skipped(result.skipped);
     return code;
+}
+
+int cp_send_dir(cay_files *files, const char *source, const char *target,
+                struct cay_error *err)
+{
+    return copy_dir(files, target, source, true, err);
+}
+
+int cp_receive_dir(cay_files *files, const char *source, const char *target,
+                   struct cay_error *err)
+{
+    return strcmp(target, "-") == 0 ? write_archive(files, source, err)
+                                    : copy_dir(files, source, target, false, err);
 }

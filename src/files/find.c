@@ -51,24 +51,16 @@ static bool means_everything(const char *path)
     return strcmp(path, "") == 0 || strcmp(path, ".") == 0 || strcmp(path, "/") == 0;
 }
 
-static bool lies_in(const struct target *inner, const struct target *outer)
-{
-    size_t len = strlen(outer->rel);
-
-    return inner->mount == outer->mount && strncmp(inner->rel, outer->rel, len) == 0 &&
-           (!len || inner->rel[len] == '/' || inner->rel[len] == '\0');
-}
-
 /* Adds the target to the scope; false if the scope covers it already. */
 static bool add_target(struct find_scope *scope, struct target *target)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < scope->count; i++)
-        if (lies_in(target, &scope->targets[i]))
+        if (target_lies_in(target, &scope->targets[i]))
             return false;
     for (size_t i = 0; i < scope->count; i++) {
-        if (lies_in(&scope->targets[i], target))
+        if (target_lies_in(&scope->targets[i], target))
             target_done(&scope->targets[i]);
         else
             scope->targets[kept++] = scope->targets[i];
@@ -211,14 +203,6 @@ static bool is_excluded(const struct find_filter *filter, const struct walk_step
     return false;
 }
 
-static enum cay_type type_of(mode_t mode)
-{
-    return S_ISREG(mode)   ? CAY_TYPE_FILE
-           : S_ISDIR(mode) ? CAY_TYPE_DIRECTORY
-           : S_ISLNK(mode) ? CAY_TYPE_LINK
-                           : CAY_TYPE_OTHER;
-}
-
 static bool is_wanted(const struct find_filter *filter, enum cay_type type)
 {
     if (filter->pattern.only_directories && type != CAY_TYPE_DIRECTORY)
@@ -298,12 +282,13 @@ static bool is_hit(struct find *find, const struct walk_step *step,
     if (!glob_accepts(&filter->pattern, state))
         return false;
     bool follow = !(filter->flags & CAY_LIST_LINKS);
-    if (step->type != DT_LNK && !is_wanted(filter, type_of((mode_t)DTTOIF(step->type))))
+    if (step->type != DT_LNK &&
+        !is_wanted(filter, files_type((mode_t)DTTOIF(step->type))))
         return false;
     if (!locate(find, step, follow))
         return false;
-    ret_hit->type = find->target.fd >= 0 ? type_of(find->target.st.st_mode)
-                                         : type_of((mode_t)DTTOIF(step->type));
+    ret_hit->type = find->target.fd >= 0 ? files_type(find->target.st.st_mode)
+                                         : files_type((mode_t)DTTOIF(step->type));
     find->dir = step->dir;
     find->name = step->name;
     ret_hit->path = find->label;

@@ -102,21 +102,13 @@ static int open_root(cay_files *files, size_t index, unsigned flags, size_t *ret
     return policy_set_host(files->policy, index, host, err);
 }
 
-static bool lies_in(const char *inner, const char *outer)
-{
-    size_t len = strlen(outer);
-
-    if (len == 1)
-        return true;
-    return strncmp(inner, outer, len) == 0 && (inner[len] == '/' || inner[len] == '\0');
-}
-
 static int check_overlap(const cay_policy *policy, struct cay_error *err)
 {
     for (size_t i = 0; i < policy->mount_count; i++)
         for (size_t j = 0; j < i; j++) {
             const struct mount *a = &policy->mounts[i], *b = &policy->mounts[j];
-            if (!lies_in(a->host, b->host) && !lies_in(b->host, a->host))
+            if (!tidy_covers(a->host + 1, b->host + 1) &&
+                !tidy_covers(b->host + 1, a->host + 1))
                 continue;
             char what[512];
             snprintf(what, sizeof what, "the root overlaps that of %s (%s)", origin_of(b),

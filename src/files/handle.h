@@ -90,6 +90,9 @@ void target_done(struct target *target);
 
 const struct mount *target_mount(const cay_files *files, const struct target *target);
 
+/* Whether the two are the same path of a mount, or `inner` is below `outer`. */
+bool target_lies_in(const struct target *inner, const struct target *outer);
+
 /* Whether `text`, the content of the link that the target is, could name a host path: it
  * is absolute, or climbs above the top. */
 bool target_link_shows_host(const struct target *target, const char *text);
@@ -159,7 +162,8 @@ int parent_check(const cay_files *files, const struct target *target, bool make,
 #define TARGET_TEXT_MAX (1ull << 30)
 uint64_t target_text_max(const struct stat *st);
 
-/* The public form of a struct stat. */
+/* The public form of a mode, and of a struct stat. */
+enum cay_type files_type(mode_t mode);
 void stat_of(const struct stat *st, struct cay_stat *ret_stat);
 
 /* The result that cay_files_open() would have; removes the directories it creates. */

@@ -530,13 +530,18 @@ static int64_t nanoseconds(struct timespec time)
     return total;
 }
 
+enum cay_type files_type(mode_t mode)
+{
+    return S_ISREG(mode)   ? CAY_TYPE_FILE
+           : S_ISDIR(mode) ? CAY_TYPE_DIRECTORY
+           : S_ISLNK(mode) ? CAY_TYPE_LINK
+                           : CAY_TYPE_OTHER;
+}
+
 void stat_of(const struct stat *st, struct cay_stat *ret_stat)
 {
     *ret_stat = (struct cay_stat){
-        .type = S_ISREG(st->st_mode)   ? CAY_TYPE_FILE
-                : S_ISDIR(st->st_mode) ? CAY_TYPE_DIRECTORY
-                : S_ISLNK(st->st_mode) ? CAY_TYPE_LINK
-                                       : CAY_TYPE_OTHER,
+        .type = files_type(st->st_mode),
         .mode = st->st_mode & 07777,
         .uid = st->st_uid,
         .gid = st->st_gid,

@@ -95,10 +95,7 @@ static int make_plain(const struct tar_filter *filter, const char *op, const cha
     return depth;
 }
 
-/* Whether a link at `depth` below the top stays there.  ".." may only come first: after a
- * name it starts where that name leads, which the text does not show.  The directories
- * above the link are real ones. */
-static bool stays_inside(const char *target, uint32_t depth)
+bool tar_link_stays(const char *target, uint32_t depth)
 {
     bool has_name = false;
 
@@ -147,8 +144,9 @@ static int take_link(struct tar_filter *filter, const char *op, uint32_t depth,
     char target[TAR_PATH_MAX + 1];
 
     if (item->kind == TAR_LINK) {
-        if (filter->is_root ? !*filter->link
-                            : !stays_inside(filter->link, filter->base_depth + depth - 1))
+        if (filter->is_root
+                ? !*filter->link
+                : !tar_link_stays(filter->link, filter->base_depth + depth - 1))
             item->kind = TAR_SPECIAL;
         return CAY_OK;
     }

@@ -116,6 +116,11 @@ struct tar_item {
 int tar_filter_take(struct tar_filter *filter, const char *op, const void *message,
                     size_t len, struct tar_item *ret_item, struct cay_error *err);
 
+/* Whether a link with `depth` directories between it and the top leads below the top.
+ * ".." may only come first: after a name it starts where that name leads, which the text
+ * does not show.  The directories above the link are real ones. */
+bool tar_link_stays(const char *target, uint32_t depth);
+
 /* An archive to be read in a confined process. */
 struct tar_input {
     const char *op;

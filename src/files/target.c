@@ -16,6 +16,11 @@ const struct mount *target_mount(const cay_files *files, const struct target *ta
     return &files->policy->mounts[target->mount];
 }
 
+bool target_lies_in(const struct target *inner, const struct target *outer)
+{
+    return inner->mount == outer->mount && tidy_covers(outer->rel, inner->rel);
+}
+
 int target_fail(const struct target *target, int sys_errno, struct cay_error *err)
 {
     return fs_fail(target->fs, sys_errno, target->op, target->path, err);

@@ -302,26 +302,6 @@ static int put_file(struct tree_copy *copy, const struct tree_entry *entry,
     return 1;
 }
 
-/* Whether a link `depth` components below the top leads below it, whatever other links
- * are on the way: ".." only at its beginning, and not above the top. */
-static bool stays_below(const char *text, uint32_t depth)
-{
-    uint32_t climbed = 0;
-    bool descends = false;
-
-    if (*text == '/' || !*text)
-        return false;
-    while (*text) {
-        size_t len = strcspn(text, "/");
-        bool climbs = len == 2 && memcmp(text, "..", 2) == 0;
-        if (climbs && (descends || ++climbed >= depth))
-            return false;
-        descends = descends || (!climbs && len > 0 && !(len == 1 && *text == '.'));
-        text += len + (text[len] == '/');
-    }
-    return true;
-}
-
 static int put_link(struct tree_copy *copy, const struct tree_entry *entry,
                     struct cay_error *err)
 {
@@ -332,7 +312,7 @@ static int put_link(struct tree_copy *copy, const struct tree_entry *entry,
     if (len < 0)
         return target_fail(target, (int)-len, err);
     text[(size_t)len < sizeof text ? (size_t)len : 0] = '\0';
-    if (!stays_below(text, entry->depth))
+    if (!tar_link_stays(text, entry->depth - 1))
         return 0;
     int code = put(copy, TAR_LINK, entry, text, 0, err);
     if (code)
@@ -346,15 +326,6 @@ static int fail_into_itself(const struct target *from, struct cay_error *err)
     return cay_fail(err, CAY_E_INVALID, 0, OP, from->path,
                     "a directory cannot be copied into itself",
                     "name a destination that is not below the source");
-}
-
-/* Within one handle; between two, check_apart() finds it on the way. */
-static bool is_below(const struct target *from, const struct target *to)
-{
-    size_t len = strlen(from->rel);
-
-    return from->mount == to->mount && strncmp(from->rel, to->rel, len) == 0 &&
-           (len == 0 || to->rel[len] == '/' || to->rel[len] == '\0');
 }
 
 /* A directory copied into itself would grow without end. */
@@ -434,7 +405,8 @@ int cay_files_copy_tree(cay_files *files, const char *source, cay_files *other,
                            err);
     if (!code && to.fd >= 0)
         code = target_must_be_directory(&to, err);
-    if (!code && files == other && is_below(&from, &to))
+    /* Between two handles check_apart() finds it on the way. */
+    if (!code && files == other && target_lies_in(&to, &from))
         code = fail_into_itself(&from, err);
     if (!code)
         code = unpack_check_directory(other, &to, err);

@@ -5,20 +5,13 @@
 
 #include "base/error.h"
 #include "policy/policy.h"
+#include "policy/tidy.h"
 #include "policy/words.h"
-
-static bool is_below(const char *top, const char *rel)
-{
-    size_t len = strlen(top);
-
-    return strncmp(rel, top, len) == 0 &&
-           (len == 0 || rel[len] == '/' || rel[len] == '\0');
-}
 
 const struct prefix *grant_find(const struct grant *grant, size_t mount, const char *rel)
 {
     for (size_t i = 0; i < grant->count; i++)
-        if (grant->prefixes[i].mount == mount && is_below(grant->prefixes[i].rel, rel))
+        if (grant->prefixes[i].mount == mount && tidy_covers(grant->prefixes[i].rel, rel))
             return &grant->prefixes[i];
     return NULL;
 }
@@ -42,7 +35,7 @@ bool policy_reads_within(const cay_policy *policy, size_t mount, const char *rel
     if (policy_access(policy, mount, rel) & CAY_ACCESS_READ)
         return true;
     for (size_t i = 0; i < read->count; i++)
-        if (read->prefixes[i].mount == mount && is_below(rel, read->prefixes[i].rel))
+        if (read->prefixes[i].mount == mount && tidy_covers(rel, read->prefixes[i].rel))
             return true;
     return false;
 }

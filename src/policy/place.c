@@ -31,13 +31,6 @@ static const char *const refused[] = {
     [HAS_HOME] = "no path starts with '~'",
 };
 
-/* Whole components only: "data" covers "data/a", not "database".  `len` 0 covers all. */
-static bool covers(const char *top, size_t len, const char *path)
-{
-    return strncmp(path, top, len) == 0 &&
-           (len == 0 || path[len] == '/' || path[len] == '\0');
-}
-
 static void drop_front(char *path, size_t len)
 {
     const char *rest = path + len;
@@ -53,11 +46,10 @@ static enum verdict settle(const cay_policy *policy, struct place *place)
 {
     for (size_t i = 0; i < policy->mount_count; i++) {
         const char *point = policy->mounts[policy->by_length[i]].point + 1;
-        size_t len = strlen(point);
 
-        if (covers(point, len, place->rel)) {
+        if (tidy_covers(point, place->rel)) {
             place->mount = policy->by_length[i];
-            drop_front(place->rel, len);
+            drop_front(place->rel, strlen(point));
             return PLACED;
         }
     }
@@ -137,7 +129,7 @@ static enum verdict place_on_host(const cay_policy *policy, const char *path,
         const char *hosts[] = {policy->mounts[i].host, policy->mounts[i].host_was};
         for (size_t j = 0; j < 2; j++) {
             size_t len = strlen(hosts[j] + 1);
-            if (covers(hosts[j] + 1, len, place->rel) && (!found || len > longest)) {
+            if (tidy_covers(hosts[j] + 1, place->rel) && (!found || len > longest)) {
                 found = true;
                 longest = len;
                 place->mount = i;
@@ -201,11 +193,10 @@ static const char *point_within(const cay_policy *policy, size_t mount, size_t o
 {
     const char *point = policy->mounts[mount].point + 1;
     const char *rest = policy->mounts[other].point + 1;
-    size_t len = strlen(point);
 
-    if (other == mount || !covers(point, len, rest))
+    if (other == mount || !tidy_covers(point, rest))
         return NULL;
-    rest += len;
+    rest += strlen(point);
     return rest + (*rest == '/');
 }
 
@@ -213,7 +204,7 @@ bool policy_is_hidden(const cay_policy *policy, size_t mount, const char *rel)
 {
     for (size_t i = 0; i < policy->mount_count; i++) {
         const char *other = point_within(policy, mount, i);
-        if (other && covers(other, strlen(other), rel))
+        if (other && tidy_covers(other, rel))
             return true;
     }
     return false;
@@ -223,7 +214,7 @@ bool policy_hides_below(const cay_policy *policy, size_t mount, const char *rel)
 {
     for (size_t i = 0; i < policy->mount_count; i++) {
         const char *other = point_within(policy, mount, i);
-        if (other && covers(rel, strlen(rel), other))
+        if (other && tidy_covers(rel, other))
             return true;
     }
     return false;

@@ -19,6 +19,14 @@ const char *tidy_strip(const char *text, size_t *ret_len)
     return text;
 }
 
+bool tidy_covers(const char *top, const char *path)
+{
+    size_t len = strlen(top);
+
+    return strncmp(path, top, len) == 0 &&
+           (len == 0 || path[len] == '/' || path[len] == '\0');
+}
+
 static bool is_slash(char c, unsigned flags)
 {
     return c == '/' || (c == '\\' && flags & TIDY_BACKSLASH);

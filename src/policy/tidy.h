@@ -25,6 +25,10 @@ struct tidy {
 /* The text without the ASCII blanks around it. */
 const char *tidy_strip(const char *text, size_t *ret_len);
 
+/* Whole components only: "data" covers "data" and "data/a", not "database"; "" covers
+ * every path.  Both are plain. */
+bool tidy_covers(const char *top, const char *path);
+
 struct tidy tidy_path(const char *text, size_t len, unsigned flags, char out[PATH_MAX]);
 
 #endif
