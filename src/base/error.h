@@ -14,6 +14,15 @@ int cay_fail(struct cay_error *err, int code, int sys_errno, const char *op,
              const char *subject, const char *message, const char *hint, ...)
     __attribute__((format(printf, 7, 8)));
 
+/* Returns the code of `call` from the function it stands in, unless that is 0.  For where
+ * nothing has to be released, or AUTO_* does it. */
+#define TRY(call)                                                                        \
+    do {                                                                                 \
+        int try_ = (call);                                                               \
+        if (try_)                                                                        \
+            return try_;                                                                 \
+    } while (0)
+
 /* The code and message for an errno; `op` and `subject` as above.  Never contains a host
  * path. */
 int cay_fail_errno(struct cay_error *err, int sys_errno, const char *op,

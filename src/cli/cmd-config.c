@@ -140,10 +140,8 @@ static int show_as_table(struct call *call, const cay_config *config, json_t *va
 static int show(struct call *call, const cay_config *config, struct cay_error *err)
 {
     AUTO_FREE char *json = NULL;
-    int code = cay_config_json(config, &json, err);
 
-    if (code)
-        return code;
+    TRY(cay_config_json(config, &json, err));
     if (call->options.as_json) {
         fprintf(call->output.file, "%s\n", json);
         return CAY_OK;
@@ -151,7 +149,7 @@ static int show(struct call *call, const cay_config *config, struct cay_error *e
     json_t *values = json_loads(json, 0, NULL);
     if (!values)
         return cay_fail_memory(err, "cli.config");
-    code = show_as_table(call, config, values, err);
+    int code = show_as_table(call, config, values, err);
     json_decref(values);
     return code;
 }

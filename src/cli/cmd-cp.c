@@ -56,10 +56,7 @@ static int read_out(const struct inside *inside, int fd, const char *name,
 
     while (more) {
         struct cay_page page;
-        int code =
-            cay_files_read_bytes(inside->files, inside->path, &options, &page, err);
-        if (code)
-            return code;
+        TRY(cay_files_read_bytes(inside->files, inside->path, &options, &page, err));
         int failed = output_write(fd, page.text, page.len);
         options.offset += page.len;
         more = page.truncated && page.len;
@@ -75,11 +72,9 @@ static int write_in(int fd, const char *name, const struct inside *inside,
                     const char *path, struct cay_error *err)
 {
     struct input input;
-    int code = input_read(fd, name, SPOOL_MAX, &input, err);
 
-    if (code)
-        return code;
-    code = cay_files_write(inside->files, path, input.data, input.len, NULL, err);
+    TRY(input_read(fd, name, SPOOL_MAX, &input, err));
+    int code = cay_files_write(inside->files, path, input.data, input.len, NULL, err);
     input_done(&input);
     return code;
 }
@@ -201,15 +196,11 @@ static int copy_in(const char *source, struct inside *inside, struct cay_error *
 {
     AUTO_FD file = -1;
     struct stat st;
-    int code = look_inside(inside, err);
 
-    if (code)
-        return code;
+    TRY(look_inside(inside, err));
     if (strcmp(source, "-") == 0)
         return send_stream(STDIN_FILENO, "standard input", inside, err);
-    code = local_file_read(source, &file, &st, err);
-    if (code)
-        return code;
+    TRY(local_file_read(source, &file, &st, err));
     if (S_ISDIR(st.st_mode))
         return send_dir(source, inside, err);
     progress_expect((uint64_t)st.st_size);
@@ -257,10 +248,8 @@ static int copy_out(struct inside *inside, const char *target, struct cay_error 
     AUTO_FREE char *plain = without_slashes(inside->path);
     char place[PLACE_ROOM];
     struct stat st;
-    int code = cay_files_stat(inside->files, inside->path, false, &inside->stat, err);
 
-    if (code)
-        return code;
+    TRY(cay_files_stat(inside->files, inside->path, false, &inside->stat, err));
     if (!plain)
         return cay_fail_memory(err, op);
     bool is_dir = inside->stat.type == CAY_TYPE_DIRECTORY;

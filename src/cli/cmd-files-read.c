@@ -23,11 +23,9 @@ static void end_line(struct output *output, const char *name)
 int cmd_files_resolve(struct call *call, struct cay_error *err)
 {
     struct cay_location location = {.size = sizeof location};
-    int rc = cay_files_locate(call->files, call->line.arguments[0], CAY_ACCESS_READ,
-                              &location, err);
 
-    if (rc)
-        return rc;
+    TRY(cay_files_locate(call->files, call->line.arguments[0], CAY_ACCESS_READ, &location,
+                         err));
     if (call->options.as_json) {
         struct json *json = output_json(&call->output);
         json_set_text(json, "path", location.path);
@@ -48,10 +46,8 @@ int cmd_files_resolve(struct call *call, struct cay_error *err)
 int cmd_files_explain(struct call *call, struct cay_error *err)
 {
     char *sentence;
-    int rc = cay_files_explain(call->files, call->line.arguments[0], &sentence, err);
 
-    if (rc)
-        return rc;
+    TRY(cay_files_explain(call->files, call->line.arguments[0], &sentence, err));
     if (call->options.as_json) {
         struct json *json = output_json(&call->output);
         json_set_text(json, "path", call->line.arguments[0]);
@@ -99,11 +95,9 @@ static void show_roots(struct call *call, const struct cay_strings *readable,
 int cmd_files_roots(struct call *call, struct cay_error *err)
 {
     struct cay_strings readable, writable;
-    int rc = cay_files_roots(call->files, CAY_ACCESS_READ, &readable, err);
 
-    if (rc)
-        return rc;
-    rc = cay_files_roots(call->files, CAY_ACCESS_WRITE, &writable, err);
+    TRY(cay_files_roots(call->files, CAY_ACCESS_READ, &readable, err));
+    int rc = cay_files_roots(call->files, CAY_ACCESS_WRITE, &writable, err);
     if (!rc) {
         show_roots(call, &readable, &writable);
         cay_strings_done(&writable);
@@ -161,11 +155,9 @@ int cmd_files_stat(struct call *call, struct cay_error *err)
 {
     char time[TIME_ROOM];
     struct cay_stat stat;
-    int rc = cay_files_stat(call->files, call->line.arguments[0], call->options.no_follow,
-                            &stat, err);
 
-    if (rc)
-        return rc;
+    TRY(cay_files_stat(call->files, call->line.arguments[0], call->options.no_follow,
+                       &stat, err));
     if (call->options.as_json) {
         struct json *json = output_json(&call->output);
         json_set_text(json, "path", call->line.arguments[0]);
@@ -244,10 +236,8 @@ static int list_page(struct call *call, const char *path,
 {
     struct json *json = call->options.as_json ? &call->output.json : NULL;
     struct cay_listing listing;
-    int rc = cay_files_list(call->files, path, options, &listing, err);
 
-    if (rc)
-        return rc;
+    TRY(cay_files_list(call->files, path, options, &listing, err));
     if (json && json->depth == 0)
         (void)output_list(&call->output, "entries");
     for (size_t i = 0; i < listing.count; i++)
@@ -361,10 +351,8 @@ int cmd_files_grep(struct call *call, struct cay_error *err)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", "--max",
                         "--max is out of range",
                         "pass --max N with N from 1 to 4,294,967,295");
-    int rc = cay_files_grep(call->files, path, call->line.arguments[0], &options,
-                            &matches, err);
-    if (rc)
-        return rc;
+    TRY(cay_files_grep(call->files, path, call->line.arguments[0], &options, &matches,
+                       err));
     if (given->as_json)
         matches_as_json(call, &matches);
     for (size_t i = 0; !given->as_json && i < matches.count; i++)
@@ -398,9 +386,7 @@ static int read_as_json(struct call *call, const struct unit *unit,
     struct cay_page page;
 
     options.max = call->options.max.given ? call->options.max.value : unit->page;
-    int rc = unit->read(call->files, call->line.arguments[0], &options, &page, err);
-    if (rc)
-        return rc;
+    TRY(unit->read(call->files, call->line.arguments[0], &options, &page, err));
     struct json *json = output_json(&call->output);
     json_put_key(json, "content");
     json_put_bytes(json, page.text, page.len);

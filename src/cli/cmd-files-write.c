@@ -77,9 +77,7 @@ static int take_edit(size_t index, json_t *object, struct cay_edit *edit,
         return fail_shape(index, "", "the edit is not an object", err);
     json_object_foreach(object, key, value)
     {
-        int rc = take_member(index, key, value, edit, err);
-        if (rc)
-            return rc;
+        TRY(take_member(index, key, value, edit, err));
     }
     if (!edit->old_text || !edit->new_text)
         return fail_shape(index, edit->old_text ? "new" : "old", "the key is missing",
@@ -96,12 +94,9 @@ static int take_list(json_t *list, struct edits *edits, struct cay_error *err)
     edits->items = calloc(json_array_size(list), sizeof *edits->items);
     if (!edits->items)
         return cay_fail_memory(err, "cli.edits");
-    for (; edits->count < json_array_size(list); edits->count++) {
-        int rc = take_edit(edits->count, json_array_get(list, edits->count),
-                           &edits->items[edits->count], err);
-        if (rc)
-            return rc;
-    }
+    for (; edits->count < json_array_size(list); edits->count++)
+        TRY(take_edit(edits->count, json_array_get(list, edits->count),
+                      &edits->items[edits->count], err));
     return CAY_OK;
 }
 
@@ -132,10 +127,8 @@ static int edits_load(const char *file, struct edits *ret_edits, struct cay_erro
 
     if (!is_stdin && fd < 0)
         return cay_fail_errno(err, errno, "cli.edits", file);
-    int rc = input_read(is_stdin ? STDIN_FILENO : fd, name, DOCUMENT_MAX, &input, err);
-    if (rc)
-        return rc;
-    rc = parse(name, &input, &document, err);
+    TRY(input_read(is_stdin ? STDIN_FILENO : fd, name, DOCUMENT_MAX, &input, err));
+    int rc = parse(name, &input, &document, err);
     input_done(&input);
     edits.document = document;
     if (!rc)
@@ -186,13 +179,11 @@ int cmd_files_write(struct call *call, struct cay_error *err)
         return write_content(call, content, strlen(content), err);
 
     /* Refuse before reading a gigabyte of input. */
-    int rc = cay_files_locate(call->files, call->line.arguments[0], CAY_ACCESS_WRITE,
-                              &location, err);
-    if (rc)
-        return rc;
+    TRY(cay_files_locate(call->files, call->line.arguments[0], CAY_ACCESS_WRITE,
+                         &location, err));
     cay_location_done(&location);
     progress_start("Reading standard input", PROGRESS_READ);
-    rc = input_read(STDIN_FILENO, "standard input", INPUT_MAX, &input, err);
+    int rc = input_read(STDIN_FILENO, "standard input", INPUT_MAX, &input, err);
     progress_stop();
     if (rc)
         return rc;
@@ -214,10 +205,10 @@ static int apply(struct call *call, const struct cay_edit *edits, size_t count,
     struct cay_write_options options = {.size = sizeof options,
                                         .flags = write_flags(&call->options)};
     struct cay_edit_result result;
-    int rc = cay_files_edit(call->files, path, edits, count, &options, &result, err);
 
-    if (rc || !call->options.as_json)
-        return rc;
+    TRY(cay_files_edit(call->files, path, edits, count, &options, &result, err));
+    if (!call->options.as_json)
+        return CAY_OK;
     struct json *json = output_json(&call->output);
     json_set_text(json, "path", path);
     json_set_uint(json, "replaced", result.replaced);
@@ -237,10 +228,8 @@ int cmd_files_edit(struct call *call, struct cay_error *err)
                         "no text to replace given",
                         "pass --old TEXT --new TEXT, or only --edits FILE");
     if (options->edits) {
-        int rc = edits_load(options->edits, &edits, err);
-        if (rc)
-            return rc;
-        rc = apply(call, edits.items, edits.count, err);
+        TRY(edits_load(options->edits, &edits, err));
+        int rc = apply(call, edits.items, edits.count, err);
         edits_done(&edits);
         return rc;
     }

@@ -183,10 +183,8 @@ static int run_in_policy(struct call *call, struct cay_error *err)
     if (approve == APPROVE_ASK)
         how.approver = prompt_ask, how.cookie = &prompt;
 
-    int rc = cay_policy_load(options->config, options->base, &policy, err);
-    if (rc)
-        return rc;
-    rc = cay_files_open(policy, &how, &call->files, err);
+    TRY(cay_policy_load(options->config, options->base, &policy, err));
+    int rc = cay_files_open(policy, &how, &call->files, err);
     cay_policy_free(policy);
     if (rc)
         return rc;

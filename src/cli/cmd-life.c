@@ -157,10 +157,8 @@ int cmd_life(struct call *call, struct cay_error *err)
 {
     const struct command_line *line = &call->line;
     struct json *done = NULL;
-    int code = check_line(call, err);
 
-    if (code)
-        return code;
+    TRY(check_line(call, err));
     if (call->options.as_json)
         done = output_list(&call->output, "sandboxes");
     return call->options.all

@@ -314,13 +314,11 @@ int cmd_run(struct call *call, struct cay_error *err)
     struct sandbox_plan *plan = &execute.plan;
     const char *const *argv = call->line.arguments;
 
-    int status = sandbox_plan(&call->options, call->configured, argv, plan, err);
-    if (status)
-        return status;
+    TRY(sandbox_plan(&call->options, call->configured, argv, plan, err));
     plan->sandbox.ephemeral = true;
     plan->exec.flags |= CAY_EXEC_LAST;
     signals_catch();
-    status = execute_wait(&execute, err);
+    int status = execute_wait(&execute, err);
     if (execute.sandbox)
         (void)!cay_sandbox_remove(execute.sandbox, NULL);
     execute_done(&execute);

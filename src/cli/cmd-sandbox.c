@@ -638,8 +638,8 @@ int find_sandbox(const char *word, cay_sandbox **ret_sandbox, struct cay_error *
             "cay ls lists them");
     if (len == ID_LEN)
         return open_any(word, ret_sandbox, err);
-    int code = find_prefix(word, id, err);
-    return code ? code : open_any(id, ret_sandbox, err);
+    TRY(find_prefix(word, id, err));
+    return open_any(id, ret_sandbox, err);
 }
 
 /* --- Commands --- */

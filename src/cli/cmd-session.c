@@ -463,14 +463,12 @@ static int do_each(struct call *call, struct cay_error *err)
 static int with_store(struct call *call, struct cay_error *err)
 {
     size_t collected;
-    int code = cay_store_open(NULL, &call->store, err);
 
-    if (code)
-        return code;
+    TRY(cay_store_open(NULL, &call->store, err));
     /* Cleans up after crashed callers; failures do not matter here. */
     (void)!cay_sandbox_collect(&collected, NULL);
     (void)!cay_store_collect(call->store, &collected, NULL);
-    code = call->line.subcommand->run(call, err);
+    int code = call->line.subcommand->run(call, err);
     cay_store_free(call->store);
     return code;
 }

@@ -47,10 +47,8 @@ static int open_files(const char *path, bool writable, cay_files **ret_files,
     mount.host = path;
     mount.writable = writable;
     mount.write_approval = false;
-    int code = cay_policy_new(&config, &policy, err);
-    if (code)
-        return code;
-    code = cay_files_open(policy, NULL, ret_files, err);
+    TRY(cay_policy_new(&config, &policy, err));
+    int code = cay_files_open(policy, NULL, ret_files, err);
     cay_policy_free(policy);
     return code && err->sys_errno ? cay_fail_errno(err, err->sys_errno, op, path) : code;
 }
@@ -189,12 +187,10 @@ static int copy_dir(cay_files *files, const char *inside, const char *path, bool
 {
     struct cay_tar_result result = {0};
     struct side side;
-    int code = start(path, sends, &side, err);
 
-    if (code)
-        return code;
-    code = sends ? cay_files_import(files, inside, side.fd, NULL, &result, err)
-                 : cay_files_export(files, inside, side.fd, NULL, &result, err);
+    TRY(start(path, sends, &side, err));
+    int code = sends ? cay_files_import(files, inside, side.fd, NULL, &result, err)
+                     : cay_files_export(files, inside, side.fd, NULL, &result, err);
     code = finish(&side, code, &result.skipped, err);
     if (!code)
         progress_skipped(result.skipped);

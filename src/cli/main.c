@@ -19,10 +19,8 @@ static const char op[] = "cli.options";
 static int configure(struct call *call, struct cay_error *err)
 {
     const char *file = call->options.config;
-    int code = cay_config_load(file, &call->config, err);
 
-    if (code)
-        return code;
+    TRY(cay_config_load(file, &call->config, err));
     const char *type = cay_config_type(call->config);
     if (strcmp(type, "native") != 0)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, file,

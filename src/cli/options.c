@@ -473,9 +473,7 @@ int call_list(struct call *call, const struct call_list *list, const void *items
         }
         return CAY_OK;
     }
-    int code = table_open(&table, list->headings, err);
-    if (code)
-        return code;
+    TRY(table_open(&table, list->headings, err));
     for (; item < end; item += list->size)
         list->row(&table, item);
     return table_print(&table, &call->output, err);

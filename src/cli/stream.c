@@ -161,10 +161,8 @@ static int take_output(struct stream *stream, bool *ret_any, struct cay_error *e
         int which = 0;
         size_t len = 0;
         uint64_t dropped = 0;
-        int code =
-            cay_process_read(stream->process, &which, output, PIECE, &len, &dropped, err);
-        if (code)
-            return code;
+        TRY(cay_process_read(stream->process, &which, output, PIECE, &len, &dropped,
+                             err));
         if (dropped && !stream->kept)
             fprintf(stderr, "cay: note: %llu bytes of earlier output were dropped\n",
                     (unsigned long long)dropped);

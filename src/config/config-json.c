@@ -238,10 +238,8 @@ int cay_config_json(const cay_config *config, char **ret_json, struct cay_error 
 {
     AUTO_BUF text = {.max = JSON_MAX};
     struct json json;
-    int code = check_texts(config, err);
 
-    if (code)
-        return code;
+    TRY(check_texts(config, err));
     json_to_buf(&json, &text);
     put_group(&json, config, "", 0);
     if (!json_finish(&json))

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/error.h"
 #include "config/config.h"
 #include "config/record.h"
 #include "config/yaml.h"
@@ -199,15 +200,15 @@ static int read_group(struct reader *reader, struct value *first, unsigned line,
         return yaml_fail(err, reader->yaml, line, "is given twice",
                          "keep one of the two");
     first->groups |= 1u << reader->depth;
-    int code = yaml_next(reader->yaml, &event, err);
-    if (code || yaml_is_nothing(&event))
-        return code;
+    TRY(yaml_next(reader->yaml, &event, err));
+    if (yaml_is_nothing(&event))
+        return CAY_OK;
     if (event.kind != YAML_MAP)
         return yaml_fail(err, reader->yaml, event.line, "must be a map of keys",
                          "write its keys below it, like \"%s\"",
                          first->field->name + strlen(reader->name) + 1);
     reader->depth++;
-    code = read_map(reader, err);
+    int code = read_map(reader, err);
     reader->depth--;
     return code;
 }
@@ -236,8 +237,8 @@ static int read_key(struct reader *reader, const struct yaml_event *key,
     }
     if (!value && !group && reader->config->is_partial) {
         reader->name[prefix] = '\0';
-        int code = yaml_next(reader->yaml, &event, err);
-        return code ? code : yaml_skip(reader->yaml, event.kind, err);
+        TRY(yaml_next(reader->yaml, &event, err));
+        return yaml_skip(reader->yaml, event.kind, err);
     }
     if (!value && (!group || reader->depth == GROUPS_MAX)) {
         reader->name[prefix] = '.';
@@ -268,12 +269,10 @@ static int read_map(struct reader *reader, struct cay_error *err)
     struct yaml_event key;
 
     for (;;) {
-        int code = yaml_next_key(reader->yaml, &key, err);
-        if (code || key.kind == YAML_MAP_END)
-            return code;
-        code = read_key(reader, &key, err);
-        if (code)
-            return code;
+        TRY(yaml_next_key(reader->yaml, &key, err));
+        if (key.kind == YAML_MAP_END)
+            return CAY_OK;
+        TRY(read_key(reader, &key, err));
     }
 }
 
@@ -281,10 +280,10 @@ int config_read(cay_config *config, struct yaml *yaml, bool is_top, struct cay_e
 {
     struct reader reader = {.config = config, .yaml = yaml, .is_top = is_top};
     struct yaml_event event;
-    int code = yaml_next(yaml, &event, err);
 
-    if (code || yaml_is_nothing(&event))
-        return code;
+    TRY(yaml_next(yaml, &event, err));
+    if (yaml_is_nothing(&event))
+        return CAY_OK;
     if (event.kind != YAML_MAP)
         return yaml_fail(err, yaml, event.line, "must be a map of keys",
                          "write keys such as \"type: native\" below it");
@@ -316,12 +315,12 @@ static int read_text(struct value *value, const char *text,
     bool is_single =
         type != CAY_FIELD_TEXTS && type != CAY_FIELD_MAP && type != CAY_FIELD_POLICY;
     const struct yaml_source nothing = {.cookie = NULL};
-    int code = is_single ? yaml_open_source(&nothing, origin, &yaml, err)
-                         : yaml_open(text, event.len, origin, &yaml, err);
 
-    if (!code && !is_single)
-        code = yaml_next(yaml, &event, err);
-    return code ? code : value_read(value, yaml, &event, err);
+    TRY(is_single ? yaml_open_source(&nothing, origin, &yaml, err)
+                  : yaml_open(text, event.len, origin, &yaml, err));
+    if (!is_single)
+        TRY(yaml_next(yaml, &event, err));
+    return value_read(value, yaml, &event, err);
 }
 
 /* A fallback "${env.NAME}" is ignored if the variable is not set. */
@@ -401,16 +400,13 @@ int config_settle(cay_config *config, const struct yaml *yaml, struct cay_error 
 
     for (size_t i = 0; i < config->count; i++) {
         struct value *value = &config->values[i];
-        int code = value->is_set || value->reference || !value->field->fallback
-                       ? CAY_OK
-                       : read_fallback(config, value, yaml_origin(yaml), err);
-        if (code)
-            return code;
+        TRY(value->is_set || value->reference || !value->field->fallback
+                ? CAY_OK
+                : read_fallback(config, value, yaml_origin(yaml), err));
     }
-    int code = settle_after_run(config, yaml, err);
-    if (!code)
-        code = check_envs(config, yaml, err);
-    if (!code && !type->is_set && !config->is_partial)
-        code = set_text(type, config->backend->name, err);
-    return code;
+    TRY(settle_after_run(config, yaml, err));
+    TRY(check_envs(config, yaml, err));
+    if (!type->is_set && !config->is_partial)
+        TRY(set_text(type, config->backend->name, err));
+    return CAY_OK;
 }

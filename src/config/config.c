@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/error.h"
 #include "base/nearest.h"
 #include "config/record.h"
 #include "config/yaml.h"
@@ -100,12 +101,10 @@ static int record_text(struct draft *draft, const char *text, size_t len,
                        struct cay_error *err)
 {
     AUTO_YAML *yaml = NULL;
-    int code = yaml_open(len > 0 ? text : "", len, &draft->origin, &yaml, err);
 
-    if (code)
-        return code;
+    TRY(yaml_open(len > 0 ? text : "", len, &draft->origin, &yaml, err));
     yaml_tolerate(yaml);
-    code = record_top(draft, yaml, err);
+    int code = record_top(draft, yaml, err);
     draft->used = draft->has_below ? &draft->below : &draft->whole;
     if (!code && draft->used->line)
         return yaml_fail(err, yaml, draft->used->line, "there are too many values",
@@ -216,13 +215,12 @@ static int choose_backend(struct draft *draft, struct yaml *yaml,
     const char *fallback = draft->has_below ? "local" : "native";
     __attribute__((cleanup(value_done))) struct value library, type = {.field = NULL};
 
-    int code = find_text(draft, yaml, "library", CAY_FIELD_PATH, &library, err);
-    if (!code && library.is_set)
-        code = load_library(yaml, &library, draft->loads, ret_backend, err);
-    if (!code)
-        code = find_text(draft, yaml, "type", CAY_FIELD_TEXT, &type, err);
-    if (code || (library.is_set && !type.is_set))
-        return code;
+    TRY(find_text(draft, yaml, "library", CAY_FIELD_PATH, &library, err));
+    if (library.is_set)
+        TRY(load_library(yaml, &library, draft->loads, ret_backend, err));
+    TRY(find_text(draft, yaml, "type", CAY_FIELD_TEXT, &type, err));
+    if ((library.is_set && !type.is_set))
+        return CAY_OK;
     const struct cay_backend *named =
         cay_backend_find(type.is_set ? type.text : fallback);
     if (!named && *ret_backend == &unknown)
@@ -328,9 +326,7 @@ static int load(const char *file, unsigned flags, cay_config **ret_config,
     AUTO_FREE char *directory = NULL;
     AUTO_BUF text = {.max = 0};
 
-    int code = yaml_load_file(file, "config.load", &text, &directory, err);
-    if (code)
-        return code;
+    TRY(yaml_load_file(file, "config.load", &text, &directory, err));
     return parse(text.data, text.len, file, directory, flags, ret_config, err);
 }
 

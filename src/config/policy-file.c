@@ -341,15 +341,15 @@ static int read_paths(struct draft *draft, const struct yaml_event *first,
         return yaml_fail(err, draft->yaml, first->line, "must be a map of names",
                          "write \"NAME: {root: DIRECTORY}\" for each path");
     for (;;) {
-        int code = yaml_next_key(draft->yaml, &key, err);
-        if (code || key.kind == YAML_MAP_END)
-            return code;
+        TRY(yaml_next_key(draft->yaml, &key, err));
+        if (key.kind == YAML_MAP_END)
+            return CAY_OK;
         char *name = strdup(key.text);
         if (!name)
             return cay_fail_memory(err, op);
         size_t mark = yaml_enter(draft->yaml, name);
         unsigned line = key.line;
-        code = yaml_next(draft->yaml, &value, err);
+        int code = yaml_next(draft->yaml, &value, err);
         if (code) {
             free(name);
             return code;
@@ -414,9 +414,7 @@ static int read_style(struct draft *draft, enum cay_style style, unsigned line,
                          styles[draft->style]);
     draft->style = style;
     draft->line = line;
-    int code = yaml_next(draft->yaml, &value, err);
-    if (code)
-        return code;
+    TRY(yaml_next(draft->yaml, &value, err));
     switch (style) {
     case CAY_STYLE_ROOT:
         return add_entry(draft, NULL, line, &value, err);
@@ -466,8 +464,8 @@ static int pass_over(struct draft *draft, const struct yaml_event *key,
         if (!draft->unknown)
             return cay_fail_memory(err, op);
     }
-    int code = yaml_next(draft->yaml, &value, err);
-    return code ? code : yaml_skip(draft->yaml, value.kind, err);
+    TRY(yaml_next(draft->yaml, &value, err));
+    return yaml_skip(draft->yaml, value.kind, err);
 }
 
 static int read_top_key(struct draft *draft, const struct yaml_event *key,
@@ -595,12 +593,10 @@ int cay_policy_parse(const char *text, size_t len, const char *name, const char 
     if (len > YAML_TEXT_MAX)
         return cay_fail(err, CAY_E_INVALID, 0, op, origin.name, "the policy is too large",
                         "the limit is 1 MiB");
-    int code = yaml_open(len > 0 ? text : "", len, &origin, &yaml, err);
-    if (code)
-        return code;
+    TRY(yaml_open(len > 0 ? text : "", len, &origin, &yaml, err));
     struct draft draft __attribute__((cleanup(draft_done))) = {.yaml = yaml};
-    code = read_top(&draft, err);
-    return code ? code : build(&draft, ret_policy, err);
+    TRY(read_top(&draft, err));
+    return build(&draft, ret_policy, err);
 }
 
 int cay_policy_load(const char *file, const char *base, cay_policy **ret_policy,
@@ -609,9 +605,7 @@ int cay_policy_load(const char *file, const char *base, cay_policy **ret_policy,
     AUTO_FREE char *directory = NULL;
     AUTO_BUF text = {.max = 0};
 
-    int code = yaml_load_file(file, "policy.load", &text, &directory, err);
-    if (code)
-        return code;
+    TRY(yaml_load_file(file, "policy.load", &text, &directory, err));
     return cay_policy_parse(text.data, text.len, file, base ? base : directory,
                             ret_policy, err);
 }

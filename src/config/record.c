@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/error.h"
 #include "base/utf8.h"
 
 /* Escapes such as "\L" make a text longer than its source, and each text has a NUL. */
@@ -111,11 +112,8 @@ static int replay_next(void *cookie, const struct yaml *yaml,
         if (node->refusal)
             return yaml_fail(err, yaml, node->line, node->refusal->message, "%s",
                              node->refusal->hint);
-        if (node->kind == YAML_SCALAR && !node->is_key) {
-            int code = expand_event(replay->expand, yaml, &event, err);
-            if (code)
-                return code;
-        }
+        if (node->kind == YAML_SCALAR && !node->is_key)
+            TRY(expand_event(replay->expand, yaml, &event, err));
     }
     *ret_event = event;
     return CAY_OK;

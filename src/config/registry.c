@@ -365,13 +365,11 @@ int cay_backend_load(const char *file, const struct cay_backend **ret_backend,
     const struct cay_backend *backend = NULL;
     AUTO_FREE char *path = NULL;
 
-    int code = locate(file, &path, err);
-    if (code)
-        return code;
+    TRY(locate(file, &path, err));
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!object)
         return fail_loading(file, path, err);
-    code = enter(object, file, &backend, err);
+    int code = enter(object, file, &backend, err);
     if (code) /* otherwise it stays loaded: handles may outlive the caller */
         (void)dlclose(object);
     if (!code && ret_backend)

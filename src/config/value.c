@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #include "base/auto.h"
+#include "base/error.h"
 #include "base/quantity.h"
 #include "config/policy-file.h"
 #include "config/record.h"
@@ -65,10 +66,8 @@ static int take_path(struct value *value, struct yaml *yaml,
     const char *base = yaml_origin(yaml)->base;
     AUTO_FREE char *path = NULL;
     AUTO_BUF full = {.max = PATH_MAX - 1};
-    int code = yaml_take_text(yaml, first, &path, err);
 
-    if (code)
-        return code;
+    TRY(yaml_take_text(yaml, first, &path, err));
     if (!*path)
         return yaml_fail(
             err, yaml, first->line, "must not be empty",
@@ -266,9 +265,7 @@ static int take_entry(struct item *item, const struct yaml *yaml,
         return yaml_fail(err, yaml, event->line,
                          "a \"$\" directly before \"${env.NAME}\" is ambiguous",
                          "put the \"$\" into the variable, or a character between them");
-    int code = yaml_check_nul(yaml, event, err);
-    if (code)
-        return code;
+    TRY(yaml_check_nul(yaml, event, err));
     bool is_env = event->written && strstr(event->written, "${env.");
     item->text = event->is_missing ? NULL : strdup(event->text);
     item->written = is_env ? strdup(event->written) : NULL;
@@ -297,11 +294,11 @@ static int take_map(struct value *value, struct yaml *yaml,
         return yaml_fail(err, yaml, first->line, "must be a map of strings",
                          "write {name: value}, or each on its own line");
     for (;;) {
-        int code = yaml_next(yaml, &event, err);
-        if (code || event.kind == YAML_MAP_END)
-            return code;
+        TRY(yaml_next(yaml, &event, err));
+        if (event.kind == YAML_MAP_END)
+            return CAY_OK;
         size_t mark = yaml_enter(yaml, event.kind == YAML_SCALAR ? event.text : "");
-        code = check_key(value, yaml, &event, err);
+        int code = check_key(value, yaml, &event, err);
         struct item *item = code ? NULL : add_item(value, yaml, event.line, &code, err);
         if (!item)
             return code;

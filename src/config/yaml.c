@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/auto.h"
+#include "base/error.h"
 #include "base/nearest.h"
 #include "base/utf8.h"
 #include "policy/words.h"
@@ -200,9 +201,7 @@ int yaml_open(const char *text, size_t len, const struct yaml_origin *origin,
     yaml->origin = *origin;
     yaml->input = text;
     yaml->line = 1;
-    int code = check_bytes(yaml, text, len, err);
-    if (code)
-        return code;
+    TRY(check_bytes(yaml, text, len, err));
     if (!start(yaml, text, len))
         return cay_fail_memory(err, origin->op);
     *ret_yaml = TAKE_PTR(yaml);
@@ -389,20 +388,16 @@ int yaml_skip(struct yaml *yaml, enum yaml_kind first, struct cay_error *err)
         yaml->source.skip(yaml->source.cookie);
         return CAY_OK;
     }
-    for (unsigned outside = yaml->depth - 1; yaml->depth > outside;) {
-        int code = yaml_next(yaml, &event, err);
-        if (code)
-            return code;
-    }
+    for (unsigned outside = yaml->depth - 1; yaml->depth > outside;)
+        TRY(yaml_next(yaml, &event, err));
     return CAY_OK;
 }
 
 int yaml_next_key(struct yaml *yaml, struct yaml_event *ret_key, struct cay_error *err)
 {
-    int code = yaml_next(yaml, ret_key, err);
-
-    if (code || ret_key->kind == YAML_MAP_END)
-        return code;
+    TRY(yaml_next(yaml, ret_key, err));
+    if (ret_key->kind == YAML_MAP_END)
+        return CAY_OK;
     if (ret_key->kind != YAML_SCALAR)
         return yaml_fail(err, yaml, ret_key->line, "a key must be a plain word",
                          "write \"key: value\"");
@@ -475,9 +470,7 @@ int yaml_take_text(const struct yaml *yaml, const struct yaml_event *event,
     if (!yaml_is_text(event))
         return yaml_fail(err, yaml, event->line, "must be a string",
                          "put quotes around it if it is meant as text");
-    int code = yaml_check_nul(yaml, event, err);
-    if (code)
-        return code;
+    TRY(yaml_check_nul(yaml, event, err));
     *ret_text = strdup(event->text);
     return *ret_text ? CAY_OK : yaml_fail_memory(err, yaml);
 }
@@ -518,9 +511,9 @@ int yaml_load_file(const char *file, const char *op, struct buf *text,
         return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, file, "is not a regular file",
                         "name a YAML or JSON file");
     text->max = YAML_TEXT_MAX + 2 * FILE_STEP;
-    int code = read_all(fd, file, op, text, err);
-    if (code || !slash)
-        return code;
+    TRY(read_all(fd, file, op, text, err));
+    if (!slash)
+        return CAY_OK;
     *ret_directory = strndup(file, slash > file ? (size_t)(slash - file) : 1);
     return *ret_directory ? CAY_OK : cay_fail_memory(err, op);
 }

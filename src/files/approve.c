@@ -202,13 +202,10 @@ int approve(cay_files *files, struct cay_approval *shown, struct target *target,
     if (!approval_wanted(files, target, access) &&
         !(other && approval_wanted(files, other, other_access)))
         return CAY_OK;
-    int code = ask(files, shown, target, other, &kept, err);
-    if (!code)
-        code = find_again(files, target, err);
-    if (!code && other)
-        code = find_again(files, other, err);
-    if (code)
-        return code;
+    TRY(ask(files, shown, target, other, &kept, err));
+    TRY(find_again(files, target, err));
+    if (other)
+        TRY(find_again(files, other, err));
     if (kept) {
         remember_place(files, target, access);
         if (other)

@@ -49,11 +49,8 @@ static int put(void *cookie, const void *data, size_t len)
     struct gather *gather = cookie;
 
     gather->total += len;
-    if (len > GATHER - gather->len) {
-        int error = flush(gather);
-        if (error)
-            return error;
-    }
+    if (len > GATHER - gather->len)
+        TRY(flush(gather));
     if (len > GATHER)
         return write_out(gather, data, len);
     memcpy(gather->bytes + gather->len, data, len);
@@ -129,10 +126,8 @@ static int apply_all(const struct target *target, int from, int dir,
     for (size_t i = 0; i < count; i++) {
         AUTO_TEMP_FILE next = TEMP_FILE_NONE;
         uint64_t found = 0;
-        int code = apply(target, ret_temp->fd >= 0 ? ret_temp->fd : from, dir, &edits[i],
-                         &next, &found, &ret_result->bytes, err);
-        if (code)
-            return code;
+        TRY(apply(target, ret_temp->fd >= 0 ? ret_temp->fd : from, dir, &edits[i], &next,
+                  &found, &ret_result->bytes, err));
         if (!replace_fits(&edits[i], found))
             return fail_no_match(target, i + 1, count, found, err);
         ret_result->replaced += found;
@@ -171,11 +166,8 @@ static int check_shown(const struct target *target, const char *text,
 
     if (!text)
         return CAY_OK;
-    int code = target_open(target, O_RDONLY, &fd, err);
-    if (!code)
-        code = read_shown(fd, (uint64_t)target->st.st_size, &now, err);
-    if (code)
-        return code;
+    TRY(target_open(target, O_RDONLY, &fd, err));
+    TRY(read_shown(fd, (uint64_t)target->st.st_size, &now, err));
     if (now && memcmp(now, text, (size_t)target->st.st_size) == 0)
         return CAY_OK;
     return cay_fail(err, CAY_E_CHANGED, 0, op, target->path,
@@ -200,11 +192,8 @@ static int ask(cay_files *files, struct target *target, int from,
 
     if (!approval_wanted(files, target, CAY_ACCESS_WRITE))
         return CAY_OK;
-    int code = read_shown(from, (uint64_t)target->st.st_size, &before, err);
-    if (!code)
-        code = read_shown(temp->fd, bytes, &after, err);
-    if (code)
-        return code;
+    TRY(read_shown(from, (uint64_t)target->st.st_size, &before, err));
+    TRY(read_shown(temp->fd, bytes, &after, err));
     if (count == 1)
         snprintf(summary, sizeof summary,
                  "Edit %s: replace %" PRIu64 " chars with %" PRIu64 " chars%s",
@@ -221,8 +210,8 @@ static int ask(cay_files *files, struct target *target, int from,
         .after = after,
         .after_len = after ? (size_t)bytes : 0,
     };
-    code = approve(files, &shown, target, CAY_ACCESS_WRITE, NULL, 0, err);
-    return code ? code : check_shown(target, before, err);
+    TRY(approve(files, &shown, target, CAY_ACCESS_WRITE, NULL, 0, err));
+    return check_shown(target, before, err);
 }
 
 /* Copies the result into the file in place, or renames the temporary file.  First the
@@ -238,11 +227,8 @@ static int finish(const cay_files *files, const struct target *target,
     if (error && error != -EPERM)
         return target_fail(target, -error, err);
     target_pin(target, &pin);
-    int code = target_find(files, op, target->path, 0, TARGET_FOLLOW, &now, err);
-    if (!code)
-        code = target_check_pin(files, &now, &pin, err);
-    if (code)
-        return code;
+    TRY(target_find(files, op, target->path, 0, TARGET_FOLLOW, &now, err));
+    TRY(target_check_pin(files, &now, &pin, err));
     return error ? write_in_place(target, temp->fd, bytes, flags, err)
                  : write_commit(temp, parent->name, target, flags, err);
 }
@@ -251,25 +237,19 @@ static int finish(const cay_files *files, const struct target *target,
 static int find(cay_files *files, const char *path, const struct cay_pin *pin,
                 struct target *ret_target, struct cay_error *err)
 {
-    int code = target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_READ | TARGET_CHANGE,
-                           ret_target, err);
-
-    if (!code)
-        code = target_check_suffix(files, ret_target, err);
-    if (!code)
-        code = target_must_be_file(ret_target, err);
-    if (!code)
-        code = write_check_target(ret_target, err);
-    if (code)
-        return code;
+    TRY(target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_READ | TARGET_CHANGE,
+                    ret_target, err));
+    TRY(target_check_suffix(files, ret_target, err));
+    TRY(target_must_be_file(ret_target, err));
+    TRY(write_check_target(ret_target, err));
     uint64_t bytes = (uint64_t)ret_target->st.st_size,
              max = target_text_max(&ret_target->st);
-    code = target_check_size(files, ret_target, bytes, err);
-    if (!code && bytes > max)
-        code = cay_fail(err, CAY_E_LIMIT, EFBIG, op, path,
+    TRY(target_check_size(files, ret_target, bytes, err));
+    if (bytes > max)
+        return cay_fail(err, CAY_E_LIMIT, EFBIG, op, path,
                         "the file is too long to edit as text",
                         "the limit is %" PRIu64 " bytes", max);
-    return code ? code : target_check_pin(files, ret_target, pin, err);
+    return target_check_pin(files, ret_target, pin, err);
 }
 
 static int check_edits(const struct cay_edit *edits, size_t count, const char *path,
@@ -307,20 +287,14 @@ int cay_files_edit(cay_files *files, const char *path, const struct cay_edit *ed
     AUTO_PARENT parent = PARENT_NONE;
     AUTO_FD from = -1;
 
-    int code = write_take_options(options, op, WRITE_FLAGS, &known, err);
-    if (!code)
-        code = check_edits(edits, count, path, known.flags, err);
-    if (!code)
-        code = find(files, path, known.pin, &target, err);
-    if (!code)
-        code = parent_open(files, &target, false, &parent, err);
-    if (!code)
-        code = target_open(&target, O_RDONLY, &from, err);
-    if (code)
-        return code;
+    TRY(write_take_options(options, op, WRITE_FLAGS, &known, err));
+    TRY(check_edits(edits, count, path, known.flags, err));
+    TRY(find(files, path, known.pin, &target, err));
+    TRY(parent_open(files, &target, false, &parent, err));
+    TRY(target_open(&target, O_RDONLY, &from, err));
 
     AUTO_TEMP_FILE temp = TEMP_FILE_NONE;
-    code = apply_all(&target, from, parent.fd, edits, count, &temp, &result, err);
+    int code = apply_all(&target, from, parent.fd, edits, count, &temp, &result, err);
     if (!code)
         code = target_check_size(files, &target, result.bytes, err);
     if (!code)

@@ -621,9 +621,7 @@ static int take_options(const struct cay_list_options *given,
                         struct find_filter *ret_filter, struct cay_error *err)
 {
     *ret_filter = (struct find_filter){0};
-    int code = cay_take_struct(ret_options, sizeof *ret_options, given, LIST_OP, err);
-    if (code)
-        return code;
+    TRY(cay_take_struct(ret_options, sizeof *ret_options, given, LIST_OP, err));
     if (ret_options->flags & ~(unsigned)(TYPES | CAY_LIST_STAT))
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, LIST_OP, "flags", "unknown flags",
                         "use the flags of enum cay_list_flag");
@@ -631,8 +629,8 @@ static int take_options(const struct cay_list_options *given,
         ret_options->flags |= CAY_LIST_FILES;
     if (!ret_options->max_entries)
         ret_options->max_entries = ENTRIES;
-    code = find_filter_init(LIST_OP, ret_options->pattern, ret_options->exclude,
-                            ret_options->exclude_count, ret_filter, err);
+    int code = find_filter_init(LIST_OP, ret_options->pattern, ret_options->exclude,
+                                ret_options->exclude_count, ret_filter, err);
     ret_filter->flags = ret_options->flags;
     ret_filter->after = ret_options->after;
     ret_filter->max_depth = ret_options->max_depth ? ret_options->max_depth : UINT32_MAX;
@@ -648,12 +646,10 @@ int cay_files_list(cay_files *files, const char *path,
     AUTO_FILTER filter;
     AUTO_SCOPE scope = {0};
 
-    int code = take_options(options, &known, &filter, err);
-    if (code)
-        return code;
+    TRY(take_options(options, &known, &filter, err));
     collection.max = known.max_entries;
     const struct find_request request = {CAY_OP_LIST, path, known.pattern};
-    code = find_scope_open(files, LIST_OP, &request, &scope, err);
+    int code = find_scope_open(files, LIST_OP, &request, &scope, err);
     filter.deadline_ns = walk_deadline(known.timeout_ms);
     filter.must_read = scope.is_named;
     for (size_t i = 0; !code && i < scope.count; i++) {

@@ -145,9 +145,7 @@ static int search_line(struct search *search, struct scan *scan, size_t len,
     uint64_t deadline_ns = search->filter.deadline_ns;
     search->unclocked += LINE_COST + len;
     if (search->unclocked >= CLOCK_BYTES) {
-        int code = walk_check_deadline(OP, deadline_ns, err);
-        if (code)
-            return code;
+        TRY(walk_check_deadline(OP, deadline_ns, err));
         search->unclocked = 0;
     }
     if (scan->has_match)
@@ -218,9 +216,7 @@ static int search_window(struct search *search, struct scan *scan, struct cay_er
                        ? search_piece(search, scan, err)
                        : CAY_OK;
         size_t len = newline ? (size_t)(newline - start) : scan->end - scan->begin;
-        int code = search_line(search, scan, len, true, err);
-        if (code)
-            return code;
+        TRY(search_line(search, scan, len, true, err));
         scan->begin += len + (newline != NULL);
         scan->line++;
         scan->column = 0;
@@ -325,13 +321,9 @@ static int search_named(cay_files *files, struct search *search,
 {
     char label[2 * PATH_MAX];
 
-    int code = target_must_be_file(target, err);
-    if (!code)
-        code = target_check_suffix(files, target, err);
-    if (!code)
-        code = target_check_size(files, target, (uint64_t)target->st.st_size, err);
-    if (code)
-        return code;
+    TRY(target_must_be_file(target, err));
+    TRY(target_check_suffix(files, target, err));
+    TRY(target_check_size(files, target, (uint64_t)target->st.st_size, err));
     if (!policy_label(files->policy, target->mount, target->rel, label, sizeof label))
         return target_fail(target, ENAMETOOLONG, err);
     search->limit = search->options.max_matches + (size_t)1;
@@ -365,9 +357,7 @@ static int take_options(const char *regex, const struct cay_grep_options *given,
 {
     struct cay_grep_options *options = &search->options;
 
-    int code = cay_take_struct(options, sizeof *options, given, OP, err);
-    if (code)
-        return code;
+    TRY(cay_take_struct(options, sizeof *options, given, OP, err));
     if (options->flags & ~(unsigned)(CAY_GREP_IGNORE_CASE | CAY_GREP_FIXED))
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, OP, "flags", "unknown flags",
                         "use the flags of enum cay_grep_flag");
@@ -377,10 +367,8 @@ static int take_options(const char *regex, const struct cay_grep_options *given,
     options->max_file_bytes =
         options->max_file_bytes ? options->max_file_bytes : FILE_BYTES;
     options->timeout_ms = options->timeout_ms ? options->timeout_ms : TIMEOUT_MS;
-    code = find_filter_init(OP, options->pattern, options->exclude,
-                            options->exclude_count, &search->filter, err);
-    if (code)
-        return code;
+    TRY(find_filter_init(OP, options->pattern, options->exclude, options->exclude_count,
+                         &search->filter, err));
     search->filter.flags = CAY_LIST_FILES;
     search->filter.max_depth = UINT32_MAX;
     return regex_compile(

@@ -169,16 +169,14 @@ static int take_options(const cay_policy *policy, const struct cay_files_options
     struct cay_files_options known;
     const unsigned all_flags = CAY_FILES_CREATE_ALL | CAY_FILES_APPROVED_OUTSIDE;
 
-    int code = cay_take_struct(&known, sizeof known, options, "files.open", err);
-    if (!code && (known.flags & ~all_flags))
-        code = cay_fail(err, CAY_E_UNSUPPORTED, 0, "files.open", "flags", "unknown flags",
+    TRY(cay_take_struct(&known, sizeof known, options, "files.open", err));
+    if (known.flags & ~all_flags)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "files.open", "flags", "unknown flags",
                         "the known ones are 0x%x", all_flags);
-    if (code)
-        return code;
     struct session *session = session_new(&known, err);
     if (!session)
         return CAY_E_NO_MEMORY;
-    code = policy_copy(policy, ret_copy, err);
+    int code = policy_copy(policy, ret_copy, err);
     if (code)
         session_unref(session);
     else
@@ -193,12 +191,9 @@ static int open_policy(const cay_policy *policy, const struct cay_files_options 
     cay_policy *copy;
     cay_files *files;
 
-    int code = take_options(policy, options, &copy, &session, err);
-    if (!code)
-        code = handle_new(copy, &fs_direct, session, &files, err);
-    if (code)
-        return code;
-    code = open_roots(files, session->flags, is_trial, err);
+    TRY(take_options(policy, options, &copy, &session, err));
+    TRY(handle_new(copy, &fs_direct, session, &files, err));
+    int code = open_roots(files, session->flags, is_trial, err);
     if (code) {
         cay_files_free(files);
         return code;
@@ -228,9 +223,7 @@ int files_open_fs(const struct fs *fs, const char *base, cay_files **ret_files,
     const struct cay_files_options options = {.size = sizeof options};
     cay_policy *policy;
 
-    int code = policy_inside(base, &policy, err);
-    if (code)
-        return code;
+    TRY(policy_inside(base, &policy, err));
     struct session *session = session_new(&options, err);
     if (!session) {
         cay_policy_free(policy);
@@ -269,8 +262,8 @@ int cay_files_clone(const cay_files *files, const struct cay_files_options *opti
     struct session *session;
     cay_policy *copy;
 
-    int code = take_options(files->policy, options, &copy, &session, err);
-    return code ? code : handle_share(files, copy, session, ret_files, err);
+    TRY(take_options(files->policy, options, &copy, &session, err));
+    return handle_share(files, copy, session, ret_files, err);
 }
 
 void cay_files_free(cay_files *files)
@@ -353,10 +346,8 @@ static int add_entry(const cay_files *files, const char *entry, unsigned access,
     struct cay_error why;
     char label[2 * PATH_MAX];
 
-    int code = check_spelling(files, entry, err);
-    if (code)
-        return code;
-    code = target_find(files, derive_op, entry, 0, TARGET_FOLLOW, &target, &why);
+    TRY(check_spelling(files, entry, err));
+    int code = target_find(files, derive_op, entry, 0, TARGET_FOLLOW, &target, &why);
     if (code == CAY_E_OUTSIDE)
         return fail_escalation(files, entry, EACCES, err);
     if (code) {
@@ -379,9 +370,7 @@ static int add_entry(const cay_files *files, const char *entry, unsigned access,
         return cay_fail(err, CAY_E_INVALID, 0, derive_op, entry,
                         "an allow list takes directories, not files",
                         "allow its parent directory instead");
-    code = policy_place(files->policy, derive_op, entry, &place, err);
-    if (code)
-        return code;
+    TRY(policy_place(files->policy, derive_op, entry, &place, err));
     const char *shown = is_file ? target.rel : place.rel;
     if (!policy_label(files->policy, target.mount, shown, label, sizeof label))
         return cay_fail_errno(err, ENAMETOOLONG, derive_op, entry);
@@ -416,9 +405,7 @@ static int check_readonly(const cay_files *files, enum cay_readonly readonly,
     if (readonly != CAY_READONLY_FALSE)
         return cay_fail(err, CAY_E_INVALID, 0, derive_op, "readonly",
                         "invalid value of readonly", "use one of enum cay_readonly");
-    int code = policy_roots(files->policy, CAY_ACCESS_WRITE, &roots, err);
-    if (code)
-        return code;
+    TRY(policy_roots(files->policy, CAY_ACCESS_WRITE, &roots, err));
     bool can_write = roots.count > 0;
     cay_strings_done(&roots);
     if (can_write)
@@ -431,19 +418,17 @@ static int check_readonly(const cay_files *files, enum cay_readonly readonly,
 static int make_grants(const cay_files *files, const struct cay_derive *derive,
                        struct grant *read, struct grant *write, struct cay_error *err)
 {
-    int code = check_readonly(files, derive->readonly, err);
-
-    if (code)
-        return code;
+    TRY(check_readonly(files, derive->readonly, err));
     if (!derive->allow_read && !derive->allow_write) {
         read->all = derive->inherit;
         write->all = derive->inherit && derive->readonly != CAY_READONLY_TRUE;
         return CAY_OK;
     }
     const bool read_given = derive->allow_read != NULL;
-    code = add_entries(files, read_given ? derive->allow_read : derive->allow_write,
-                       read_given ? derive->allow_read_count : derive->allow_write_count,
-                       CAY_ACCESS_READ, read, err);
+    int code =
+        add_entries(files, read_given ? derive->allow_read : derive->allow_write,
+                    read_given ? derive->allow_read_count : derive->allow_write_count,
+                    CAY_ACCESS_READ, read, err);
     if (!code && derive->allow_write)
         code = add_entries(files, derive->allow_write, derive->allow_write_count,
                            CAY_ACCESS_WRITE, write, err);

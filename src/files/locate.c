@@ -47,9 +47,7 @@ int cay_files_locate(cay_files *files, const char *path, unsigned access,
     AUTO_TARGET target = TARGET_NONE;
     char label[2 * PATH_MAX];
 
-    int code = find(files, "files.locate", path, access, &target, err);
-    if (code)
-        return code;
+    TRY(find(files, "files.locate", path, access, &target, err));
     const struct mount *mount = target_mount(files, &target);
     if (!policy_label(files->policy, target.mount, target.rel, label, sizeof label))
         return cay_fail_errno(err, ENAMETOOLONG, "files.locate", path);
@@ -94,11 +92,8 @@ int cay_files_access(cay_files *files, const char *path, struct cay_error *err)
 {
     AUTO_TARGET target = TARGET_NONE;
 
-    int code = target_find(files, "files.access", path, 0, TARGET_READ, &target, err);
-    if (!code)
-        code = target_must_exist(&target, err);
-    if (code)
-        return code;
+    TRY(target_find(files, "files.access", path, 0, TARGET_READ, &target, err));
+    TRY(target_must_exist(&target, err));
     unsigned granted = policy_access(files->policy, target.mount, target.rel);
     if (granted & CAY_ACCESS_READ && target_try_read(&target) != 0)
         granted &= ~(unsigned)CAY_ACCESS_READ;
@@ -115,9 +110,7 @@ static int resolve_link(const cay_files *files, const char *path, char **ret_tar
     AUTO_TARGET target = TARGET_NONE;
     char label[2 * PATH_MAX];
 
-    int code = target_find(files, op, path, CAY_ACCESS_READ, TARGET_FOLLOW, &target, err);
-    if (code)
-        return code;
+    TRY(target_find(files, op, path, CAY_ACCESS_READ, TARGET_FOLLOW, &target, err));
     if (!policy_label(files->policy, target.mount, target.rel, label, sizeof label))
         return cay_fail_errno(err, ENAMETOOLONG, op, path);
     *ret_target = strdup(label);
@@ -131,12 +124,8 @@ int cay_files_read_link(cay_files *files, const char *path, char **ret_target,
     AUTO_TARGET target = TARGET_NONE;
     char text[PATH_MAX];
 
-    int code =
-        target_find(files, op, path, CAY_ACCESS_READ, TARGET_NO_FOLLOW, &target, err);
-    if (!code)
-        code = target_must_exist(&target, err);
-    if (code)
-        return code;
+    TRY(target_find(files, op, path, CAY_ACCESS_READ, TARGET_NO_FOLLOW, &target, err));
+    TRY(target_must_exist(&target, err));
     if (!S_ISLNK(target.st.st_mode))
         return cay_fail(err, CAY_E_INVALID, EINVAL, op, path, "is not a symbolic link",
                         "check its type before reading its target");

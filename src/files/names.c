@@ -17,12 +17,11 @@ static int take_options(const struct cay_name_options *options, const char *op,
                         unsigned allowed, struct cay_name_options *ret_known,
                         struct cay_error *err)
 {
-    int code = cay_take_struct(ret_known, sizeof *ret_known, options, op, err);
-
-    if (!code && ret_known->flags & ~allowed)
-        code = cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unknown flags",
+    TRY(cay_take_struct(ret_known, sizeof *ret_known, options, op, err));
+    if (ret_known->flags & ~allowed)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unknown flags",
                         "the known ones are 0x%x", allowed);
-    return code;
+    return CAY_OK;
 }
 
 static int fail_is_root(const struct target *target, struct cay_error *err)
@@ -51,10 +50,9 @@ static int fail_between_systems(const struct target *target, struct cay_error *e
 static int check_change(const cay_files *files, const struct target *target, bool make,
                         struct stat *ret_dir, struct cay_error *err)
 {
-    int code = parent_check(files, target, make, ret_dir, err);
-
-    if (code || target->fd < 0)
-        return code;
+    TRY(parent_check(files, target, make, ret_dir, err));
+    if (target->fd < 0)
+        return CAY_OK;
     uid_t user = geteuid();
     bool may_remove = !(ret_dir->st_mode & S_ISVTX) || user == ret_dir->st_uid ||
                       user == target->st.st_uid || caps_has(CAP_FOWNER);
@@ -89,13 +87,9 @@ static int ask(cay_files *files, enum cay_op op, struct target *target, unsigned
 static int find_for_delete(cay_files *files, const char *path, bool recursive,
                            struct target *ret_target, struct cay_error *err)
 {
-    int code = target_find(files, "files.delete", path, CAY_ACCESS_WRITE,
-                           TARGET_NO_FOLLOW | TARGET_CHANGE, ret_target, err);
-
-    if (!code)
-        code = target_must_exist(ret_target, err);
-    if (code)
-        return code;
+    TRY(target_find(files, "files.delete", path, CAY_ACCESS_WRITE,
+                    TARGET_NO_FOLLOW | TARGET_CHANGE, ret_target, err));
+    TRY(target_must_exist(ret_target, err));
     if (!S_ISDIR(ret_target->st.st_mode))
         return target_check_suffix(files, ret_target, err);
     if (!recursive)
@@ -124,10 +118,8 @@ static int check_whole_tree(const cay_files *files, const struct target *target,
 static int is_still(const struct fs *fs, const struct stat *st, int dir, const char *name)
 {
     struct stat now;
-    int error = fs->stat(fs, dir, name, &now);
 
-    if (error)
-        return error;
+    TRY(fs->stat(fs, dir, name, &now));
     return now.st_dev == st->st_dev && now.st_ino == st->st_ino ? 0 : -EAGAIN;
 }
 
@@ -195,27 +187,23 @@ static int find_destination(const cay_files *files, const char *op, const char *
                             uint64_t bytes, bool is_file, bool replace,
                             struct target *ret_target, struct cay_error *err)
 {
-    int code = target_find(files, op, path, CAY_ACCESS_WRITE,
-                           TARGET_NO_FOLLOW | TARGET_CHANGE, ret_target, err);
-
-    if (!code && replace && !*ret_target->rel)
-        code = fail_is_root(ret_target, err);
-    if (!code && ret_target->fd >= 0 && !replace)
-        code = target_fail(ret_target, EEXIST, err);
-    if (!code && is_file)
-        code = target_check_suffix(files, ret_target, err);
-    if (!code && is_file)
-        code = target_check_size(files, ret_target, bytes, err);
-    return code;
+    TRY(target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_NO_FOLLOW | TARGET_CHANGE,
+                    ret_target, err));
+    if (replace && !*ret_target->rel)
+        return fail_is_root(ret_target, err);
+    if (ret_target->fd >= 0 && !replace)
+        return target_fail(ret_target, EEXIST, err);
+    if (!is_file)
+        return CAY_OK;
+    TRY(target_check_suffix(files, ret_target, err));
+    return target_check_size(files, ret_target, bytes, err);
 }
 
 static int check_pins(const cay_files *files, const struct pair *pair,
                       const struct cay_name_options *options, struct cay_error *err)
 {
-    int code = target_check_pin(files, &pair->source, options->pin, err);
-
-    return code ? code
-                : target_check_pin(files, &pair->destination, options->other_pin, err);
+    TRY(target_check_pin(files, &pair->source, options->pin, err));
+    return target_check_pin(files, &pair->destination, options->other_pin, err);
 }
 
 /* Copies content (from the descriptor `from`), mode and times of the source to a
@@ -254,34 +242,21 @@ int cay_files_copy(cay_files *files, const char *source, const char *destination
     AUTO_FD from = -1;
     struct stat copy = {0};
 
-    int code = take_options(options, op, CAY_NAME_NO_PARENTS, &known, err);
-    if (!code)
-        code = target_find(files, op, source, CAY_ACCESS_READ, TARGET_READ, &pair.source,
-                           err);
-    if (!code)
-        code = target_must_be_file(&pair.source, err);
-    if (!code)
-        code = target_check_suffix(files, &pair.source, err);
-    if (code)
-        return code;
+    TRY(take_options(options, op, CAY_NAME_NO_PARENTS, &known, err));
+    TRY(target_find(files, op, source, CAY_ACCESS_READ, TARGET_READ, &pair.source, err));
+    TRY(target_must_be_file(&pair.source, err));
+    TRY(target_check_suffix(files, &pair.source, err));
     uint64_t bytes = (uint64_t)pair.source.st.st_size;
-    code = target_check_size(files, &pair.source, bytes, err);
-    if (!code)
-        code = find_destination(files, op, destination, bytes, true, false,
-                                &pair.destination, err);
-    if (!code)
-        code = check_pins(files, &pair, &known, err);
-    if (!code)
-        code = target_open(&pair.source, O_RDONLY, &from, err);
+    TRY(target_check_size(files, &pair.source, bytes, err));
+    TRY(find_destination(files, op, destination, bytes, true, false, &pair.destination,
+                         err));
+    TRY(check_pins(files, &pair, &known, err));
+    TRY(target_open(&pair.source, O_RDONLY, &from, err));
     bool make = !(known.flags & CAY_NAME_NO_PARENTS);
-    if (!code)
-        code = ask(files, CAY_OP_COPY, &pair.source, CAY_ACCESS_READ, &pair.destination,
-                   make, err);
-    if (!code)
-        code = parent_open(files, &pair.destination, make, &parent, err);
-    if (code)
-        return code;
-    code = copy_to(&pair, from, &parent, TEMP_FILE_NEW, &copy, err);
+    TRY(ask(files, CAY_OP_COPY, &pair.source, CAY_ACCESS_READ, &pair.destination, make,
+            err));
+    TRY(parent_open(files, &pair.destination, make, &parent, err));
+    int code = copy_to(&pair, from, &parent, TEMP_FILE_NEW, &copy, err);
     if (code)
         parent_undo(&parent);
     return code;
@@ -301,14 +276,9 @@ static int move_by_copy(const struct pair *pair, const struct parent *from,
     if (denied)
         return target_fail(&pair->source, -denied, err);
     AUTO_FD file = -1;
-    int code = target_open(&pair->source, O_RDONLY, &file, err);
-    if (code)
-        return code;
-    code =
-        copy_to(pair, file, to, replace ? TEMP_FILE_REPLACE : TEMP_FILE_NEW, &copy, err);
-    if (code)
-        return code;
-    code = check_same(&pair->source, from->fd, from->name, err);
+    TRY(target_open(&pair->source, O_RDONLY, &file, err));
+    TRY(copy_to(pair, file, to, replace ? TEMP_FILE_REPLACE : TEMP_FILE_NEW, &copy, err));
+    int code = check_same(&pair->source, from->fd, from->name, err);
     int error = code ? 0 : fs->remove(fs, from->fd, from->name, 0);
     if (error)
         code = target_fail(&pair->source, -error, err);
@@ -328,10 +298,8 @@ static int move_name(const struct pair *pair, const struct parent *from,
                      const struct parent *to, bool replace, struct cay_error *err)
 {
     const struct fs *fs = pair->source.fs;
-    int code = check_same(&pair->source, from->fd, from->name, err);
 
-    if (code)
-        return code;
+    TRY(check_same(&pair->source, from->fd, from->name, err));
     int error = fs->rename(fs, from->fd, from->name, to->fd, to->name,
                            replace ? 0 : RENAME_NOREPLACE);
     if (!error)
@@ -445,24 +413,17 @@ int cay_files_move(cay_files *files, const char *source, const char *destination
     AUTO_PAIR pair = PAIR_NONE;
     AUTO_PARENT from = PARENT_NONE, to = PARENT_NONE;
 
-    int code = take_options(options, "files.move",
-                            CAY_NAME_NO_PARENTS | CAY_NAME_DIRECTORY | CAY_NAME_REPLACE,
-                            &known, err);
+    TRY(take_options(options, "files.move",
+                     CAY_NAME_NO_PARENTS | CAY_NAME_DIRECTORY | CAY_NAME_REPLACE, &known,
+                     err));
     bool make = !(known.flags & CAY_NAME_NO_PARENTS);
-    if (!code)
-        code = find_for_move(files, source, destination, known.flags, &pair, err);
-    if (!code)
-        code = check_pins(files, &pair, &known, err);
-    if (!code)
-        code = ask(files, CAY_OP_MOVE, &pair.source, source_access(files, &pair),
-                   &pair.destination, make, err);
-    if (!code)
-        code = parent_open(files, &pair.source, false, &from, err);
-    if (!code)
-        code = parent_open(files, &pair.destination, make, &to, err);
-    if (code)
-        return code;
-    code = move_name(&pair, &from, &to, known.flags & CAY_NAME_REPLACE, err);
+    TRY(find_for_move(files, source, destination, known.flags, &pair, err));
+    TRY(check_pins(files, &pair, &known, err));
+    TRY(ask(files, CAY_OP_MOVE, &pair.source, source_access(files, &pair),
+            &pair.destination, make, err));
+    TRY(parent_open(files, &pair.source, false, &from, err));
+    TRY(parent_open(files, &pair.destination, make, &to, err));
+    int code = move_name(&pair, &from, &to, known.flags & CAY_NAME_REPLACE, err);
     if (code)
         parent_undo(&to);
     return code;
@@ -478,25 +439,16 @@ int cay_files_mkdir(cay_files *files, const char *path,
     AUTO_TARGET target = TARGET_NONE;
     AUTO_PARENT parent = PARENT_NONE;
 
-    int code =
-        take_options(options, op, CAY_NAME_NO_PARENTS | CAY_NAME_EXIST_OK, &known, err);
-    if (!code)
-        code =
-            target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_CHANGE, &target, err);
-    if (code)
-        return code;
+    TRY(take_options(options, op, CAY_NAME_NO_PARENTS | CAY_NAME_EXIST_OK, &known, err));
+    TRY(target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_CHANGE, &target, err));
     if (target.fd >= 0) {
         bool fine = known.flags & CAY_NAME_EXIST_OK && S_ISDIR(target.st.st_mode);
         return fine ? CAY_OK : target_fail(&target, EEXIST, err);
     }
     bool make = !(known.flags & CAY_NAME_NO_PARENTS);
-    code = target_check_pin(files, &target, known.pin, err);
-    if (!code)
-        code = ask(files, CAY_OP_MKDIR, &target, CAY_ACCESS_WRITE, NULL, make, err);
-    if (!code)
-        code = parent_open(files, &target, make, &parent, err);
-    if (code)
-        return code;
+    TRY(target_check_pin(files, &target, known.pin, err));
+    TRY(ask(files, CAY_OP_MKDIR, &target, CAY_ACCESS_WRITE, NULL, make, err));
+    TRY(parent_open(files, &target, make, &parent, err));
     int error = files->fs->make_directory(files->fs, parent.fd, parent.name,
                                           known.mode ? known.mode & 0777 : 0777);
     if (!error)
@@ -555,7 +507,7 @@ int cay_files_exists(cay_files *files, const char *path, struct cay_error *err)
 {
     AUTO_TARGET target = TARGET_NONE;
 
-    int code = target_find(files, "files.exists", path, CAY_ACCESS_READ, TARGET_FOLLOW,
-                           &target, err);
-    return code ? code : target.fd >= 0;
+    TRY(target_find(files, "files.exists", path, CAY_ACCESS_READ, TARGET_FOLLOW, &target,
+                    err));
+    return target.fd >= 0;
 }

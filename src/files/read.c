@@ -359,9 +359,7 @@ static int page_by_index(const struct job *job, const struct text_index *index,
         error = text_index_find(index, job->fd, job->unit, after, &to);
     if (error)
         return fail_read(job, error, err);
-    int code = read_range(job, from, to, &text, &len, err);
-    if (code)
-        return code;
+    TRY(read_range(job, from, to, &text, &len, err));
     struct utf8_scan scan = scan_for(job);
     if (len != to - from || !utf8_scan(&scan, text, len) ||
         units_in(&scan, len, job->unit) != after - first) {
@@ -394,10 +392,8 @@ static int text_page(const struct job *job, struct cay_page *ret_page,
         return code;
     }
     struct text_index *index;
-    int code = index_of(job, &index, err);
-    if (code)
-        return code;
-    code = page_by_index(job, index, ret_page, err);
+    TRY(index_of(job, &index, err));
+    int code = page_by_index(job, index, ret_page, err);
     text_index_unref(index);
     return code;
 }
@@ -411,9 +407,7 @@ static int byte_page(const struct job *job, struct cay_page *ret_page,
     size_t len;
     char *data;
 
-    int code = read_range(job, from, from + want, &data, &len, err);
-    if (code)
-        return code;
+    TRY(read_range(job, from, from + want, &data, &len, err));
     *ret_page = (struct cay_page){
         .text = data,
         .len = len,
@@ -429,10 +423,7 @@ static int take_options(const struct cay_read_options *options, const char *op,
                         uint64_t default_max, struct cay_read_options *ret_known,
                         struct cay_error *err)
 {
-    int code = cay_take_struct(ret_known, sizeof *ret_known, options, op, err);
-
-    if (code)
-        return code;
+    TRY(cay_take_struct(ret_known, sizeof *ret_known, options, op, err));
     if (ret_known->flags & ~KNOWN_FLAGS)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unknown flags",
                         "the known ones are 0x%x", KNOWN_FLAGS);
@@ -458,10 +449,8 @@ static int read_path(cay_files *files, const char *path, struct job *job,
     AUTO_TARGET target = TARGET_NONE;
     AUTO_FD fd = -1;
 
-    int code = target_open_for_reading(files, job->op, path, job->options.pin, &target,
-                                       &fd, &job->st, err);
-    if (code)
-        return code;
+    TRY(target_open_for_reading(files, job->op, path, job->options.pin, &target, &fd,
+                                &job->st, err));
     job->path = path;
     job->fd = fd;
     job->max_bytes = limit_of(files, &target);
@@ -475,9 +464,7 @@ int cay_files_read(cay_files *files, const char *path,
 {
     struct job job = {.op = "files.read"};
 
-    int code = take_options(options, job.op, CAY_READ_CHARS, &job.options, err);
-    if (code)
-        return code;
+    TRY(take_options(options, job.op, CAY_READ_CHARS, &job.options, err));
     job.unit = universal(&job) ? TEXT_UNIVERSAL_CHARS : TEXT_CHARS;
     return read_path(files, path, &job, text_page, ret_page, err);
 }
@@ -488,9 +475,7 @@ int cay_files_read_lines(cay_files *files, const char *path,
 {
     struct job job = {.op = "files.read_lines", .unit = TEXT_LINES};
 
-    int code = take_options(options, job.op, DEFAULT_LINES, &job.options, err);
-    if (code)
-        return code;
+    TRY(take_options(options, job.op, DEFAULT_LINES, &job.options, err));
     if (!job.options.max)
         job.options.max = DEFAULT_LINES;
     return read_path(files, path, &job, text_page, ret_page, err);
@@ -502,8 +487,8 @@ int cay_files_read_bytes(cay_files *files, const char *path,
 {
     struct job job = {.op = "files.read_bytes"};
 
-    int code = take_options(options, job.op, UINT64_MAX, &job.options, err);
-    return code ? code : read_path(files, path, &job, byte_page, ret_page, err);
+    TRY(take_options(options, job.op, UINT64_MAX, &job.options, err));
+    return read_path(files, path, &job, byte_page, ret_page, err);
 }
 
 int cay_files_read_many(cay_files *files, struct cay_read_item *items, size_t count,
@@ -530,10 +515,8 @@ int cay_reader_open(cay_files *files, const char *path, cay_reader **ret_reader,
     AUTO_FD fd = -1;
     struct stat st;
 
-    int code =
-        target_open_for_reading(files, "reader.open", path, NULL, &target, &fd, &st, err);
-    if (code)
-        return code;
+    TRY(target_open_for_reading(files, "reader.open", path, NULL, &target, &fd, &st,
+                                err));
     cay_reader *reader = calloc(1, sizeof *reader);
     char *name = strdup(path);
     if (!reader || !name) {

@@ -176,9 +176,9 @@ static int wait_for(const struct worker *worker, const char *op, uint64_t deadli
     struct pollfd channel = {.fd = worker->channel, .events = POLLIN};
 
     for (;;) {
-        int code = walk_check_deadline(op, deadline_ns, err);
-        if (code || poll(&channel, 1, left_ms(deadline_ns)) > 0)
-            return code;
+        TRY(walk_check_deadline(op, deadline_ns, err));
+        if (poll(&channel, 1, left_ms(deadline_ns)) > 0)
+            return CAY_OK;
     }
 }
 
@@ -201,9 +201,7 @@ int regex_worker_match(struct regex_worker *self, const struct regex *regex,
         return regex_match(regex, op, text, ret_span, err);
     bool is_sent =
         send(self->worker.channel, text, sizeof *text, MSG_NOSIGNAL) == sizeof *text;
-    int code = is_sent ? wait_for(&self->worker, op, deadline_ns, err) : CAY_OK;
-    if (code)
-        return code;
+    TRY(is_sent ? wait_for(&self->worker, op, deadline_ns, err) : CAY_OK);
     do
         len = read(self->worker.channel, &reply, sizeof reply);
     while (len < 0 && errno == EINTR);

@@ -16,6 +16,7 @@
 
 #include "base/auto.h"
 #include "base/big.h"
+#include "base/error.h"
 #include "base/utf8.h"
 
 #ifndef REPLACE_STEP /* the fuzzer makes it small, to have many windows */
@@ -271,15 +272,11 @@ static int slide(struct stream *stream)
 
     for (;;) {
         size_t done;
-        int error = refill(stream);
-        if (error)
-            return error;
+        TRY(refill(stream));
         /* A "\r" at the end may be half of a pair. */
         bool held =
             !window->at_end && window->len > 0 && window->bytes[window->len - 1] == '\r';
-        error = replace_window(stream, window->len - held, &done);
-        if (error)
-            return error;
+        TRY(replace_window(stream, window->len - held, &done));
         window->bytes += done;
         window->len -= done;
         if (window->at_end)
@@ -293,9 +290,7 @@ static int count_gaps(struct stream *stream)
     struct window *window = &stream->window;
 
     do {
-        int error = refill(stream);
-        if (error)
-            return error;
+        TRY(refill(stream));
         window->len = 0;
     } while (!window->at_end);
     if (!utf8_scan_complete(&stream->scan))
@@ -311,11 +306,8 @@ static int run(struct stream *stream)
     AUTO_FREE char *text = NULL;
     const char *line_end = "\n";
 
-    if (!stream->needle.exact && memchr(edit->new_text, '\n', edit->new_len)) {
-        int error = line_end_of(stream->source, stream->window.memory, &line_end);
-        if (error)
-            return error;
-    }
+    if (!stream->needle.exact && memchr(edit->new_text, '\n', edit->new_len))
+        TRY(line_end_of(stream->source, stream->window.memory, &line_end));
     stream->put_text = edit->new_text;
     stream->put_len = edit->new_len;
     if (strcmp(line_end, "\n") != 0) {

@@ -36,11 +36,8 @@ int cay_files_read_to(cay_files *files, const char *path, int fd,
     struct stat st;
     uint64_t copied;
 
-    int code = files_check_descriptor(fd, O_WRONLY, op, err);
-    if (!code)
-        code = target_open_for_reading(files, op, path, NULL, &target, &from, &st, err);
-    if (code)
-        return code;
+    TRY(files_check_descriptor(fd, O_WRONLY, op, err));
+    TRY(target_open_for_reading(files, op, path, NULL, &target, &from, &st, err));
     int error = copy_bytes(from, fd, (uint64_t)st.st_size, &copied);
     if (error)
         return target_fail(&target, -error, err);
@@ -79,9 +76,7 @@ static int create_empty(cay_files *files, const char *path, struct target *targe
     AUTO_PARENT parent = PARENT_NONE;
     AUTO_TEMP_FILE temp = TEMP_FILE_NONE;
 
-    int code = parent_open(files, target, true, &parent, err);
-    if (code)
-        return code;
+    TRY(parent_open(files, target, true, &parent, err));
     int error = temp_file_open(target->fs, parent.fd, 0666, &temp);
     if (!error)
         error = temp_file_commit(&temp, parent.name, TEMP_FILE_NEW, false);
@@ -90,9 +85,9 @@ static int create_empty(cay_files *files, const char *path, struct target *targe
         return target_fail(target, -error, err);
     }
     target_done(target);
-    code = target_find(files, descriptor_op, path, CAY_ACCESS_WRITE, TARGET_CHANGE,
-                       target, err);
-    return code ? code : target_must_be_file(target, err);
+    TRY(target_find(files, descriptor_op, path, CAY_ACCESS_WRITE, TARGET_CHANGE, target,
+                    err));
+    return target_must_be_file(target, err);
 }
 
 static int open_descriptor(cay_files *files, const char *path, bool truncate, int *ret_fd,
@@ -101,18 +96,13 @@ static int open_descriptor(cay_files *files, const char *path, bool truncate, in
     AUTO_TARGET target = TARGET_NONE;
     AUTO_FD fd = -1;
 
-    int code = target_find(files, descriptor_op, path, CAY_ACCESS_WRITE, TARGET_CHANGE,
-                           &target, err);
-    if (!code)
-        code = check_rules(files, &target, err);
-    if (!code)
-        code = write_check_target(&target, err);
-    if (!code && target.fd < 0)
-        code = create_empty(files, path, &target, err);
-    if (!code)
-        code = target_open(&target, O_WRONLY, &fd, err);
-    if (code)
-        return code;
+    TRY(target_find(files, descriptor_op, path, CAY_ACCESS_WRITE, TARGET_CHANGE, &target,
+                    err));
+    TRY(check_rules(files, &target, err));
+    TRY(write_check_target(&target, err));
+    if (target.fd < 0)
+        TRY(create_empty(files, path, &target, err));
+    TRY(target_open(&target, O_WRONLY, &fd, err));
     /* Clear the set-user-id bits, as write(2) does. */
     if (target.st.st_mode & (S_ISUID | S_ISGID))
         (void)!fchmod(fd, target.st.st_mode & 01777);
@@ -127,13 +117,11 @@ static int open_for_reading(cay_files *files, const char *path, int *ret_fd,
 {
     AUTO_TARGET target = TARGET_NONE;
 
-    int code = target_find(files, descriptor_op, path, CAY_ACCESS_READ, TARGET_READ,
-                           &target, err);
-    if (!code)
-        code = check_rules(files, &target, err);
-    if (!code)
-        code = target_must_be_file(&target, err);
-    return code ? code : target_open(&target, O_RDONLY, ret_fd, err);
+    TRY(target_find(files, descriptor_op, path, CAY_ACCESS_READ, TARGET_READ, &target,
+                    err));
+    TRY(check_rules(files, &target, err));
+    TRY(target_must_be_file(&target, err));
+    return target_open(&target, O_RDONLY, ret_fd, err);
 }
 
 static int open_directory(cay_files *files, const char *path, int *ret_fd,
@@ -142,14 +130,10 @@ static int open_directory(cay_files *files, const char *path, int *ret_fd,
     AUTO_TARGET target = TARGET_NONE;
     bool copied;
 
-    int code = target_find(files, descriptor_op, path, CAY_ACCESS_READ, TARGET_FOLLOW,
-                           &target, err);
-    if (!code)
-        code = check_rules(files, &target, err);
-    if (!code)
-        code = target_must_be_directory(&target, err);
-    if (code)
-        return code;
+    TRY(target_find(files, descriptor_op, path, CAY_ACCESS_READ, TARGET_FOLLOW, &target,
+                    err));
+    TRY(check_rules(files, &target, err));
+    TRY(target_must_be_directory(&target, err));
     int fd = target.fs->reopen(target.fs, target.fd, O_RDONLY | O_DIRECTORY, &copied);
     if (fd < 0)
         return target_fail(&target, -fd, err);

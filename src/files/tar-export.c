@@ -270,22 +270,15 @@ int cay_files_export(cay_files *files, const char *path, int fd,
     AUTO_LOCALE utf8 = tar_locale_new();
 
     *ret_result = (struct cay_tar_result){0};
-    int code = tar_take_options(options, OP, files->policy->base ? CAY_TAR_WHOLE : 0,
-                                &known, err);
-    if (!code)
-        code = libarchive_load(OP, err);
-    if (!code)
-        code = files_check_descriptor(fd, O_WRONLY, OP, err);
-    if (!code)
-        code = target_find(files, OP, path, CAY_ACCESS_READ, TARGET_FOLLOW, &target, err);
-    if (!code)
-        code = target_must_be_directory(&target, err);
-    if (!code)
-        code = approve(files, &shown, &target, CAY_ACCESS_READ, NULL, 0, err);
-    if (code)
-        return code;
+    TRY(tar_take_options(options, OP, files->policy->base ? CAY_TAR_WHOLE : 0, &known,
+                         err));
+    TRY(libarchive_load(OP, err));
+    TRY(files_check_descriptor(fd, O_WRONLY, OP, err));
+    TRY(target_find(files, OP, path, CAY_ACCESS_READ, TARGET_FOLLOW, &target, err));
+    TRY(target_must_be_directory(&target, err));
+    TRY(approve(files, &shown, &target, CAY_ACCESS_READ, NULL, 0, err));
     locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
-    code = export_to(files, &target, fd, &known, ret_result, err);
+    int code = export_to(files, &target, fd, &known, ret_result, err);
     if (utf8)
         uselocale(before);
     return code;

@@ -298,11 +298,10 @@ static int take_all(const struct tar_input *input, const struct worker *worker,
             continue;
         if (len <= 0)
             return fail_dead(input->op, err);
-        int code = tar_filter_take(filter, input->op, message, (size_t)len, &item, err);
-        if (!code)
-            code = input->take(input->cookie, &item, err);
-        if (code || item.kind == TAR_END)
-            return code;
+        TRY(tar_filter_take(filter, input->op, message, (size_t)len, &item, err));
+        TRY(input->take(input->cookie, &item, err));
+        if (item.kind == TAR_END)
+            return CAY_OK;
     }
 }
 
@@ -322,8 +321,7 @@ int tar_receive(const struct tar_input *input, struct tar_filter *filter,
                              .cpu_seconds = WORKER_SECONDS};
     AUTO_WORKER worker = WORKER_NONE;
 
-    int code = libarchive_load(input->op, err);
-    if (!code)
-        code = worker_start(input->op, &job, &worker, err);
-    return code ? code : take_all(input, &worker, filter, err);
+    TRY(libarchive_load(input->op, err));
+    TRY(worker_start(input->op, &job, &worker, err));
+    return take_all(input, &worker, filter, err);
 }

@@ -54,9 +54,7 @@ int target_find(const cay_files *files, const char *op, const char *path, unsign
     ret_target->op = op;
     ret_target->path = path;
     ret_target->fd = ret_target->dir = -1;
-    int code = policy_place(files->policy, op, path, &place, err);
-    if (code)
-        return code;
+    TRY(policy_place(files->policy, op, path, &place, err));
     ret_target->mount = place.mount;
 
     int error = files->fs->find(files->fs, files->roots[place.mount],
@@ -109,10 +107,9 @@ static const char *kind_of(mode_t mode)
 
 int target_must_be_file(const struct target *target, struct cay_error *err)
 {
-    int code = target_must_exist(target, err);
-
-    if (code || S_ISREG(target->st.st_mode))
-        return code;
+    TRY(target_must_exist(target, err));
+    if (S_ISREG(target->st.st_mode))
+        return CAY_OK;
     return cay_fail(err, CAY_E_NOT_A_FILE, S_ISDIR(target->st.st_mode) ? EISDIR : 0,
                     target->op, target->path, kind_of(target->st.st_mode),
                     "name a regular file; list the directory to see what is there");
@@ -120,10 +117,9 @@ int target_must_be_file(const struct target *target, struct cay_error *err)
 
 int target_must_be_directory(const struct target *target, struct cay_error *err)
 {
-    int code = target_must_exist(target, err);
-
-    if (code || S_ISDIR(target->st.st_mode))
-        return code;
+    TRY(target_must_exist(target, err));
+    if (S_ISDIR(target->st.st_mode))
+        return CAY_OK;
     return cay_fail(err, CAY_E_NOT_A_DIRECTORY, ENOTDIR, target->op, target->path,
                     "is not a directory", "name the directory the file is in");
 }
@@ -201,29 +197,17 @@ int target_open_for_reading(cay_files *files, const char *op, const char *path,
     struct cay_approval shown = {.op = CAY_OP_READ};
     AUTO_FD fd = -1;
 
-    int code =
-        target_find(files, op, path, CAY_ACCESS_READ, TARGET_READ, ret_target, err);
-    if (!code)
-        code = target_must_be_file(ret_target, err);
-    if (!code)
-        code = target_check_suffix(files, ret_target, err);
-    if (!code)
-        code =
-            target_check_size(files, ret_target, (uint64_t)ret_target->st.st_size, err);
-    if (!code)
-        code = target_check_pin(files, ret_target, pin, err);
-    if (!code)
-        code = target_open(ret_target, O_RDONLY, &fd, err);
-    if (!code)
-        code = approve(files, &shown, ret_target, CAY_ACCESS_READ, NULL, 0, err);
-    if (code)
-        return code;
+    TRY(target_find(files, op, path, CAY_ACCESS_READ, TARGET_READ, ret_target, err));
+    TRY(target_must_be_file(ret_target, err));
+    TRY(target_check_suffix(files, ret_target, err));
+    TRY(target_check_size(files, ret_target, (uint64_t)ret_target->st.st_size, err));
+    TRY(target_check_pin(files, ret_target, pin, err));
+    TRY(target_open(ret_target, O_RDONLY, &fd, err));
+    TRY(approve(files, &shown, ret_target, CAY_ACCESS_READ, NULL, 0, err));
     if (fstat(fd, ret_stat) != 0)
         return target_fail(ret_target, errno, err);
     /* It may have grown since the lookup. */
-    code = target_check_size(files, ret_target, (uint64_t)ret_stat->st_size, err);
-    if (code)
-        return code;
+    TRY(target_check_size(files, ret_target, (uint64_t)ret_stat->st_size, err));
     *ret_fd = TAKE_FD(fd);
     return CAY_OK;
 }

@@ -283,9 +283,7 @@ static int put_file(struct tree_copy *copy, const struct tree_entry *entry,
 {
     uint64_t size = (uint64_t)entry->target->st.st_size, copied = 0;
 
-    int code = put(copy, TAR_FILE, entry, NULL, size, err);
-    if (code)
-        return code;
+    TRY(put(copy, TAR_FILE, entry, NULL, size, err));
     int error = write_copy(copy->unpack.files->fs, entry->fd, copy->unpack.temp.fd, size,
                            &copied);
     if (error)
@@ -294,9 +292,7 @@ static int put_file(struct tree_copy *copy, const struct tree_entry *entry,
         return cay_fail(err, CAY_E_CHANGED, 0, OP, entry->target->path,
                         "the file became shorter while it was read",
                         "copy again when no process writes to it");
-    code = put(copy, TAR_FILE_END, entry, NULL, size, err);
-    if (code)
-        return code;
+    TRY(put(copy, TAR_FILE_END, entry, NULL, size, err));
     copy->result->files++;
     copy->result->bytes += size;
     return 1;
@@ -314,9 +310,7 @@ static int put_link(struct tree_copy *copy, const struct tree_entry *entry,
     text[(size_t)len < sizeof text ? (size_t)len : 0] = '\0';
     if (!tar_link_stays(text, entry->depth - 1))
         return 0;
-    int code = put(copy, TAR_LINK, entry, text, 0, err);
-    if (code)
-        return code;
+    TRY(put(copy, TAR_LINK, entry, text, 0, err));
     copy->result->links++;
     return 1;
 }
@@ -340,12 +334,8 @@ static int check_apart(const struct target *from, const struct target *to,
 static int put_directory(struct tree_copy *copy, const struct tree_entry *entry,
                          struct cay_error *err)
 {
-    int code = check_apart(entry->target, copy->unpack.target, err);
-
-    if (!code)
-        code = put(copy, TAR_DIRECTORY, entry, NULL, 0, err);
-    if (code)
-        return code;
+    TRY(check_apart(entry->target, copy->unpack.target, err));
+    TRY(put(copy, TAR_DIRECTORY, entry, NULL, 0, err));
     copy->result->directories++;
     return 1;
 }
@@ -395,30 +385,20 @@ int cay_files_copy_tree(cay_files *files, const char *source, cay_files *other,
     AUTO_PARENT parent = PARENT_NONE;
 
     *ret_result = (struct cay_tree_result){0};
-    int code = tar_take_options(options, OP, 0, &known, err);
-    if (!code)
-        code = target_find(files, OP, source, CAY_ACCESS_READ, TARGET_FOLLOW, &from, err);
-    if (!code)
-        code = target_must_be_directory(&from, err);
-    if (!code)
-        code = target_find(other, OP, destination, CAY_ACCESS_WRITE, TARGET_FOLLOW, &to,
-                           err);
-    if (!code && to.fd >= 0)
-        code = target_must_be_directory(&to, err);
+    TRY(tar_take_options(options, OP, 0, &known, err));
+    TRY(target_find(files, OP, source, CAY_ACCESS_READ, TARGET_FOLLOW, &from, err));
+    TRY(target_must_be_directory(&from, err));
+    TRY(target_find(other, OP, destination, CAY_ACCESS_WRITE, TARGET_FOLLOW, &to, err));
+    if (to.fd >= 0)
+        TRY(target_must_be_directory(&to, err));
     /* Between two handles check_apart() finds it on the way. */
-    if (!code && files == other && target_lies_in(&to, &from))
-        code = fail_into_itself(&from, err);
-    if (!code)
-        code = unpack_check_directory(other, &to, err);
-    if (!code)
-        code = approve(files, &out, &from, CAY_ACCESS_READ, NULL, 0, err);
-    if (!code)
-        code = approve(other, &in, &to, CAY_ACCESS_WRITE, NULL, 0, err);
-    if (!code)
-        code = unpack_open_directory(other, &to, &parent, err);
-    if (code)
-        return code;
-    code = check_apart(&from, &to, err);
+    if (files == other && target_lies_in(&to, &from))
+        return fail_into_itself(&from, err);
+    TRY(unpack_check_directory(other, &to, err));
+    TRY(approve(files, &out, &from, CAY_ACCESS_READ, NULL, 0, err));
+    TRY(approve(other, &in, &to, CAY_ACCESS_WRITE, NULL, 0, err));
+    TRY(unpack_open_directory(other, &to, &parent, err));
+    int code = check_apart(&from, &to, err);
     if (!code)
         code = copy_all(files, &from, other, &to, &known, ret_result, err);
     if (code && !(ret_result->files | ret_result->directories | ret_result->links))

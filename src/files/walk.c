@@ -398,11 +398,8 @@ int walk_next(struct walk *walk, struct walk_step *ret_step, struct cay_error *e
         struct frame *frame = top(walk);
         bool is_used_up = frame->next == frame->count;
 
-        if (walk->steps++ % STEPS_PER_CLOCK == 0) {
-            int code = walk_check_deadline(walk->op, walk->deadline_ns, err);
-            if (code)
-                return code;
-        }
+        if (walk->steps++ % STEPS_PER_CLOCK == 0)
+            TRY(walk_check_deadline(walk->op, walk->deadline_ns, err));
         if (is_used_up && !frame->more) {
             pop(walk);
             continue;
@@ -411,9 +408,7 @@ int walk_next(struct walk *walk, struct walk_step *ret_step, struct cay_error *e
         if (!error && is_used_up)
             error = fill(walk, frame);
         if (error) {
-            int code = fail_if_serious(walk, error, err);
-            if (code)
-                return code;
+            TRY(fail_if_serious(walk, error, err));
             pop(walk);
             continue;
         }

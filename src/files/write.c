@@ -140,10 +140,7 @@ int write_take_options(const struct cay_write_options *options, const char *op,
                        unsigned allowed, struct cay_write_options *ret_known,
                        struct cay_error *err)
 {
-    int code = cay_take_struct(ret_known, sizeof *ret_known, options, op, err);
-
-    if (code)
-        return code;
+    TRY(cay_take_struct(ret_known, sizeof *ret_known, options, op, err));
     if (ret_known->flags & ~allowed)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unknown flags",
                         "the known ones are 0x%x", allowed);
@@ -162,9 +159,7 @@ int write_check_target(const struct target *target, struct cay_error *err)
         return target_fail(target, EISDIR, err);
     if (target->fd < 0)
         return CAY_OK;
-    int code = target_must_be_file(target, err);
-    if (code)
-        return code;
+    TRY(target_must_be_file(target, err));
     /* rename(2) checks only the permissions of the directory; those of the file count. */
     int error = target->write_error <= 0 ? target->write_error
                                          : target->fs->may_write(target->fs, target->fd);
@@ -245,9 +240,7 @@ int write_in_place(const struct target *target, int from, uint64_t bytes, unsign
 {
     AUTO_FD fd = -1;
 
-    int code = open_to_write(target, 0, &fd, err);
-    if (code)
-        return code;
+    TRY(open_to_write(target, 0, &fd, err));
     int error = copy_over(target, fd, from, bytes);
     if (!error && flags & CAY_WRITE_DURABLE && fsync(fd) != 0)
         error = -errno;
@@ -304,9 +297,7 @@ static int write_existing(const struct target *target, const void *data, size_t 
     bool appends = flags & CAY_WRITE_APPEND;
     size_t left = 0;
 
-    int code = open_to_write(target, appends ? O_APPEND : 0, &fd, err);
-    if (code)
-        return code;
+    TRY(open_to_write(target, appends ? O_APPEND : 0, &fd, err));
     int error = appends ? fs_take_room(target->fs, fd, (uint64_t)target->st.st_size, len)
                         : overwrite(target, fd, data, len);
     if (!error && appends)
@@ -342,9 +333,7 @@ static int write_stream(const struct target *target, int from, uint64_t max,
     AUTO_FD fd = -1;
     bool appends = flags & CAY_WRITE_APPEND;
 
-    int code = open_to_write(target, appends ? O_APPEND : 0, &fd, err);
-    if (code)
-        return code;
+    TRY(open_to_write(target, appends ? O_APPEND : 0, &fd, err));
     /* A file that is appended to itself has no end. */
     if (appends && is_same_file(from, fd) && left_in(from) < max)
         max = left_in(from);
@@ -407,9 +396,7 @@ static int write_over(const cay_files *files, struct target *target,
         return write_existing(target, source->data, source->len, flags, err);
     if (source->max == UINT64_MAX)
         return write_stream(target, source->fd, UINT64_MAX, flags, ret_bytes, err);
-    int code = parent_open(files, target, false, &parent, err);
-    if (code)
-        return code;
+    TRY(parent_open(files, target, false, &parent, err));
     int error = temp_file_open(target->fs, parent.fd, 0600, &temp);
     if (!error)
         error = write_copy(temp.fs, source->fd, temp.fd, source->max, ret_bytes);
@@ -418,8 +405,8 @@ static int write_over(const cay_files *files, struct target *target,
     if (error)
         return target_fail(target, -error, err);
     uint64_t before = flags & CAY_WRITE_APPEND ? (uint64_t)target->st.st_size : 0;
-    code = target_check_size(files, target, before + *ret_bytes, err);
-    return code ? code : write_stream(target, temp.fd, *ret_bytes, flags, ret_bytes, err);
+    TRY(target_check_size(files, target, before + *ret_bytes, err));
+    return write_stream(target, temp.fd, *ret_bytes, flags, ret_bytes, err);
 }
 
 /* Content, and of a file that is copied also mode and time; 0 or a negative errno. */
@@ -430,16 +417,15 @@ static int fill(const struct temp_file *temp, const struct source *source,
     const struct fs *fs = temp->fs;
 
     *ret_bytes = source->len;
-    int error = source->fd >= 0
-                    ? write_copy(fs, source->fd, temp->fd, source->max, ret_bytes)
-                    : fs_take_room(fs, temp->fd, 0, source->len);
-    if (!error && source->fd < 0)
-        error = io_write(temp->fd, source->data, source->len);
-    if (!error && source->keeps)
-        error = fs->set_mode(fs, temp->fd, source->st.st_mode & 0777);
-    if (!error && source->keeps)
-        error = fs->set_times(fs, temp->fd, NULL, times);
-    return error;
+    TRY(source->fd >= 0 ? write_copy(fs, source->fd, temp->fd, source->max, ret_bytes)
+                        : fs_take_room(fs, temp->fd, 0, source->len));
+    if (source->fd < 0)
+        TRY(io_write(temp->fd, source->data, source->len));
+    if (source->keeps)
+        TRY(fs->set_mode(fs, temp->fd, source->st.st_mode & 0777));
+    if (source->keeps)
+        TRY(fs->set_times(fs, temp->fd, NULL, times));
+    return 0;
 }
 
 static int check_whole(const struct target *target, const struct source *source,
@@ -467,10 +453,9 @@ static int replace(const cay_files *files, const struct parent *parent,
         error = fill(&temp, source, ret_bytes);
     if (error)
         return target_fail(target, -error, err);
-    int code = target_check_size(files, target, *ret_bytes, err);
-    if (!code)
-        code = check_whole(target, source, *ret_bytes, err);
-    return code ? code : write_commit(&temp, parent->name, target, flags, err);
+    TRY(target_check_size(files, target, *ret_bytes, err));
+    TRY(check_whole(target, source, *ret_bytes, err));
+    return write_commit(&temp, parent->name, target, flags, err);
 }
 
 /* Atomically unless the flags say otherwise. */
@@ -482,10 +467,8 @@ static int write_all(const cay_files *files, struct target *target,
 
     if (target->fd >= 0 && flags & (CAY_WRITE_IN_PLACE | CAY_WRITE_APPEND))
         return write_over(files, target, source, flags, ret_bytes, err);
-    int code = parent_open(files, target, !(flags & CAY_WRITE_NO_PARENTS), &parent, err);
-    if (code)
-        return code;
-    code = replace(files, &parent, target, source, flags, ret_bytes, err);
+    TRY(parent_open(files, target, !(flags & CAY_WRITE_NO_PARENTS), &parent, err));
+    int code = replace(files, &parent, target, source, flags, ret_bytes, err);
     if (code)
         parent_undo(&parent);
     return code;
@@ -497,29 +480,23 @@ static int write_find(cay_files *files, const char *op, const char *path, uint64
                       const struct cay_write_options *options, struct target *ret_target,
                       struct cay_error *err)
 {
-    int code =
-        target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_CHANGE, ret_target, err);
-    if (!code)
-        code = target_check_suffix(files, ret_target, err);
-    if (code)
-        return code;
+    TRY(target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_CHANGE, ret_target, err));
+    TRY(target_check_suffix(files, ret_target, err));
     uint64_t before = options->flags & CAY_WRITE_APPEND && ret_target->fd >= 0
                           ? (uint64_t)ret_target->st.st_size
                           : 0;
-    code = target_check_size(files, ret_target, before + len, err);
-    if (!code)
-        code = write_check_target(ret_target, err);
-    if (!code && options->flags & CAY_WRITE_NEW && ret_target->fd >= 0)
-        code = target_fail(ret_target, EEXIST, err);
-    if (!code)
-        code = target_check_pin(files, ret_target, options->pin, err);
+    TRY(target_check_size(files, ret_target, before + len, err));
+    TRY(write_check_target(ret_target, err));
+    if (options->flags & CAY_WRITE_NEW && ret_target->fd >= 0)
+        return target_fail(ret_target, EEXIST, err);
+    TRY(target_check_pin(files, ret_target, options->pin, err));
     bool is_over =
         ret_target->fd >= 0 && options->flags & (CAY_WRITE_IN_PLACE | CAY_WRITE_APPEND);
     struct stat dir;
-    if (!code && !is_over && approval_wanted(files, ret_target, CAY_ACCESS_WRITE))
-        code = parent_check(files, ret_target, !(options->flags & CAY_WRITE_NO_PARENTS),
-                            &dir, err);
-    return code;
+    if (!is_over && approval_wanted(files, ret_target, CAY_ACCESS_WRITE))
+        TRY(parent_check(files, ret_target, !(options->flags & CAY_WRITE_NO_PARENTS),
+                         &dir, err));
+    return CAY_OK;
 }
 
 int cay_files_write(cay_files *files, const char *path, const void *data, size_t len,
@@ -531,14 +508,10 @@ int cay_files_write(cay_files *files, const char *path, const void *data, size_t
     AUTO_TARGET target = TARGET_NONE;
     uint64_t bytes = 0;
 
-    int code = write_take_options(options, op, WRITE_FLAGS, &known, err);
-    if (!code)
-        code = write_find(files, op, path, len, &known, &target, err);
-    if (!code)
-        code = ask(files, &target, &source, known.flags, err);
-    if (!code)
-        code = write_all(files, &target, &source, known.flags, &bytes, err);
-    return code;
+    TRY(write_take_options(options, op, WRITE_FLAGS, &known, err));
+    TRY(write_find(files, op, path, len, &known, &target, err));
+    TRY(ask(files, &target, &source, known.flags, err));
+    return write_all(files, &target, &source, known.flags, &bytes, err);
 }
 
 int cay_files_write_from(cay_files *files, const char *path, int fd,
@@ -551,13 +524,9 @@ int cay_files_write_from(cay_files *files, const char *path, int fd,
     AUTO_TARGET target = TARGET_NONE;
     uint64_t bytes = 0;
 
-    int code = write_take_options(options, op, WRITE_FLAGS | CAY_WRITE_KEEP, &known, err);
-    if (!code)
-        code = files_check_descriptor(fd, O_RDONLY, op, err);
-    if (!code)
-        code = write_find(files, op, path, 0, &known, &target, err);
-    if (code)
-        return code;
+    TRY(write_take_options(options, op, WRITE_FLAGS | CAY_WRITE_KEEP, &known, err));
+    TRY(files_check_descriptor(fd, O_RDONLY, op, err));
+    TRY(write_find(files, op, path, 0, &known, &target, err));
     if (fstat(fd, &source.st) != 0)
         return target_fail(&target, errno, err);
     source.keeps = known.flags & CAY_WRITE_KEEP && S_ISREG(source.st.st_mode);
@@ -565,7 +534,7 @@ int cay_files_write_from(cay_files *files, const char *path, int fd,
     int64_t limit = target_mount(files, &target)->max_file_bytes;
     if (limit >= 0)
         source.max = (uint64_t)limit + 1;
-    code = ask(files, &target, &source, known.flags, err);
+    int code = ask(files, &target, &source, known.flags, err);
     if (!code)
         code = write_all(files, &target, &source, known.flags, &bytes, err);
     if (!code)
@@ -579,10 +548,8 @@ int cay_files_write_many(cay_files *files, struct cay_write_item *items, size_t 
                          const struct cay_write_options *options, struct cay_error *err)
 {
     struct cay_write_options known;
-    int code = write_take_options(options, "files.write_many", WRITE_FLAGS, &known, err);
 
-    if (code)
-        return code;
+    TRY(write_take_options(options, "files.write_many", WRITE_FLAGS, &known, err));
     for (size_t i = 0; i < count; i++) {
         items[i].error = (struct cay_error){0};
         if (cay_files_write(files, items[i].path, items[i].data, items[i].len, options,

@@ -301,17 +301,12 @@ int policy_build(const struct cay_policy_config *config, cay_policy **ret_policy
     struct cay_policy_config known;
 
     *ret_fault = (struct policy_fault){0};
-    int code = cay_take_struct(&known, sizeof known, config, op, err);
-    if (!code)
-        code = check_config(&known, err);
-    if (code)
-        return code;
+    TRY(cay_take_struct(&known, sizeof known, config, op, err));
+    TRY(check_config(&known, err));
     AUTO(cay_policy) policy = allocate(known.style, known.mount_count);
     if (!policy)
         return cay_fail_memory(err, op);
-    code = take_mounts(policy, &known, ret_fault, err);
-    if (code)
-        return code;
+    TRY(take_mounts(policy, &known, ret_fault, err));
     sort_by_length(policy);
     policy->read.all = policy->write.all = true;
     *ret_policy = TAKE_PTR(policy);
@@ -338,9 +333,7 @@ int policy_inside(const char *base, cay_policy **ret_policy, struct cay_error *e
                                              .mount_count = 1};
     AUTO(cay_policy) policy = NULL;
 
-    int code = cay_policy_new(&config, &policy, err);
-    if (code)
-        return code;
+    TRY(cay_policy_new(&config, &policy, err));
     policy->base = strdup(base);
     if (!policy->base)
         return cay_fail_memory(err, op);
