@@ -177,16 +177,12 @@ static int check_backend(const cay_config *config, const char *file,
 static int check(struct call *call, struct cay_error *err)
 {
     const char *file = call->line.arguments[0];
-    cay_config *config = NULL;
-    int code = call->options.load ? cay_config_load(file, &config, err)
-                                  : cay_config_peek(file, &config, err);
+    AUTO(cay_config) config = NULL;
 
-    if (!code)
-        code = check_backend(config, file, err);
-    if (!code)
-        code = show(call, config, err);
-    cay_config_free(config);
-    return code;
+    TRY(call->options.load ? cay_config_load(file, &config, err)
+                           : cay_config_peek(file, &config, err));
+    TRY(check_backend(config, file, err));
+    return show(call, config, err);
 }
 
 /* --- schema --- */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "cli/cmd-sandbox.h"
 #include "cli/output.h"
 #include "json/json.h"
@@ -77,19 +78,17 @@ int cmd_doctor(struct call *call, struct cay_error *err)
     static const struct call_list listed = {
         "checks", "FOUND|FACILITY|DETAIL", sizeof(struct cay_check), put_check, add_row,
         NULL};
-    struct cay_check *checks = NULL;
+    AUTO_FREE struct cay_check *checks = NULL;
     size_t count = 0;
     int status = CAY_OK;
-    int code = cay_doctor(&checks, &count, err);
 
-    if (!code)
-        code = call_list(call, &listed, checks, count, err);
-    if (!code && !call->options.as_json)
+    TRY(cay_doctor(&checks, &count, err));
+    TRY(call_list(call, &listed, checks, count, err));
+    if (!call->options.as_json)
         print_fixes(call->output.file, checks, count);
     for (size_t i = 0; i < count; i++)
         if (strcmp(checks[i].facility, "sandboxes") == 0 &&
             checks[i].finding == CAY_FINDING_MISSING)
             status = STATUS_MISSING;
-    cay_free(checks);
-    return code ? code : status;
+    return status;
 }

@@ -16,12 +16,10 @@
 
 static int print_id(struct call *call, const cay_sandbox *sandbox, struct cay_error *err)
 {
-    if (call->options.as_json) {
-        struct json *json = output_json(&call->output);
-        json_set_text(json, "id", cay_sandbox_id(sandbox));
-    } else {
+    if (call->options.as_json)
+        json_set_text(output_json(&call->output), "id", cay_sandbox_id(sandbox));
+    else
         fprintf(call->output.file, "%s\n", cay_sandbox_id(sandbox));
-    }
     return output_finish(&call->output, err);
 }
 
@@ -77,14 +75,13 @@ static int do_one(struct call *call, const char *id, struct json *done,
                   struct cay_error *err)
 {
     bool may_be_gone = call->options.force || call->options.all;
-    cay_sandbox *sandbox = NULL;
+    AUTO(cay_sandbox) sandbox = NULL;
     int code = find_sandbox(id, &sandbox, err);
 
     if (!code)
         code = step_of(call)(sandbox, err);
     if (!code && done)
         json_put_text(done, cay_sandbox_id(sandbox));
-    cay_sandbox_free(sandbox);
     return code == CAY_E_NOT_FOUND && may_be_gone ? CAY_OK : code;
 }
 
@@ -115,14 +112,11 @@ static int end_listed(struct call *call, const struct cay_sandbox_info *infos,
 
 static int end_all(struct call *call, struct json *done, struct cay_error *err)
 {
-    struct cay_sandbox_info *infos = NULL;
+    AUTO_FREE struct cay_sandbox_info *infos = NULL;
     size_t count = 0;
-    int code = cay_sandbox_list_brief(&infos, &count, err);
 
-    if (!code)
-        code = end_listed(call, infos, count, done, err);
-    cay_free(infos);
-    return code;
+    TRY(cay_sandbox_list_brief(&infos, &count, err));
+    return end_listed(call, infos, count, done, err);
 }
 
 /* Reports a word that is neither an ID nor a name before any sandbox is ended. */
@@ -130,9 +124,8 @@ static int check_ids(const char *const *ids, size_t count, bool may_be_gone,
                      struct cay_error *err)
 {
     for (size_t i = 0; i < count; i++) {
-        cay_sandbox *sandbox = NULL;
+        AUTO(cay_sandbox) sandbox = NULL;
         int code = find_sandbox(ids[i], &sandbox, err);
-        cay_sandbox_free(sandbox);
         bool is_name = strncmp(ids[i], "sb-", 3) != 0;
         if (code == CAY_E_INVALID || (code == CAY_E_NOT_FOUND && is_name && !may_be_gone))
             return code;
@@ -170,27 +163,21 @@ int cmd_life(struct call *call, struct cay_error *err)
 static int send_signal(struct call *call, struct cay_error *err)
 {
     const struct command_line *line = &call->line;
-    cay_sandbox *sandbox = NULL;
-    cay_process *process = NULL;
+    AUTO(cay_sandbox) sandbox = NULL;
+    AUTO(cay_process) process = NULL;
 
     if (line->count != 2 || call->options.all)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.life", "-s",
                         "a signal needs one sandbox and one background command",
                         "write cay kill -s SIGNAL ID PID|TAG; cay ps ID lists them");
-    int code = find_sandbox(line->arguments[0], &sandbox, err);
-    if (!code)
-        code = cay_process_attach(sandbox, line->arguments[1], &process, err);
-    if (!code)
-        code = call->options.signal == SIGKILL
-                   ? cay_process_kill(process, err)
-                   : cay_process_signal(process, call->options.signal, err);
-    if (!code && call->options.as_json) {
-        struct json *json = output_json(&call->output);
-        json_set_int(json, "pid", cay_process_pid(process));
-    }
-    cay_process_free(process);
-    cay_sandbox_free(sandbox);
-    return code;
+    TRY(find_sandbox(line->arguments[0], &sandbox, err));
+    TRY(cay_process_attach(sandbox, line->arguments[1], &process, err));
+    TRY(call->options.signal == SIGKILL
+            ? cay_process_kill(process, err)
+            : cay_process_signal(process, call->options.signal, err));
+    if (call->options.as_json)
+        json_set_int(output_json(&call->output), "pid", cay_process_pid(process));
+    return CAY_OK;
 }
 
 int cmd_kill(struct call *call, struct cay_error *err)
@@ -209,12 +196,10 @@ int cmd_gc(struct call *call, struct cay_error *err)
     if (failed || code)
         return failed ? failed : code;
     count += starts;
-    if (call->options.as_json) {
-        struct json *json = output_json(&call->output);
-        json_set_uint(json, "collected", count);
-    } else {
+    if (call->options.as_json)
+        json_set_uint(output_json(&call->output), "collected", count);
+    else
         fprintf(call->output.file, "removed %zu leftover%s\n", count,
                 count == 1 ? "" : "s");
-    }
     return CAY_OK;
 }

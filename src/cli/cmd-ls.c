@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/error.h"
 #include "cli/cmd-sandbox.h"
 #include "cli/output.h"
 #include "json/json.h"
@@ -149,16 +150,13 @@ int cmd_ls(struct call *call, struct cay_error *err)
         put_sandbox,
         add_row,
         id_of};
-    struct cay_sandbox_info *infos = NULL;
+    AUTO_FREE struct cay_sandbox_info *infos = NULL;
     size_t count = 0;
     bool is_brief = call->options.quiet && !call->options.as_json;
-    int code = is_brief ? cay_sandbox_list_brief(&infos, &count, err)
-                        : cay_sandbox_list(&infos, &count, err);
 
-    if (!code)
-        code = call_list(call, &sandboxes, infos, count, err);
-    cay_free(infos);
-    return code;
+    TRY(is_brief ? cay_sandbox_list_brief(&infos, &count, err)
+                 : cay_sandbox_list(&infos, &count, err));
+    return call_list(call, &sandboxes, infos, count, err);
 }
 
 /* --- inspect --- */
@@ -263,20 +261,14 @@ static void print_sandbox(FILE *file, const struct cay_sandbox_info *info)
 
 int cmd_inspect(struct call *call, struct cay_error *err)
 {
-    cay_sandbox *sandbox = NULL;
+    AUTO(cay_sandbox) sandbox = NULL;
     struct cay_sandbox_info info;
-    int code = find_sandbox(call->line.arguments[0], &sandbox, err);
 
-    if (!code)
-        code = cay_sandbox_inspect(sandbox, &info, err);
-    cay_sandbox_free(sandbox);
-    if (code)
-        return code;
-    if (call->options.as_json) {
-        struct json *json = output_json(&call->output);
-        put_sandbox(json, &info);
-    } else {
+    TRY(find_sandbox(call->line.arguments[0], &sandbox, err));
+    TRY(cay_sandbox_inspect(sandbox, &info, err));
+    if (call->options.as_json)
+        put_sandbox(output_json(&call->output), &info);
+    else
         print_sandbox(call->output.file, &info);
-    }
     return CAY_OK;
 }

@@ -70,18 +70,13 @@ int cmd_ps(struct call *call, struct cay_error *err)
         put_process,
         add_row,
         NULL};
-    cay_sandbox *sandbox = NULL;
-    struct cay_process_info *infos = NULL;
+    AUTO(cay_sandbox) sandbox = NULL;
+    AUTO_FREE struct cay_process_info *infos = NULL;
     size_t count = 0;
-    int code = find_sandbox(call->line.arguments[0], &sandbox, err);
 
-    if (!code)
-        code = cay_process_list(sandbox, &infos, &count, err);
-    cay_sandbox_free(sandbox);
-    if (!code)
-        code = call_list(call, &processes, infos, count, err);
-    cay_free(infos);
-    return code;
+    TRY(find_sandbox(call->line.arguments[0], &sandbox, err));
+    TRY(cay_process_list(sandbox, &infos, &count, err));
+    return call_list(call, &processes, infos, count, err);
 }
 
 /* --- logs --- */
@@ -121,25 +116,22 @@ static int fail_which(const struct cay_process_info *infos, size_t count,
 static int find_process(cay_sandbox *sandbox, const char *which,
                         struct cay_process_info *ret_info, struct cay_error *err)
 {
-    struct cay_process_info *infos = NULL;
+    AUTO_FREE struct cay_process_info *infos = NULL;
     size_t count = 0, found = 0;
-    int code = cay_process_list(sandbox, &infos, &count, err);
 
-    if (code)
-        return code;
+    TRY(cay_process_list(sandbox, &infos, &count, err));
     for (size_t i = 0; i < count; i++)
         if (matches(&infos[i], which)) {
             *ret_info = infos[i];
             found++;
         }
     if (found != 1 && !which)
-        code = fail_which(infos, count, cay_sandbox_id(sandbox), err);
-    else if (found == 0)
-        code = cay_fail(err, CAY_E_NOT_FOUND, 0, "cli.logs", which,
+        return fail_which(infos, count, cay_sandbox_id(sandbox), err);
+    if (found == 0)
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, "cli.logs", which,
                         "no background command has this PID or tag",
                         "cay ps %s lists them", cay_sandbox_id(sandbox));
-    cay_free(infos);
-    return code;
+    return CAY_OK;
 }
 
 int cmd_logs(struct call *call, struct cay_error *err)

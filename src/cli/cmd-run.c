@@ -333,7 +333,7 @@ int cmd_run(struct call *call, struct cay_error *err)
 static int start_detached(struct execute *execute, struct cay_error *err)
 {
     struct call *call = execute->call;
-    cay_process *process = NULL;
+    AUTO(cay_process) process = NULL;
     int code = cay_process_start(execute->sandbox, &execute->plan.exec, &process, err);
 
     if (code == CAY_E_EXEC_FAILED)
@@ -350,7 +350,6 @@ static int start_detached(struct execute *execute, struct cay_error *err)
     code = output_finish(&call->output, err);
     if (code) /* the caller sees a failure */
         (void)!cay_process_kill(process, NULL);
-    cay_process_free(process);
     return code;
 }
 

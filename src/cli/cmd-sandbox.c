@@ -595,24 +595,19 @@ static int fail_many(const char *word, const struct cay_sandbox_info *infos, siz
 
 static int find_prefix(const char *word, char ret_id[CAY_ID_MAX], struct cay_error *err)
 {
-    struct cay_sandbox_info *infos = NULL;
+    AUTO_FREE struct cay_sandbox_info *infos = NULL;
     size_t count = 0, matches = 0;
-    int code = cay_sandbox_list_brief(&infos, &count, err);
 
-    if (code)
-        return code;
+    TRY(cay_sandbox_list_brief(&infos, &count, err));
     for (size_t i = 0; i < count; i++)
         if (strncmp(infos[i].id, word, strlen(word)) == 0) {
             memcpy(ret_id, infos[i].id, CAY_ID_MAX);
             matches++;
         }
     if (matches == 0)
-        code = cay_fail(err, CAY_E_NOT_FOUND, 0, "cli.find", word,
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, "cli.find", word,
                         "no sandbox ID starts with this", "cay ls lists them");
-    else if (matches > 1)
-        code = fail_many(word, infos, count, err);
-    cay_free(infos);
-    return code;
+    return matches > 1 ? fail_many(word, infos, count, err) : CAY_OK;
 }
 
 static int open_any(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)

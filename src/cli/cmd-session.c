@@ -21,28 +21,25 @@ enum { DEFAULTS_MAX = 256 };
 static int reach(const struct cay_session *session, cay_sandbox **ret_sandbox)
 {
     char defaults[DEFAULTS_MAX];
-    cay_config *config = NULL;
+    AUTO(cay_config) config = NULL;
 
     if (strcmp(session->backend, "native") == 0)
         return cay_sandbox_open(session->sandbox_id, ret_sandbox, NULL);
     snprintf(defaults, sizeof defaults, "{type: %s}", session->backend);
-    int code = cay_config_restore(*session->config ? session->config : defaults, &config,
-                                  NULL) == CAY_OK &&
-                       strcmp(cay_config_type(config), session->backend) == 0
-                   ? cay_backend_connect(config, session->sandbox_id, ret_sandbox, NULL)
-                   : CAY_E_UNAVAILABLE;
-    cay_config_free(config);
-    return code;
+    if (cay_config_restore(*session->config ? session->config : defaults, &config,
+                           NULL) != CAY_OK ||
+        strcmp(cay_config_type(config), session->backend) != 0)
+        return CAY_E_UNAVAILABLE;
+    return cay_backend_connect(config, session->sandbox_id, ret_sandbox, NULL);
 }
 
 static bool look(const struct cay_session *session, enum cay_state *ret_state)
 {
-    cay_sandbox *sandbox = NULL;
+    AUTO(cay_sandbox) sandbox = NULL;
     int code = reach(session, &sandbox);
 
     if (!code)
         code = cay_sandbox_state(sandbox, ret_state, NULL);
-    cay_sandbox_free(sandbox);
     return code != CAY_E_NOT_FOUND;
 }
 
@@ -128,14 +125,11 @@ static int list_sessions(struct call *call, struct cay_error *err)
                                             put_listed,
                                             add_row,
                                             name_of};
-    struct cay_session *sessions = NULL;
+    AUTO_FREE struct cay_session *sessions = NULL;
     size_t count = 0;
-    int code = cay_store_list(call->store, call->options.user, &sessions, &count, err);
 
-    if (!code)
-        code = call_list(call, &listed, sessions, count, err);
-    cay_free(sessions);
-    return code;
+    TRY(cay_store_list(call->store, call->options.user, &sessions, &count, err));
+    return call_list(call, &listed, sessions, count, err);
 }
 
 static void print_line(FILE *file, const char *key, const char *text)
@@ -261,7 +255,7 @@ static int find_user(const struct call *call, const char *name, char ret_user[US
                      struct cay_error *err)
 {
     const struct options *options = &call->options;
-    struct cay_session *sessions = NULL;
+    AUTO_FREE struct cay_session *sessions = NULL;
     size_t count = 0;
 
     if (options->user && strlen(options->user) < USER_MAX) {
@@ -271,14 +265,16 @@ static int find_user(const struct call *call, const char *name, char ret_user[US
     if (options->user)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--user", "the user name is too long",
                         "a user name is UTF-8 text of 1 to 256 bytes");
-    int code = cay_store_list(call->store, NULL, &sessions, &count, err);
-    if (!code)
-        code = choose(sessions, count, name, ret_user, err);
-    cay_free(sessions);
-    return code;
+    TRY(cay_store_list(call->store, NULL, &sessions, &count, err));
+    return choose(sessions, count, name, ret_user, err);
 }
 
 /* --- One session --- */
+
+static void auto_cay_manager(cay_manager **manager)
+{
+    cay_manager_free(*manager);
+}
 
 static int open_manager(const struct call *call, const char *user, const char *name,
                         const cay_config *config, cay_manager **ret_manager,
@@ -317,30 +313,24 @@ static int start(struct call *call, struct cay_error *err)
     const struct options *options = &call->options;
     const char *name = call->line.arguments[0];
     char user[USER_MAX];
-    cay_config *config = NULL;
-    cay_manager *manager = NULL;
-    cay_sandbox *sandbox = NULL;
-    struct cay_session *session = NULL;
+    AUTO(cay_config) config = NULL;
+    AUTO(cay_manager) manager = NULL;
+    cay_sandbox *sandbox = NULL; /* the manager's */
+    AUTO_FREE struct cay_session *session = NULL;
 
-    int code = find_user(call, name, user, err);
-    if (!code && options->config)
-        code = load_config(options->config, &config, err);
-    if (!code)
-        code = open_manager(call, user, name, config, &manager, err);
-    if (!code)
-        code = cay_manager_sandbox(manager, &sandbox, err);
-    if (!code)
-        warn_if_local(sandbox);
-    if (!code && options->as_json)
-        code = cay_store_get(call->store, user, name, &session, err);
-    if (!code && session)
+    TRY(find_user(call, name, user, err));
+    if (options->config)
+        TRY(load_config(options->config, &config, err));
+    TRY(open_manager(call, user, name, config, &manager, err));
+    TRY(cay_manager_sandbox(manager, &sandbox, err));
+    warn_if_local(sandbox);
+    if (options->as_json)
+        TRY(cay_store_get(call->store, user, name, &session, err));
+    if (session)
         print_session(call, session);
-    else if (!code)
+    else
         fprintf(call->output.file, "%s\n", cay_sandbox_id(sandbox));
-    cay_free(session);
-    cay_manager_free(manager);
-    cay_config_free(config);
-    return code;
+    return CAY_OK;
 }
 
 /* Resuming creates no new sandbox for a session without one. */
@@ -377,33 +367,21 @@ static int stop_to_remove(cay_manager *manager, const struct cay_session *sessio
 static int do_step(struct call *call, const struct cay_session *session,
                    struct cay_error *err)
 {
-    cay_manager *manager = NULL;
-    int code =
-        open_manager(call, session->user_id, session->session_id, NULL, &manager, err);
+    AUTO(cay_manager) manager = NULL;
 
-    if (code)
-        return code;
+    TRY(open_manager(call, session->user_id, session->session_id, NULL, &manager, err));
     switch (call->line.subcommand - subcommands) {
     case PAUSE:
-        code = cay_manager_pause(manager, err);
-        break;
+        return cay_manager_pause(manager, err);
     case RESUME:
-        code = check_resumable(session, err);
-        if (!code)
-            code = cay_manager_start(manager, err);
-        break;
+        TRY(check_resumable(session, err));
+        return cay_manager_start(manager, err);
     case STOP:
-        code = cay_manager_stop(manager, err);
-        break;
+        return cay_manager_stop(manager, err);
     default:
-        code = stop_to_remove(manager, session, err);
-        if (!code)
-            code =
-                cay_store_remove(call->store, session->user_id, session->session_id, err);
-        break;
+        TRY(stop_to_remove(manager, session, err));
+        return cay_store_remove(call->store, session->user_id, session->session_id, err);
     }
-    cay_manager_free(manager);
-    return code;
 }
 
 /* Not every backend can pause; that is no error. */
@@ -419,37 +397,37 @@ static void note_if_running(const struct cay_session *session)
 static int do_one(struct call *call, const char *name, struct json *json,
                   struct cay_error *err)
 {
-    struct cay_session *session = NULL;
+    AUTO_FREE struct cay_session *before = NULL, *after = NULL;
+    const struct cay_session *session;
     char user[USER_MAX];
-    bool is_show = call->line.subcommand == &subcommands[SHOW];
     bool is_removal = call->line.subcommand == &subcommands[RM];
 
-    int code = find_user(call, name, user, err);
-    if (!code)
-        code = cay_store_get(call->store, user, name, &session, err);
-    if (!code && is_show)
-        print_session(call, session);
-    else if (!code)
-        code = do_step(call, session, err);
-    if (!code && !is_show && !is_removal) {
-        cay_free(session);
-        session = NULL;
-        code = cay_store_get(call->store, user, name, &session, err);
-    }
-    if (!code && !json && call->line.subcommand == &subcommands[PAUSE])
-        note_if_running(session);
-    if (!code && json) {
+    TRY(find_user(call, name, user, err));
+    TRY(cay_store_get(call->store, user, name, &before, err));
+    TRY(do_step(call, before, err));
+    if (!is_removal)
+        TRY(cay_store_get(call->store, user, name, &after, err));
+    session = is_removal ? before : after;
+    if (json) {
         json_put_object(json);
         put_session(json, session, is_removal ? "removed" : state_of(session));
         json_put_end(json);
+    } else if (call->line.subcommand == &subcommands[PAUSE]) {
+        note_if_running(session);
     }
-    cay_free(session);
-    return code;
+    return CAY_OK;
 }
 
 static int show(struct call *call, struct cay_error *err)
 {
-    return do_one(call, call->line.arguments[0], NULL, err);
+    const char *name = call->line.arguments[0];
+    AUTO_FREE struct cay_session *session = NULL;
+    char user[USER_MAX];
+
+    TRY(find_user(call, name, user, err));
+    TRY(cay_store_get(call->store, user, name, &session, err));
+    print_session(call, session);
+    return CAY_OK;
 }
 
 static int do_each(struct call *call, struct cay_error *err)

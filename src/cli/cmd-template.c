@@ -138,14 +138,11 @@ static int list(struct call *call, struct cay_error *err)
                                                put_template,
                                                add_row,
                                                name_of};
-    struct cay_template_info *infos = NULL;
+    AUTO_FREE struct cay_template_info *infos = NULL;
     size_t count = 0;
-    int code = cay_template_list(&infos, &count, err);
 
-    if (!code)
-        code = call_list(call, &templates, infos, count, err);
-    cay_free(infos);
-    return code;
+    TRY(cay_template_list(&infos, &count, err));
+    return call_list(call, &templates, infos, count, err);
 }
 
 /* --- rm --- */

@@ -47,13 +47,10 @@ static void release(struct call *call)
 static int open_local(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     static const char local[] = "type: local";
-    cay_config *config = NULL;
-    int code = cay_config_parse(local, strlen(local), "cay", NULL, &config, err);
+    AUTO(cay_config) config = NULL;
 
-    if (!code)
-        code = cay_backend_connect(config, id, ret_sandbox, err);
-    cay_config_free(config);
-    return code;
+    TRY(cay_config_parse(local, strlen(local), "cay", NULL, &config, err));
+    return cay_backend_connect(config, id, ret_sandbox, err);
 }
 
 /* Removes what session starts that crashed have left.  If there is no directory for

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/auto.h"
 #include "cay/error.h"
 #include "cay/files.h"
 #include "cay/sandbox.h"
@@ -160,6 +161,22 @@ int options_check(const struct grammar *grammar, const struct command_line *line
 
 /* Whether the words ask for `-o json`, as far as they can be understood. */
 bool options_want_json(char *const *argv);
+
+/* For AUTO(type), which frees its pointer at the end of the scope. */
+static inline void auto_cay_config(cay_config **config)
+{
+    cay_config_free(*config);
+}
+
+static inline void auto_cay_process(cay_process **process)
+{
+    cay_process_free(*process);
+}
+
+static inline void auto_cay_sandbox(cay_sandbox **sandbox)
+{
+    cay_sandbox_free(*sandbox);
+}
 
 /* Parses the words, runs the subcommand, prints an error; returns the exit status. */
 int call_run(const struct grammar *grammar, char *const *argv);

@@ -219,7 +219,7 @@ static int choose_backend(struct draft *draft, struct yaml *yaml,
     if (library.is_set)
         TRY(load_library(yaml, &library, draft->loads, ret_backend, err));
     TRY(find_text(draft, yaml, "type", CAY_FIELD_TEXT, &type, err));
-    if ((library.is_set && !type.is_set))
+    if (library.is_set && !type.is_set)
         return CAY_OK;
     const struct cay_backend *named =
         cay_backend_find(type.is_set ? type.text : fallback);
