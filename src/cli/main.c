@@ -208,15 +208,6 @@ static const struct {
     {"wait", "cay logs -f ID PID|TAG waits until a background command ends"},
 };
 
-/* The hint for a command that another program has, or NULL. */
-static const char *habit_hint(const char *name)
-{
-    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
-        if (strcmp(name, habits[i].theirs) == 0)
-            return habits[i].hint;
-    return NULL;
-}
-
 /* The nearest of all commands, or NULL. */
 static const char *nearest_command(const char *name)
 {
@@ -243,7 +234,10 @@ static int run_command(char *const *argv)
         if (strcmp(name, commands[i].name) == 0)
             return commands[i].grammar ? call_run(commands[i].grammar, argv + 1)
                                        : commands[i].run(argv + 1);
-    const char *hint = habit_hint(name), *nearest = nearest_command(name);
+    const char *hint = NULL, *nearest = nearest_command(name);
+    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
+        if (strcmp(name, habits[i].theirs) == 0)
+            hint = habits[i].hint;
     if (hint)
         cay_fail(&err, CAY_E_INVALID, 0, "cli.main", name, "unknown command", "%s", hint);
     else if (nearest)

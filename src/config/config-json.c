@@ -69,19 +69,14 @@ static void put_rules(struct json *json, const struct cay_mount *mount)
         json_set_text(json, "exec", mount->exec == CAY_EXEC_RW ? "rw" : "ro");
 }
 
-static void put_host(struct json *json, const char *key, const struct cay_mount *mount)
-{
-    json_put_key(json, key);
-    put_plain(json, mount->host);
-}
-
 static void put_mount(struct json *json, enum cay_style style,
                       const struct cay_mount *mount)
 {
     if (style == CAY_STYLE_PATHS)
         json_put_key(json, mount->name);
     json_put_object(json);
-    put_host(json, style == CAY_STYLE_MOUNTS ? "host_path" : "root", mount);
+    json_put_key(json, style == CAY_STYLE_MOUNTS ? "host_path" : "root");
+    put_plain(json, mount->host);
     if (style == CAY_STYLE_MOUNTS) {
         json_put_key(json, "mount_point");
         put_plain(json, mount->name);

@@ -117,17 +117,14 @@ int config_new(const struct cay_backend *backend, cay_config **ret_config,
     return CAY_OK;
 }
 
-static bool is_called(const struct cay_field *field, const char *name)
-{
-    return strcmp(field->name, name) == 0 ||
-           (field->alias && strcmp(field->alias, name) == 0);
-}
-
 struct value *config_find(const cay_config *config, const char *name)
 {
-    for (size_t i = 0; i < config->count; i++)
-        if (is_called(config->values[i].field, name))
+    for (size_t i = 0; i < config->count; i++) {
+        const struct cay_field *field = config->values[i].field;
+        if (strcmp(field->name, name) == 0 ||
+            (field->alias && strcmp(field->alias, name) == 0))
             return &config->values[i];
+    }
     return NULL;
 }
 

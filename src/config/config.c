@@ -241,27 +241,20 @@ static int read_values(struct draft *draft, cay_config **ret_config,
     const struct cay_backend *backend = NULL;
     bool only_policy = is_policy(draft);
 
-    int code = record_open(&replay, &draft->origin, &yaml, err);
-    if (code)
-        return code;
+    TRY(record_open(&replay, &draft->origin, &yaml, err));
     if (draft->has_below)
         yaml_enter(yaml, "sandbox_config");
     if (only_policy)
         backend = cay_backend_find("native");
     else
-        code = choose_backend(draft, yaml, &backend, err);
-    if (!code)
-        code = config_new(backend, &config, err);
-    if (!code) {
-        config->is_partial = backend == &unknown;
-        code = only_policy ? config_read_policy(config, yaml, err)
-                           : config_read(config, yaml, !draft->has_below, err);
-    }
-    if (!code)
-        code = config_settle(config, yaml, err);
-    if (!code)
-        *ret_config = TAKE_PTR(config);
-    return code;
+        TRY(choose_backend(draft, yaml, &backend, err));
+    TRY(config_new(backend, &config, err));
+    config->is_partial = backend == &unknown;
+    TRY(only_policy ? config_read_policy(config, yaml, err)
+                    : config_read(config, yaml, !draft->has_below, err));
+    TRY(config_settle(config, yaml, err));
+    *ret_config = TAKE_PTR(config);
+    return CAY_OK;
 }
 
 static int find_base(struct draft *draft, const char *base, struct cay_error *err)

@@ -171,13 +171,10 @@ static int take_suffixes(struct yaml *yaml, const struct yaml_event *event,
                          "[.txt, .md] allows these two, [] allows none, null allows all");
     entry->mount.limit_suffixes = true;
     for (;;) {
-        int code = yaml_next(yaml, &item, err);
-        if (!code && item.kind == YAML_LIST_END)
+        TRY(yaml_next(yaml, &item, err));
+        if (item.kind == YAML_LIST_END)
             return CAY_OK;
-        if (!code)
-            code = add_suffix(yaml, &item, entry, err);
-        if (code)
-            return code;
+        TRY(add_suffix(yaml, &item, entry, err));
     }
 }
 
@@ -278,13 +275,10 @@ static int entry_read(struct yaml *yaml, enum cay_style style,
                                                  : "must be a map of rules",
                          "write at least \"%s: DIRECTORY\" below it", entry->host_key);
     for (;;) {
-        int code = yaml_next_key(yaml, &key, err);
-        if (!code && key.kind == YAML_MAP_END)
+        TRY(yaml_next_key(yaml, &key, err));
+        if (key.kind == YAML_MAP_END)
             return check_complete(yaml, style, entry, err);
-        if (!code)
-            code = read_field(yaml, style, &key, &seen, entry, err);
-        if (code)
-            return code;
+        TRY(read_field(yaml, style, &key, &seen, entry, err));
     }
 }
 
@@ -344,19 +338,13 @@ static int read_paths(struct draft *draft, const struct yaml_event *first,
         TRY(yaml_next_key(draft->yaml, &key, err));
         if (key.kind == YAML_MAP_END)
             return CAY_OK;
-        char *name = strdup(key.text);
+        AUTO_FREE char *name = strdup(key.text);
         if (!name)
             return cay_fail_memory(err, op);
         size_t mark = yaml_enter(draft->yaml, name);
         unsigned line = key.line;
-        int code = yaml_next(draft->yaml, &value, err);
-        if (code) {
-            free(name);
-            return code;
-        }
-        code = add_entry(draft, name, line, &value, err);
-        if (code)
-            return code;
+        TRY(yaml_next(draft->yaml, &value, err));
+        TRY(add_entry(draft, TAKE_PTR(name), line, &value, err));
         yaml_leave(draft->yaml, mark);
     }
 }
@@ -371,16 +359,14 @@ static int read_mounts(struct draft *draft, const struct yaml_event *first,
             err, draft->yaml, first->line, "must be a list of mounts",
             "write \"- {host_path: DIRECTORY, mount_point: /data}\" for each");
     for (;;) {
-        int code = yaml_next(draft->yaml, &item, err);
-        if (!code && item.kind == YAML_LIST_END && draft->count == 0)
+        TRY(yaml_next(draft->yaml, &item, err));
+        if (item.kind == YAML_LIST_END && draft->count == 0)
             return yaml_fail(err, draft->yaml, draft->line, "the list of mounts is empty",
                              "add at least one mount");
-        if (code || item.kind == YAML_LIST_END)
-            return code;
+        if (item.kind == YAML_LIST_END)
+            return CAY_OK;
         size_t mark = yaml_enter_index(draft->yaml, draft->count);
-        code = add_entry(draft, NULL, item.line, &item, err);
-        if (code)
-            return code;
+        TRY(add_entry(draft, NULL, item.line, &item, err));
         yaml_leave(draft->yaml, mark);
     }
 }
@@ -431,25 +417,22 @@ static int read_styles(struct draft *draft, const struct yaml_event *first,
                        struct cay_error *err)
 {
     struct yaml_event key;
-    int code = CAY_OK;
 
     if (first->kind != YAML_MAP)
         return yaml_fail(err, draft->yaml, first->line, "must be a map",
                          "write one of root, paths and mounts below it");
-    while (!code) {
-        code = yaml_next_key(draft->yaml, &key, err);
-        if (code || key.kind == YAML_MAP_END)
-            return code;
+    for (;;) {
+        TRY(yaml_next_key(draft->yaml, &key, err));
+        if (key.kind == YAML_MAP_END)
+            return CAY_OK;
         enum cay_style style = find_style(key.text);
         if (!style)
             return yaml_fail_unknown(draft->yaml, key.line, key.text,
                                      styles + CAY_STYLE_ROOT, err);
         size_t mark = yaml_enter(draft->yaml, key.text);
-        code = read_style(draft, style, key.line, err);
-        if (!code)
-            yaml_leave(draft->yaml, mark);
+        TRY(read_style(draft, style, key.line, err));
+        yaml_leave(draft->yaml, mark);
     }
-    return code;
 }
 
 /* An unknown key is ignored if the text also has "policy:", which may come later. */

@@ -305,11 +305,8 @@ static int take_map(struct value *value, struct yaml *yaml,
         item->key = strdup(event.text);
         if (!item->key)
             return yaml_fail_memory(err, yaml);
-        code = yaml_next(yaml, &event, err);
-        if (!code)
-            code = take_entry(item, yaml, &event, err);
-        if (code)
-            return code;
+        TRY(yaml_next(yaml, &event, err));
+        TRY(take_entry(item, yaml, &event, err));
         settle_item(value);
         yaml_leave(yaml, mark);
     }

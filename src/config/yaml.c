@@ -141,9 +141,7 @@ static int check_bytes(struct yaml *yaml, const char *text, size_t len,
         if (!utf8_scan(&scan, text, step) || (step == len && !utf8_scan_complete(&scan)))
             return yaml_fail(err, yaml, line, "the text is not UTF-8",
                              "save the file as UTF-8");
-        int code = check_pace(yaml, line, text, step, &tally, err);
-        if (code)
-            return code;
+        TRY(check_pace(yaml, line, text, step, &tally, err));
         text += step;
         len -= step;
     }

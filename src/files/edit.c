@@ -294,14 +294,11 @@ int cay_files_edit(cay_files *files, const char *path, const struct cay_edit *ed
     TRY(target_open(&target, O_RDONLY, &from, err));
 
     AUTO_TEMP_FILE temp = TEMP_FILE_NONE;
-    int code = apply_all(&target, from, parent.fd, edits, count, &temp, &result, err);
-    if (!code)
-        code = target_check_size(files, &target, result.bytes, err);
-    if (!code)
-        code = ask(files, &target, from, edits, count, &temp, result.bytes, err);
-    if (!code)
-        code = finish(files, &target, &temp, &parent, result.bytes, known.flags, err);
-    if (!code && ret_result)
+    TRY(apply_all(&target, from, parent.fd, edits, count, &temp, &result, err));
+    TRY(target_check_size(files, &target, result.bytes, err));
+    TRY(ask(files, &target, from, edits, count, &temp, result.bytes, err));
+    TRY(finish(files, &target, &temp, &parent, result.bytes, known.flags, err));
+    if (ret_result)
         *ret_result = result;
-    return code;
+    return CAY_OK;
 }

@@ -46,11 +46,6 @@ struct find {
 /* --- The scope ------------------------------------------------------------------------
  */
 
-static bool means_everything(const char *path)
-{
-    return strcmp(path, "") == 0 || strcmp(path, ".") == 0 || strcmp(path, "/") == 0;
-}
-
 /* Adds the target to the scope; false if the scope covers it already. */
 static bool add_target(struct find_scope *scope, struct target *target)
 {
@@ -100,18 +95,15 @@ static int ask(cay_files *files, const struct find_request *wanted, bool is_name
 static int open_everything(cay_files *files, const char *op, struct find_scope *scope,
                            struct cay_error *err)
 {
-    int code = policy_roots(files->policy, CAY_ACCESS_READ, &scope->roots, err);
-
-    if (code)
-        return code;
+    TRY(policy_roots(files->policy, CAY_ACCESS_READ, &scope->roots, err));
     scope->targets = calloc(scope->roots.count + 1, sizeof *scope->targets);
     if (!scope->targets)
         return cay_fail_memory(err, op);
     for (size_t i = 0; i < scope->roots.count; i++) {
         struct target target;
         struct cay_error why;
-        code = target_find(files, op, scope->roots.items[i], CAY_ACCESS_READ,
-                           TARGET_FOLLOW, &target, &why);
+        int code = target_find(files, op, scope->roots.items[i], CAY_ACCESS_READ,
+                               TARGET_FOLLOW, &target, &why);
         if (code || target.fd < 0 || !add_target(scope, &target))
             target_done(&target);
         if (find_is_serious(code)) {
@@ -141,7 +133,9 @@ int find_scope_open(cay_files *files, const char *op, const struct find_request 
     const char *path = wanted->path;
 
     *ret_scope = (struct find_scope){0};
-    bool everything = means_everything(path) && !files->policy->base;
+    bool everything =
+        !files->policy->base &&
+        (strcmp(path, "") == 0 || strcmp(path, ".") == 0 || strcmp(path, "/") == 0);
     int code = everything ? open_everything(files, op, ret_scope, err)
                           : open_one(files, op, path, ret_scope, err);
     for (size_t i = 0; !code && i < ret_scope->count; i++)

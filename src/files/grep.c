@@ -387,11 +387,8 @@ int cay_files_grep(cay_files *files, const char *path, const char *regex,
     const struct find_request request = {CAY_OP_SEARCH, path, NULL};
     AUTO_SCOPE scope = {0};
 
-    int code = take_options(regex, options, &search, err);
-    if (!code)
-        code = find_scope_open(files, OP, &request, &scope, err);
-    if (code)
-        return code;
+    TRY(take_options(regex, options, &search, err));
+    TRY(find_scope_open(files, OP, &request, &scope, err));
     search.filter.deadline_ns = walk_deadline(search.options.timeout_ms);
     search.filter.must_read = scope.is_named;
     void *window =
@@ -399,15 +396,13 @@ int cay_files_grep(cay_files *files, const char *path, const char *regex,
     if (window == MAP_FAILED)
         return cay_fail_memory(err, OP);
     search.window = window;
-    for (size_t i = 0; !code && i < scope.count; i++) {
+    for (size_t i = 0; i < scope.count; i++) {
         const struct target *target = &scope.targets[i];
-        code = target->fd >= 0 && S_ISDIR(target->st.st_mode)
-                   ? search_directory(files, &search, target, err)
-                   : search_named(files, &search, target, err);
+        TRY(target->fd >= 0 && S_ISDIR(target->st.st_mode)
+                ? search_directory(files, &search, target, err)
+                : search_named(files, &search, target, err));
         settle(&search);
     }
-    if (code)
-        return code;
     if (search.matches.count > search.options.max_matches) {
         drop(&search.matches, search.options.max_matches);
         search.matches.truncated = true;

@@ -330,13 +330,6 @@ static int fail_escalation(const cay_files *files, const char *entry, int sys_er
                     "%s", why.hint);
 }
 
-static void drop_last_name(char *rel)
-{
-    char *slash = strrchr(rel, '/');
-
-    *(slash ? slash : rel) = '\0';
-}
-
 /* Checks one entry against the parent and adds it to the grant. */
 static int add_entry(const cay_files *files, const char *entry, unsigned access,
                      struct grant *grant, struct cay_error *err)
@@ -359,8 +352,10 @@ static int add_entry(const cay_files *files, const char *entry, unsigned access,
      * directory. */
     bool is_file = target.fd >= 0 && !S_ISDIR(target.st.st_mode);
     bool by_mounts = files->policy->style == CAY_STYLE_MOUNTS;
-    if (is_file && !by_mounts)
-        drop_last_name(target.rel);
+    if (is_file && !by_mounts) {
+        char *slash = strrchr(target.rel, '/');
+        *(slash ? slash : target.rel) = '\0';
+    }
     unsigned granted = policy_access(files->policy, target.mount, target.rel);
     if (access & ~granted)
         return fail_escalation(

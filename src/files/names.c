@@ -30,14 +30,6 @@ static int fail_is_root(const struct target *target, struct cay_error *err)
                     "a root itself cannot be moved or deleted", "name a path below it");
 }
 
-/* A file, or a link as itself. */
-static int must_be_name(const struct target *target, struct cay_error *err)
-{
-    if (target->fd >= 0 && S_ISLNK(target->st.st_mode))
-        return CAY_OK;
-    return target_must_be_file(target, err);
-}
-
 static int fail_between_systems(const struct target *target, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_UNSUPPORTED, EXDEV, target->op, target->path,
@@ -139,25 +131,15 @@ int cay_files_delete(cay_files *files, const char *path,
     AUTO_TARGET target = TARGET_NONE;
     AUTO_PARENT parent = PARENT_NONE;
 
-    int code = take_options(options, "files.delete", CAY_NAME_RECURSIVE, &known, err);
-    if (!code)
-        code =
-            find_for_delete(files, path, known.flags & CAY_NAME_RECURSIVE, &target, err);
-    if (code)
-        return code;
+    TRY(take_options(options, "files.delete", CAY_NAME_RECURSIVE, &known, err));
+    TRY(find_for_delete(files, path, known.flags & CAY_NAME_RECURSIVE, &target, err));
     bool tree = S_ISDIR(target.st.st_mode);
     if (tree)
-        code = check_whole_tree(files, &target, err);
-    if (!code)
-        code = target_check_pin(files, &target, known.pin, err);
-    if (!code)
-        code = ask(files, CAY_OP_DELETE, &target, CAY_ACCESS_WRITE, NULL, false, err);
-    if (!code)
-        code = parent_open(files, &target, false, &parent, err);
-    if (!code)
-        code = check_same(&target, parent.fd, parent.name, err);
-    if (code)
-        return code;
+        TRY(check_whole_tree(files, &target, err));
+    TRY(target_check_pin(files, &target, known.pin, err));
+    TRY(ask(files, CAY_OP_DELETE, &target, CAY_ACCESS_WRITE, NULL, false, err));
+    TRY(parent_open(files, &target, false, &parent, err));
+    TRY(check_same(&target, parent.fd, parent.name, err));
     if (tree)
         return tree_remove(files->fs, target.op, parent.fd, parent.name, path, err);
     int error = files->fs->remove(files->fs, parent.fd, parent.name, 0);
@@ -375,35 +357,28 @@ static int find_for_move(cay_files *files, const char *source, const char *desti
 {
     static const char op[] = "files.move";
 
-    int code = target_find(files, op, source, CAY_ACCESS_WRITE,
-                           TARGET_NO_FOLLOW | TARGET_CHANGE, &ret_pair->source, err);
-    if (!code)
-        code = target_must_exist(&ret_pair->source, err);
-    if (code)
-        return code;
+    TRY(target_find(files, op, source, CAY_ACCESS_WRITE, TARGET_NO_FOLLOW | TARGET_CHANGE,
+                    &ret_pair->source, err));
+    TRY(target_must_exist(&ret_pair->source, err));
     bool tree = flags & CAY_NAME_DIRECTORY && S_ISDIR(ret_pair->source.st.st_mode);
     if (tree && !*ret_pair->source.rel)
         return fail_is_root(&ret_pair->source, err);
     if (tree) {
-        code = check_whole_tree(files, &ret_pair->source, err);
+        TRY(check_whole_tree(files, &ret_pair->source, err));
     } else {
-        code = must_be_name(&ret_pair->source, err);
-        if (!code)
-            code = target_check_suffix(files, &ret_pair->source, err);
+        if (!S_ISLNK(ret_pair->source.st.st_mode)) /* which is moved as itself */
+            TRY(target_must_be_file(&ret_pair->source, err));
+        TRY(target_check_suffix(files, &ret_pair->source, err));
     }
-    if (!code)
-        code = find_destination(files, op, destination,
-                                (uint64_t)ret_pair->source.st.st_size, !tree,
-                                flags & CAY_NAME_REPLACE, &ret_pair->destination, err);
-    if (!code)
-        code = check_link(ret_pair, err);
-    if (!code && tree)
-        code = check_whole_tree(files, &ret_pair->destination, err);
-    if (!code && tree)
-        code = check_not_into_itself(ret_pair, err);
-    if (!code && tree)
-        code = check_sizes_below(files, ret_pair, err);
-    return code ? code : check_read_by_move(files, ret_pair, err);
+    TRY(find_destination(files, op, destination, (uint64_t)ret_pair->source.st.st_size,
+                         !tree, flags & CAY_NAME_REPLACE, &ret_pair->destination, err));
+    TRY(check_link(ret_pair, err));
+    if (tree) {
+        TRY(check_whole_tree(files, &ret_pair->destination, err));
+        TRY(check_not_into_itself(ret_pair, err));
+        TRY(check_sizes_below(files, ret_pair, err));
+    }
+    return check_read_by_move(files, ret_pair, err);
 }
 
 int cay_files_move(cay_files *files, const char *source, const char *destination,

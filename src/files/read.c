@@ -534,12 +534,6 @@ int cay_reader_open(cay_files *files, const char *path, cay_reader **ret_reader,
     return CAY_OK;
 }
 
-/* Whether the reader's index is still valid. */
-static bool still_fits(const struct text_index *index, const struct stat *st)
-{
-    return index && text_index_fits(index, st);
-}
-
 int cay_reader_page(cay_reader *reader, const struct cay_read_options *options,
                     struct cay_page *ret_page, struct cay_error *err)
 {
@@ -549,17 +543,13 @@ int cay_reader_page(cay_reader *reader, const struct cay_read_options *options,
                       .max_bytes = reader->max_bytes,
                       .session = reader->session};
 
-    int code = take_options(options, job.op, CAY_READ_CHARS, &job.options, err);
-    if (code)
-        return code;
+    TRY(take_options(options, job.op, CAY_READ_CHARS, &job.options, err));
     if (fstat(reader->fd, &job.st) != 0)
         return cay_fail_errno(err, errno, job.op, job.path);
     job.unit = universal(&job) ? TEXT_UNIVERSAL_CHARS : TEXT_CHARS;
-    if (!still_fits(reader->index, &job.st)) {
+    if (!reader->index || !text_index_fits(reader->index, &job.st)) {
         text_index_unref(TAKE_PTR(reader->index));
-        code = index_of(&job, &reader->index, err);
-        if (code)
-            return code;
+        TRY(index_of(&job, &reader->index, err));
     }
     return page_by_index(&job, reader->index, ret_page, err);
 }

@@ -263,9 +263,7 @@ static int make_directories(struct parent *parent, int dir, const char *rest)
         name[len] = '\0';
         rest += len + (rest[len] == '/');
 
-        int error = make_directory(parent, current, name);
-        if (error)
-            return error;
+        TRY(make_directory(parent, current, name));
         int next = fs->open(fs, current, name, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
         if (next < 0)
             return next;

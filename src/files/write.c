@@ -421,11 +421,10 @@ static int fill(const struct temp_file *temp, const struct source *source,
                         : fs_take_room(fs, temp->fd, 0, source->len));
     if (source->fd < 0)
         TRY(io_write(temp->fd, source->data, source->len));
-    if (source->keeps)
-        TRY(fs->set_mode(fs, temp->fd, source->st.st_mode & 0777));
-    if (source->keeps)
-        TRY(fs->set_times(fs, temp->fd, NULL, times));
-    return 0;
+    if (!source->keeps)
+        return 0;
+    TRY(fs->set_mode(fs, temp->fd, source->st.st_mode & 0777));
+    return fs->set_times(fs, temp->fd, NULL, times);
 }
 
 static int check_whole(const struct target *target, const struct source *source,
@@ -534,14 +533,12 @@ int cay_files_write_from(cay_files *files, const char *path, int fd,
     int64_t limit = target_mount(files, &target)->max_file_bytes;
     if (limit >= 0)
         source.max = (uint64_t)limit + 1;
-    int code = ask(files, &target, &source, known.flags, err);
-    if (!code)
-        code = write_all(files, &target, &source, known.flags, &bytes, err);
-    if (!code)
-        code = check_whole(&target, &source, bytes, err);
-    if (!code && ret_bytes)
+    TRY(ask(files, &target, &source, known.flags, err));
+    TRY(write_all(files, &target, &source, known.flags, &bytes, err));
+    TRY(check_whole(&target, &source, bytes, err));
+    if (ret_bytes)
         *ret_bytes = bytes;
-    return code;
+    return CAY_OK;
 }
 
 int cay_files_write_many(cay_files *files, struct cay_write_item *items, size_t count,

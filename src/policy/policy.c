@@ -271,16 +271,14 @@ static int take_mounts(cay_policy *policy, const struct cay_policy_config *confi
     for (size_t i = 0; i < config->mount_count; i++) {
         const void *given = (const char *)config->mounts + i * stride;
         struct cay_mount known;
-        int code = cay_take_struct(&known, sizeof known, given, op, err);
 
-        if (code)
-            return code;
+        TRY(cay_take_struct(&known, sizeof known, given, op, err));
         if (known.size != stride || stride % _Alignof(struct cay_mount) != 0)
             return cay_fail(err, CAY_E_INVALID, 0, op, "size",
                             "the mounts differ in their size",
                             "set the first member of each to its sizeof");
         struct mount *mount = &policy->mounts[policy->mount_count++];
-        code = take_mount(config, &known, mount, err);
+        int code = take_mount(config, &known, mount, err);
         *ret_fault = (struct policy_fault){i + 1, code && mount->name};
         if (code)
             return code;
