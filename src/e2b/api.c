@@ -29,7 +29,7 @@ struct question {
     const char *op, *method, *subject;
     bool repeatable;
     const struct buf *body; /* NULL: none */
-    uint64_t until_ms;      /* 0: E2B_ANSWER_MS from now */
+    uint64_t until_ms;      /* 0: E2B_REPLY_MS from now */
     size_t reply_max;       /* 0: E2B_REPLY_MAX */
 };
 
@@ -48,9 +48,9 @@ static int ask(struct e2b *e2b, const struct question *question, const char *pat
         request->body_len = question->body->len;
         e2b_request_header(request, "Content-Type", "application/json");
     }
-    return e2b_http_ask(
-        &e2b->loop, request, e2b->settings.retries,
-        question->until_ms ? question->until_ms : e2b_now_ms() + E2B_ANSWER_MS, err);
+    return e2b_http_send(
+        &e2b->http, request, e2b->settings.retries,
+        question->until_ms ? question->until_ms : clock_ms() + E2B_REPLY_MS, err);
 }
 
 /* What is not /v2/ is the same for all; older servers have no /v2/. */
@@ -166,7 +166,7 @@ static int adopt(struct e2b *e2b, const struct e2b_request *request,
                                    "the sandbox has no id, or an odd one", err);
     cay_copy_text(e2b->id, sizeof e2b->id, id);
     e2b->version = read_version(e2b_value_text(reply, "envdVersion", NULL));
-    e2b->prolonged_ms = e2b_now_ms();
+    e2b->extended_ms = clock_ms();
     code = take_token(reply, "envdAccessToken", request->op, &e2b->token, err);
     if (!code)
         code = take_token(reply, "trafficAccessToken", request->op, &e2b->traffic_token,
@@ -423,7 +423,7 @@ static int set_timeout(struct e2b *e2b, const char *op, uint64_t seconds,
     if (!code)
         code = e2b_reply_check(e2b, &request, e2b->id, CAY_E_UNAVAILABLE, err);
     if (!code)
-        e2b->prolonged_ms = e2b_now_ms();
+        e2b->extended_ms = clock_ms();
     return code;
 }
 
@@ -438,7 +438,7 @@ int e2b_api_set_timeout(struct e2b *e2b, const char *op, uint64_t seconds,
 uint64_t e2b_keep_alive_due(const struct e2b *e2b)
 {
     return e2b->settings.keepalive_s
-               ? e2b->prolonged_ms + (uint64_t)e2b->settings.keepalive_s * 1000
+               ? e2b->extended_ms + (uint64_t)e2b->settings.keepalive_s * 1000
                : UINT64_MAX;
 }
 
@@ -460,7 +460,7 @@ static void prolong_by_hand(struct e2b *e2b, const char *op, uint64_t until_ms)
 void e2b_keep_alive(struct e2b *e2b, uint64_t until_ms)
 {
     static const char op[] = "sandbox.keep-alive";
-    uint64_t now = e2b_now_ms();
+    uint64_t now = clock_ms();
     const struct question question = {
         .op = op,
         .method = "POST",
@@ -470,7 +470,7 @@ void e2b_keep_alive(struct e2b *e2b, uint64_t until_ms)
 
     if (now < e2b_keep_alive_due(e2b) || now >= until_ms)
         return;
-    e2b->prolonged_ms = now;
+    e2b->extended_ms = now;
     /* This prolongs and never shortens, in one step; but not every server has it. */
     bool can = e2b->settings.timeout_s <= E2B_REFRESH_MAX &&
                ask_seconds(e2b, &question, "refreshes", "duration",

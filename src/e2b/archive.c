@@ -10,8 +10,8 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "e2b/command.h"
 #include "e2b/entry.h"
-#include "e2b/run.h"
 
 enum { OUTPUT_MAX = 256 << 20 };
 

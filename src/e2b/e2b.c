@@ -6,8 +6,8 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "e2b/command.h"
 #include "e2b/entry.h"
-#include "e2b/run.h"
 #include "e2b/value.h"
 #include "sandbox/backend.h"
 
@@ -17,7 +17,7 @@ void e2b_free(struct e2b *e2b)
 {
     if (!e2b)
         return;
-    e2b_loop_done(&e2b->loop);
+    e2b_http_done(&e2b->http);
     e2b_settings_done(&e2b->settings);
     if (e2b->token)
         explicit_bzero(e2b->token, strlen(e2b->token));
@@ -39,7 +39,7 @@ static int new_handle(const char *op, struct e2b **ret_e2b, struct cay_error *er
 
     if (!e2b)
         return cay_fail_memory(err, op);
-    int code = e2b_loop_init(&e2b->loop, op, err);
+    int code = e2b_http_init(&e2b->http, op, err);
     if (code)
         e2b_free(e2b);
     else
@@ -68,7 +68,7 @@ int e2b_dup(const struct e2b *e2b, const char *op, struct e2b **ret_copy,
     memcpy(copy->id, e2b->id, sizeof copy->id);
     copy->envd = e2b->envd;
     copy->version = e2b->version;
-    copy->prolonged_ms = e2b->prolonged_ms;
+    copy->extended_ms = e2b->extended_ms;
     if (!copy_text(&copy->settings.key, settings->key) ||
         !copy_text(&copy->settings.domain, settings->domain) ||
         !copy_text(&copy->settings.sandbox_url, settings->sandbox_url) ||
@@ -286,5 +286,5 @@ const struct cay_backend backend_e2b = {
     .processes = &e2b_processes,
     .create_marked = create_marked,
     .find_marked = find_marked,
-    .late_ms = 2 * E2B_ANSWER_MS,
+    .late_ms = 2 * E2B_REPLY_MS,
 };

@@ -42,12 +42,12 @@ struct e2b_settings {
 /* One handle. */
 struct e2b {
     struct e2b_settings settings;
-    struct e2b_loop loop;
+    struct e2b_http http;
     char id[64];
     char *token, *traffic_token; /* NULL: there is none */
     struct e2b_origin envd;
-    unsigned version;      /* 0.6.13 is 0x00060d */
-    uint64_t prolonged_ms; /* when its life was last prolonged */
+    unsigned version;     /* 0.6.13 is 0x00060d */
+    uint64_t extended_ms; /* when its life was last prolonged */
     /* /etc/passwd and /etc/group inside, once they were needed. */
     struct e2b_names *users, *groups;
     char user_name[64]; /* the last that was given by number */
@@ -133,7 +133,8 @@ uint64_t e2b_keep_alive_due(const struct e2b *e2b); /* when it next has somethin
 /* --- The daemon inside --- */
 
 /* A request to it: the headers that say who asks.  `user` NULL: the default; a name. */
-void e2b_inside(const struct e2b *e2b, struct e2b_request *request, const char *user);
+void e2b_envd_headers(const struct e2b *e2b, struct e2b_request *request,
+                      const char *user);
 
 /* One question and its answer.  `body` is its JSON; *ret_reply may be NULL. */
 struct e2b_call {
@@ -143,7 +144,7 @@ struct e2b_call {
     bool repeatable;
     int fallback;
     size_t reply_max;
-    uint64_t until_ms; /* 0: E2B_ANSWER_MS from now */
+    uint64_t until_ms; /* 0: E2B_REPLY_MS from now */
 };
 int e2b_call(struct e2b *e2b, const struct e2b_call *call, const struct buf *body,
              json_t **ret_reply, struct cay_error *err);

@@ -47,9 +47,8 @@ const char *e2b_entry_read(struct e2b *e2b, const json_t *json,
     return size < 0 ? "an entry has a size that none has" : NULL;
 }
 
-int e2b_entry_stat(struct e2b *e2b, const char *op, const char *user, const char *path,
-                   const char *subject, struct e2b_entry *ret_entry,
-                   struct cay_error *err)
+int e2b_envd_stat(struct e2b *e2b, const char *op, const char *user, const char *path,
+                  const char *subject, struct e2b_entry *ret_entry, struct cay_error *err)
 {
     const struct e2b_call call = {.op = op,
                                   .subject = subject,
@@ -84,7 +83,7 @@ int e2b_entry_parent(struct e2b *e2b, const char *op, const char *user, const ch
         return cay_fail_memory(err, op);
     char *slash = strrchr(parent, '/');
     slash[slash == parent] = '\0';
-    int code = e2b_entry_stat(e2b, op, user, parent, subject, &entry, err);
+    int code = e2b_envd_stat(e2b, op, user, parent, subject, &entry, err);
     if (!code && entry.stat.type != CAY_TYPE_DIRECTORY)
         code = cay_fail(err, CAY_E_NOT_A_DIRECTORY, 0, op, subject,
                         "what should hold it is not a directory", "choose another name");
@@ -97,7 +96,7 @@ int e2b_entry_absent(struct e2b *e2b, const char *op, const char *user, const ch
     struct e2b_entry entry = {0};
     struct cay_error error;
 
-    int code = e2b_entry_stat(e2b, op, user, whole, path, &entry, &error);
+    int code = e2b_envd_stat(e2b, op, user, whole, path, &entry, &error);
     if (code == CAY_OK)
         return cay_fail(err, CAY_E_EXISTS, 0, op, path,
                         "something of that name is there already",

@@ -16,9 +16,9 @@ const char *e2b_entry_read(struct e2b *e2b, const json_t *json,
                            struct e2b_entry *ret_entry);
 
 /* Asks for it; `path` is absolute, `subject` the caller's spelling. */
-int e2b_entry_stat(struct e2b *e2b, const char *op, const char *user, const char *path,
-                   const char *subject, struct e2b_entry *ret_entry,
-                   struct cay_error *err);
+int e2b_envd_stat(struct e2b *e2b, const char *op, const char *user, const char *path,
+                  const char *subject, struct e2b_entry *ret_entry,
+                  struct cay_error *err);
 
 /* CAY_OK if what holds that name is there, and a directory. */
 int e2b_entry_parent(struct e2b *e2b, const char *op, const char *user, const char *path,
@@ -33,7 +33,7 @@ uint32_t e2b_names_uid(struct e2b *e2b, const char *name);
 uint32_t e2b_names_gid(struct e2b *e2b, const char *name);
 
 /* The name of a user who may be given by number; until the next call. */
-const char *e2b_names_user(struct e2b *e2b, const char *user);
+const char *e2b_envd_user(struct e2b *e2b, const char *user);
 void e2b_names_free(struct e2b_names *names); /* NULL is fine */
 
 /* The whole of a small file inside; it must be NUL-terminated text. */

@@ -2,7 +2,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "e2b/run.h"
+#include "e2b/command.h"
 #include "sandbox/streams.h"
 
 static const char op[] = "sandbox.exec";
@@ -14,7 +14,8 @@ struct sink {
     bool wants_end; /* the limit is reached, or the caller has had enough */
 };
 
-static bool take_in(struct e2b_run *run, struct sink *sink, const struct e2b_event *event)
+static bool take_in(struct e2b_command *command, struct sink *sink,
+                    const struct e2b_event *event)
 {
     const struct cay_exec_options *options = sink->options;
     struct tail *tail = &sink->tails[event->stream - 1];
@@ -28,78 +29,80 @@ static bool take_in(struct e2b_run *run, struct sink *sink, const struct e2b_eve
     if (!tail_add(tail, event->data, event->len))
         return false;
     if (tail->dropped && options->flags & CAY_EXEC_FAIL_ON_LIMIT)
-        sink->wants_end = run->is_over_limit = true;
+        sink->wants_end = command->is_over_limit = true;
     return true;
 }
 
 /* What there is now. */
-static int take_all(struct e2b_run *run, struct sink *sink, bool is_dying,
+static int take_all(struct e2b_command *command, struct sink *sink, bool is_dying,
                     struct cay_error *err)
 {
     struct e2b_event event;
 
-    while ((!sink->wants_end || is_dying) && e2b_run_next(run, &event) > 0) {
-        bool fine = take_in(run, sink, &event);
+    while ((!sink->wants_end || is_dying) && e2b_command_next(command, &event) > 0) {
+        bool fine = take_in(command, sink, &event);
         e2b_event_done(&event);
         if (!fine)
             return cay_fail_memory(err, op);
-        if (!is_dying && e2b_now_ms() >= run->deadline_ms)
+        if (!is_dying && clock_ms() >= command->deadline_ms)
             break;
     }
-    if (run->input.failure.code && !is_dying && err)
-        *err = run->input.failure;
-    return is_dying ? CAY_OK : run->input.failure.code;
+    if (command->input.failure.code && !is_dying && err)
+        *err = command->input.failure;
+    return is_dying ? CAY_OK : command->input.failure.code;
 }
 
 /* Until it is over, or is to be. */
-static int pump(struct e2b_run *run, struct sink *sink, struct cay_error *err)
+static int pump(struct e2b_command *command, struct sink *sink, struct cay_error *err)
 {
     for (;;) {
-        int code = take_all(run, sink, false, err);
-        if (code || run->is_over || sink->wants_end || e2b_now_ms() >= run->deadline_ms)
+        int code = take_all(command, sink, false, err);
+        if (code || command->is_over || sink->wants_end ||
+            clock_ms() >= command->deadline_ms)
             return code;
-        uint64_t due = e2b_keep_alive_due(run->e2b);
-        e2b_run_step(run, due < run->deadline_ms ? due : run->deadline_ms);
-        e2b_keep_alive(run->e2b, run->deadline_ms);
+        uint64_t due = e2b_keep_alive_due(command->e2b);
+        e2b_command_step(command,
+                         due < command->deadline_ms ? due : command->deadline_ms);
+        e2b_keep_alive(command->e2b, command->deadline_ms);
     }
 }
 
 /* It ends now.  What it wrote until then is still taken in. */
-static void put_down(struct e2b_run *run, struct sink *sink)
+static void put_down(struct e2b_command *command, struct sink *sink)
 {
-    uint64_t until = e2b_now_ms() + E2B_KILL_MS;
+    uint64_t until = clock_ms() + E2B_KILL_MS;
 
-    if (!run->request.given) /* nobody has heard of it yet */
-        e2b_http_abort(&run->request, CURLE_OPERATION_TIMEDOUT);
-    else if (!run->is_over)
-        (void)e2b_run_wait_start(run, until, NULL);
-    if (e2b_run_may_live(run))
-        (void)e2b_run_kill(run, NULL);
-    while (!run->is_over && e2b_now_ms() < until &&
-           take_all(run, sink, true, NULL) == CAY_OK && !run->is_over)
-        e2b_run_step(run, until);
-    if (!run->end_ms)
-        run->end_ms = e2b_now_ms();
+    if (!command->request.sent) /* nobody has heard of it yet */
+        e2b_http_abort(&command->request, CURLE_OPERATION_TIMEDOUT);
+    else if (!command->is_over)
+        (void)e2b_command_wait_start(command, until, NULL);
+    if (e2b_command_may_live(command))
+        (void)e2b_command_kill(command, NULL);
+    while (!command->is_over && clock_ms() < until &&
+           take_all(command, sink, true, NULL) == CAY_OK && !command->is_over)
+        e2b_command_step(command, until);
+    if (!command->end_ms)
+        command->end_ms = clock_ms();
 }
 
-static int run_command(struct e2b_run *run, struct sink *sink,
+static int run_command(struct e2b_command *command, struct sink *sink,
                        struct cay_exec_result *result, struct cay_error *err)
 {
-    int code = e2b_run_start(run, sink->options, E2B_GRACE_MS, err);
+    int code = e2b_command_start(command, sink->options, E2B_GRACE_MS, err);
 
     if (code)
         return code;
-    code = pump(run, sink, err);
-    if (!code && !run->is_over)
-        run->is_timed_out = !sink->wants_end;
-    if (code || e2b_run_may_live(run))
-        put_down(run, sink);
+    code = pump(command, sink, err);
+    if (!code && !command->is_over)
+        command->is_timed_out = !sink->wants_end;
+    if (code || e2b_command_may_live(command))
+        put_down(command, sink);
     if (!code)
-        code = e2b_run_result(run, result, err);
+        code = e2b_command_result(command, result, err);
     if (!code)
         code = streams_take(sink->tails, result, op, err);
     if (!code)
-        e2b_script_classify(run->e2b, sink->options, result);
+        e2b_script_classify(command->e2b, sink->options, result);
     return code;
 }
 
@@ -109,7 +112,7 @@ int e2b_exec(void *cookie, const struct cay_exec_options *options,
     struct e2b *e2b = cookie;
     struct cay_exec_options known;
     struct cay_exec_result result = {0};
-    struct e2b_run run;
+    struct e2b_command command;
 
     int code = cay_take_struct(&known, sizeof known, options, op, err);
     if (!code)
@@ -121,9 +124,9 @@ int e2b_exec(void *cookie, const struct cay_exec_options *options,
     tail_init(&sink.tails[0], (size_t)limit);
     tail_init(&sink.tails[1], (size_t)limit);
     e2b_keep_alive(e2b, UINT64_MAX);
-    e2b_run_init(&run, e2b, op);
-    code = run_command(&run, &sink, &result, err);
-    e2b_run_done(&run);
+    e2b_command_init(&command, e2b, op);
+    code = run_command(&command, &sink, &result, err);
+    e2b_command_done(&command);
     tail_done(&sink.tails[0]);
     tail_done(&sink.tails[1]);
     if (code)

@@ -5,8 +5,8 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "e2b/archive.h"
+#include "e2b/command.h"
 #include "e2b/entry.h"
-#include "e2b/run.h"
 #include "json/json.h"
 
 enum {
@@ -24,7 +24,7 @@ static int look(struct e2b *e2b, const char *op, const char *user, const char *p
     int code = e2b_path(e2b, op, path, ret_whole, err);
 
     e2b_keep_alive(e2b, UINT64_MAX);
-    return code ? code : e2b_entry_stat(e2b, op, user, *ret_whole, path, ret_entry, err);
+    return code ? code : e2b_envd_stat(e2b, op, user, *ret_whole, path, ret_entry, err);
 }
 
 static int stat_it(void *cookie, const char *user, const char *path, bool no_follow,
@@ -124,7 +124,7 @@ static int make_directory(void *cookie, const char *user, const char *path,
     code = change(e2b, &call, (const char *const[]){"path", whole, NULL}, &error);
     /* What is there already may be something else. */
     if (code == CAY_E_EXISTS && flags & CAY_NAME_EXIST_OK &&
-        e2b_entry_stat(e2b, op, user, whole, path, &entry, NULL) == CAY_OK &&
+        e2b_envd_stat(e2b, op, user, whole, path, &entry, NULL) == CAY_OK &&
         entry.stat.type == CAY_TYPE_DIRECTORY)
         return CAY_OK;
     if (code == CAY_E_INVALID && e2b_entry_absent(e2b, op, user, whole, path, err))

@@ -28,7 +28,7 @@ void e2b_request_init(struct e2b_request *request, const char *op, const char *m
     *request = (struct e2b_request){.op = op,
                                     .method = method,
                                     .origin = origin,
-                                    .give_len = -1,
+                                    .read_body_len = -1,
                                     .retry_after_s = -1,
                                     .should_retry = -1};
     buf_init(&request->path, PATH_ROOM);
@@ -62,7 +62,7 @@ void e2b_request_header(struct e2b_request *request, const char *name, const cha
     if (list)
         request->headers = list;
     else
-        request->no_memory = true;
+        request->is_out_of_memory = true;
 }
 
 void e2b_request_escape(struct e2b_request *request, const char *text)
@@ -81,23 +81,23 @@ void e2b_request_escape(struct e2b_request *request, const char *text)
 static size_t give_some(char *data, size_t one, size_t room, void *cookie)
 {
     struct e2b_request *request = cookie;
-    size_t left = request->body_len - request->given;
+    size_t left = request->body_len - request->sent;
 
     room *= one;
-    if (request->give) {
-        ssize_t got = request->give(request->cookie, data, room);
-        request->moved_ms = e2b_now_ms();
+    if (request->read_body) {
+        ssize_t got = request->read_body(request->cookie, data, room);
+        request->active_ms = clock_ms();
         if (got < 0)
             return CURL_READFUNC_ABORT;
-        request->given += (size_t)got;
+        request->sent += (size_t)got;
         return (size_t)got;
     }
     if (left > room)
         left = room;
     if (left)
-        memcpy(data, (const char *)request->body + request->given, left);
-    request->given += left;
-    request->moved_ms = e2b_now_ms();
+        memcpy(data, (const char *)request->body + request->sent, left);
+    request->sent += left;
+    request->active_ms = clock_ms();
     return left;
 }
 
@@ -108,11 +108,11 @@ static int rewind_body(void *cookie, curl_off_t offset, int origin)
 
     if (offset != 0 || origin != SEEK_SET)
         return CURL_SEEKFUNC_FAIL;
-    if (request->given == 0)
+    if (request->sent == 0)
         return CURL_SEEKFUNC_OK;
-    if (!request->repeatable || request->give)
+    if (!request->repeatable || request->read_body)
         return CURL_SEEKFUNC_FAIL;
-    request->given = 0;
+    request->sent = 0;
     return CURL_SEEKFUNC_OK;
 }
 
@@ -126,17 +126,17 @@ static size_t take_some(char *data, size_t one, size_t len, void *cookie)
     struct e2b_request *request = cookie;
 
     len *= one;
-    if (is_success(request) && request->take) {
-        enum e2b_take took = request->take(request->cookie, data, len);
-        request->moved_ms = e2b_now_ms();
-        request->is_paused = took == E2B_LATER;
-        request->is_refused = took == E2B_REFUSED;
-        if (took == E2B_LATER)
+    if (is_success(request) && request->on_body) {
+        enum e2b_verdict took = request->on_body(request->cookie, data, len);
+        request->active_ms = clock_ms();
+        request->is_paused = took == E2B_PAUSE;
+        request->is_refused = took == E2B_ABORT;
+        if (took == E2B_PAUSE)
             return CURL_WRITEFUNC_PAUSE;
-        request->taken += took == E2B_TAKEN ? len : 0;
-        return took == E2B_TAKEN ? len : 0;
+        request->received += took == E2B_ACCEPT ? len : 0;
+        return took == E2B_ACCEPT ? len : 0;
     }
-    request->moved_ms = e2b_now_ms();
+    request->active_ms = clock_ms();
     if (buf_append(&request->reply, data, len))
         return len;
     request->is_too_large = true;
@@ -160,7 +160,7 @@ static void begin_reply(struct e2b_request *request)
     libcurl.curl_easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &status);
     request->status = (int)status;
     request->next_page[0] = '\0';
-    request->has_head = request->has_frame = false;
+    request->has_head = request->has_length = false;
     buf_done(&request->reply);
     buf_init(&request->reply, !is_success(request) ? E2B_REFUSAL_MAX
                               : request->reply_max ? request->reply_max
@@ -180,7 +180,7 @@ static void note_header(struct e2b_request *request, const char *line)
         request->should_retry = strcasecmp(value, "true") == 0;
     } else if (header_value(line, "Content-Length") ||
                header_value(line, "Transfer-Encoding")) {
-        request->has_frame = true;
+        request->has_length = true;
     } else if ((value = header_value(line, "X-Next-Token"))) {
         cay_copy_text(request->next_page, sizeof request->next_page, value);
     } else if ((value = header_value(line, "Date"))) {
@@ -194,7 +194,7 @@ static size_t take_header(char *data, size_t one, size_t len, void *cookie)
     char line[256];
 
     len *= one;
-    request->moved_ms = e2b_now_ms();
+    request->active_ms = clock_ms();
     request->header_bytes += len;
     if (request->header_bytes > E2B_HEADERS_MAX) {
         request->is_too_large = true;
@@ -259,7 +259,8 @@ static void set_callbacks(struct e2b_request *request)
 
 static void set_method(struct e2b_request *request, bool is_first)
 {
-    int64_t len = request->give ? request->give_len : (int64_t)request->body_len;
+    int64_t len =
+        request->read_body ? request->read_body_len : (int64_t)request->body_len;
 
     if (strcmp(request->method, "POST") != 0) {
         if (strcmp(request->method, "GET") != 0)
@@ -289,39 +290,39 @@ static bool has_proxy(const struct e2b_origin *origin)
 }
 
 /* Known for a while: a handle asks the same one or two hosts all the time. */
-static CURLcode set_host(struct e2b_loop *loop, struct e2b_request *request)
+static CURLcode set_host(struct e2b_http *http, struct e2b_request *request)
 {
     const struct e2b_origin *origin = request->origin;
     char name[sizeof origin->host + 16];
-    uint64_t now = e2b_now_ms();
+    uint64_t now = clock_ms();
     size_t slot = 0;
 
     if (origin->is_address || has_proxy(origin))
         return CURLE_OK;
     size_t len =
         (size_t)snprintf(name, sizeof name, "%s:%u:", origin->host, origin->port);
-    while (slot < 2 && strncmp(loop->hosts[slot].entry, name, len) != 0)
+    while (slot < 2 && strncmp(http->hosts[slot].entry, name, len) != 0)
         slot++;
     if (slot == 2) {
-        loop->hosts[1] = loop->hosts[0];
+        http->hosts[1] = http->hosts[0];
         slot = 0;
-        loop->hosts[0].until_ms = 0;
+        http->hosts[0].until_ms = 0;
     }
-    if (loop->hosts[slot].until_ms <= now) {
-        if (e2b_origin_resolve(origin, loop->hosts[slot].entry,
-                               sizeof loop->hosts[slot].entry) != 0)
+    if (http->hosts[slot].until_ms <= now) {
+        if (e2b_origin_resolve(origin, http->hosts[slot].entry,
+                               sizeof http->hosts[slot].entry) != 0)
             return CURLE_COULDNT_RESOLVE_HOST;
-        loop->hosts[slot].until_ms = now + HOST_KNOWN_MS;
+        http->hosts[slot].until_ms = now + HOST_KNOWN_MS;
     }
     if (!request->resolve)
-        request->resolve = libcurl.curl_slist_append(NULL, loop->hosts[slot].entry);
+        request->resolve = libcurl.curl_slist_append(NULL, http->hosts[slot].entry);
     if (!request->resolve)
         return CURLE_OUT_OF_MEMORY;
     SET(request, RESOLVE, request->resolve);
     return CURLE_OK;
 }
 
-static CURLcode prepare(struct e2b_loop *loop, struct e2b_request *request)
+static CURLcode prepare(struct e2b_http *http, struct e2b_request *request)
 {
     bool is_first = !request->easy;
     AUTO_BUF url;
@@ -334,33 +335,33 @@ static CURLcode prepare(struct e2b_loop *loop, struct e2b_request *request)
     request->easy = libcurl.curl_easy_init();
     if (!request->easy)
         return CURLE_OUT_OF_MEMORY;
-    CURLcode result = set_host(loop, request);
+    CURLcode result = set_host(http, request);
     if (result)
         return result;
     set_safety(request);
     set_callbacks(request);
     set_method(request, is_first);
-    if (url.failed || request->path.failed || request->no_memory)
+    if (url.failed || request->path.failed || request->is_out_of_memory)
         return CURLE_OUT_OF_MEMORY;
     SET(request, URL, url.data);
     SET(request, HTTPHEADER, request->headers);
     return CURLE_OK;
 }
 
-int e2b_http_begin(struct e2b_loop *loop, struct e2b_request *request,
+int e2b_http_begin(struct e2b_http *http, struct e2b_request *request,
                    struct cay_error *err)
 {
     request->ended = request->is_paused = false;
     request->is_too_large = request->is_refused = false;
-    request->given = request->taken = request->header_bytes = 0;
+    request->sent = request->received = request->header_bytes = 0;
     request->status = 0;
     request->retry_after_s = request->should_retry = -1;
-    request->moved_ms = e2b_now_ms();
-    CURLcode result = prepare(loop, request);
-    if (!result && libcurl.curl_multi_add_handle(loop->multi, request->easy) != CURLM_OK)
+    request->active_ms = clock_ms();
+    CURLcode result = prepare(http, request);
+    if (!result && libcurl.curl_multi_add_handle(http->multi, request->easy) != CURLM_OK)
         result = CURLE_OUT_OF_MEMORY;
     if (!result) {
-        request->multi = loop->multi;
+        request->multi = http->multi;
         return CAY_OK;
     }
     request->result = result;
@@ -373,7 +374,7 @@ void e2b_http_unpause(struct e2b_request *request)
     if (!request->is_paused || !request->multi)
         return;
     request->is_paused = false;
-    request->moved_ms = e2b_now_ms();
+    request->active_ms = clock_ms();
     libcurl.curl_easy_pause(request->easy, CURLPAUSE_CONT);
 }
 
@@ -388,23 +389,23 @@ void e2b_http_abort(struct e2b_request *request, CURLcode result)
     if (request->is_too_large && request->has_head && !is_success(request))
         result = CURLE_OK;
     /* For libcurl the end of the connection is an end like any other. */
-    bool is_whole = request->has_head && (request->has_frame || request->status == 204);
+    bool is_whole = request->has_head && (request->has_length || request->status == 204);
     request->result = result == CURLE_OK && !is_whole ? CURLE_RECV_ERROR : result;
 }
 
-int e2b_http_perform(struct e2b_loop *loop, struct e2b_request *request,
+int e2b_http_perform(struct e2b_http *http, struct e2b_request *request,
                      uint64_t until_ms, struct cay_error *err)
 {
-    int code = e2b_http_begin(loop, request, err);
+    int code = e2b_http_begin(http, request, err);
 
     while (!code && !request->ended) {
-        uint64_t end = request->moved_ms + E2B_STALL_MS;
+        uint64_t end = request->active_ms + E2B_STALL_MS;
         if (end > until_ms)
             end = until_ms;
-        if (e2b_now_ms() >= end)
+        if (clock_ms() >= end)
             e2b_http_abort(request, CURLE_OPERATION_TIMEDOUT);
         else
-            e2b_loop_step(loop, end);
+            e2b_http_step(http, end);
     }
     return code ? code : e2b_http_check(request, err);
 }

@@ -23,17 +23,12 @@ enum {
     E2B_REPLY_MAX = 1 << 20,
     E2B_REFUSAL_MAX = 16 << 10, /* of a reply that is no success: the rest is not read */
     E2B_STALL_MS = 60000,       /* nothing moves */
-    E2B_ANSWER_MS = 60000       /* a small question and its answer, with repetitions */
+    E2B_REPLY_MS = 60000        /* a small question and its answer, with repetitions */
 };
-
-static inline uint64_t e2b_now_ms(void)
-{
-    return clock_ms();
-}
 
 /* --- The loop --- */
 
-struct e2b_loop {
+struct e2b_http {
     CURLM *multi;
     int epoll, timer;
     /* The last name that was looked up; there are two at most, of which one is used. */
@@ -43,15 +38,15 @@ struct e2b_loop {
     } hosts[2];
 };
 
-int e2b_loop_init(struct e2b_loop *loop, const char *op, struct cay_error *err);
-void e2b_loop_done(struct e2b_loop *loop); /* one that was never made is fine */
+int e2b_http_init(struct e2b_http *http, const char *op, struct cay_error *err);
+void e2b_http_done(struct e2b_http *http); /* one that was never made is fine */
 
 /* Does what is due, and waits for that until `until_ms` at most; 0: not at all. */
-void e2b_loop_step(struct e2b_loop *loop, uint64_t until_ms);
+void e2b_http_step(struct e2b_http *http, uint64_t until_ms);
 
 /* --- A request --- */
 
-enum e2b_take { E2B_TAKEN, E2B_LATER, E2B_REFUSED };
+enum e2b_verdict { E2B_ACCEPT, E2B_PAUSE, E2B_ABORT };
 
 struct e2b_request {
     /* What is asked: set these, then e2b_http_begin() or one of those below it. */
@@ -60,18 +55,18 @@ struct e2b_request {
     const struct e2b_origin *origin;
     struct buf path; /* with the query */
     struct curl_slist *headers;
-    bool no_memory; /* for a header */
+    bool is_out_of_memory; /* for a header */
     const void *body;
     size_t body_len;
     /* Instead of a body: fills in some bytes; 0 at the end, -1 to give up. */
-    ssize_t (*give)(void *cookie, char *data, size_t room);
-    int64_t give_len; /* -1: it ends when it ends */
+    ssize_t (*read_body)(void *cookie, char *data, size_t room);
+    int64_t read_body_len; /* -1: it ends when it ends */
     /* What comes with a success; NULL: it is kept in `reply`. */
-    enum e2b_take (*take)(void *cookie, const char *data, size_t len);
+    enum e2b_verdict (*on_body)(void *cookie, const char *data, size_t len);
     void *cookie;
     size_t reply_max; /* 0: E2B_REPLY_MAX */
     bool repeatable;  /* asking twice is as good as asking once */
-    bool is_inside;   /* asked of the sandbox itself: 502 says that there is none */
+    bool is_envd;     /* asked of the sandbox itself: 502 says that there is none */
 
     /* What came of it. */
     bool ended;
@@ -83,15 +78,16 @@ struct e2b_request {
     int64_t date_s;        /* the server's clock; 0: not said */
     char next_page[128];   /* of a list: what to ask for the rest with; "": none */
     bool is_too_large, is_refused;
-    uint64_t moved_ms; /* when anything last did */
+    uint64_t active_ms; /* when anything last did */
 
     /* Its own. */
     CURL *easy;
     CURLM *multi; /* while it is there */
     struct curl_slist *resolve;
-    size_t header_bytes, given, taken;
+    size_t header_bytes, sent, received;
     bool is_paused;
-    bool has_head, has_frame; /* the headers are all there, and say where the rest ends */
+    bool has_head,
+        has_length; /* the headers are all there, and say where the rest ends */
 };
 
 /* Everything that is not set is zero. */
@@ -105,23 +101,23 @@ void e2b_request_header(struct e2b_request *request, const char *name, const cha
 /* Appends the bytes to a path or query so that they mean themselves. */
 void e2b_request_escape(struct e2b_request *request, const char *text);
 
-/* Sends it on its way; e2b_loop_step() until `ended`.  Fails only for lack of memory. */
-int e2b_http_begin(struct e2b_loop *loop, struct e2b_request *request,
+/* Sends it on its way; e2b_http_step() until `ended`.  Fails only for lack of memory. */
+int e2b_http_begin(struct e2b_http *http, struct e2b_request *request,
                    struct cay_error *err);
 void e2b_http_unpause(struct e2b_request *request);
 void e2b_http_abort(struct e2b_request *request, CURLcode result);
 
 /* Until it has ended, by itself or because it is `until_ms`. */
-int e2b_http_perform(struct e2b_loop *loop, struct e2b_request *request,
+int e2b_http_perform(struct e2b_http *http, struct e2b_request *request,
                      uint64_t until_ms, struct cay_error *err);
 
 /* The same, and again at growing intervals, up to `retries` times, if that may help and
  * can do no harm.  Any answer is a success; cay_error has why there is none. */
-int e2b_http_ask(struct e2b_loop *loop, struct e2b_request *request, unsigned retries,
-                 uint64_t until_ms, struct cay_error *err);
+int e2b_http_send(struct e2b_http *http, struct e2b_request *request, unsigned retries,
+                  uint64_t until_ms, struct cay_error *err);
 
 /* After one that has ended: rests and is true if it should be sent once more. */
-bool e2b_http_again(struct e2b_loop *loop, const struct e2b_request *request,
+bool e2b_http_again(struct e2b_http *http, const struct e2b_request *request,
                     unsigned attempt, unsigned retries, uint64_t until_ms);
 
 /* Whether an answer came; if not, that is told. */

@@ -17,7 +17,7 @@ static void put_user(struct e2b_request *request, const char *user)
     AUTO_FREE char *value = malloc(6 + room);
 
     if (!plain || !value) {
-        request->no_memory = true;
+        request->is_out_of_memory = true;
         return;
     }
     snprintf(plain, len + 1, "%s:", user);
@@ -27,12 +27,13 @@ static void put_user(struct e2b_request *request, const char *user)
     e2b_request_header(request, "Authorization", value);
 }
 
-void e2b_inside(const struct e2b *e2b, struct e2b_request *request, const char *user)
+void e2b_envd_headers(const struct e2b *e2b, struct e2b_request *request,
+                      const char *user)
 {
     char port[16];
 
     snprintf(port, sizeof port, "%d", E2B_ENVD_PORT);
-    request->is_inside = true;
+    request->is_envd = true;
     e2b_request_header(request, "E2b-Sandbox-Id", e2b->id);
     e2b_request_header(request, "E2b-Sandbox-Port", port);
     e2b_request_header(request, "User-Agent", "cay/" CAY_VERSION);
@@ -52,7 +53,7 @@ int e2b_call(struct e2b *e2b, const struct e2b_call *call, const struct buf *bod
     E2B_REQUEST request;
     AUTO_JSON reply = NULL;
 
-    const char *user = e2b_names_user(e2b, call->user);
+    const char *user = e2b_envd_user(e2b, call->user);
     e2b_request_init(&request, call->op, "POST", &e2b->envd);
     if (body->failed)
         return cay_fail_memory(err, call->op);
@@ -61,12 +62,12 @@ int e2b_call(struct e2b *e2b, const struct e2b_call *call, const struct buf *bod
     request.body_len = body->len;
     request.repeatable = call->repeatable;
     request.reply_max = call->reply_max;
-    e2b_inside(e2b, &request, user);
+    e2b_envd_headers(e2b, &request, user);
     e2b_request_header(&request, "Content-Type", "application/json");
     e2b_request_header(&request, "Connect-Protocol-Version", "1");
     int code =
-        e2b_http_ask(&e2b->loop, &request, e2b->settings.retries,
-                     call->until_ms ? call->until_ms : e2b_now_ms() + E2B_ANSWER_MS, err);
+        e2b_http_send(&e2b->http, &request, e2b->settings.retries,
+                      call->until_ms ? call->until_ms : clock_ms() + E2B_REPLY_MS, err);
     if (!code)
         code = e2b_reply_check(e2b, &request, call->subject, call->fallback, err);
     if (!code)

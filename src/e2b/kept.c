@@ -11,30 +11,30 @@ enum { PAUSE_MIN_MS = 20, PAUSE_MAX_MS = 500 };
 
 static const char op[] = "process.read";
 
-static void name_file(const struct e2b_kept *kept, int stream, char *ret_path,
+static void name_file(const struct output_files *kept, int stream, char *ret_path,
                       size_t room)
 {
-    snprintf(ret_path, room, E2B_KEPT "/%d%s", kept->pid,
+    snprintf(ret_path, room, E2B_OUTPUT_DIR "/%d%s", kept->pid,
              stream == 1   ? "/out"
              : stream == 2 ? "/err"
                            : "");
 }
 
-void e2b_kept_init(struct e2b_kept *kept, int pid)
+void output_files_init(struct output_files *kept, int pid)
 {
-    *kept = (struct e2b_kept){.is_there = true, .pid = pid, .pause_ms = PAUSE_MIN_MS};
+    *kept = (struct output_files){.is_there = true, .pid = pid, .pause_ms = PAUSE_MIN_MS};
 }
 
-static void look(struct e2b *e2b, struct e2b_kept *kept, int pid)
+static void look(struct e2b *e2b, struct output_files *kept, int pid)
 {
     char path[128];
 
-    e2b_kept_init(kept, pid);
+    output_files_init(kept, pid);
     for (int stream = 1; stream <= 2 && kept->is_there; stream++) {
         struct e2b_entry entry;
         name_file(kept, stream, path, sizeof path);
         kept->is_there =
-            e2b_entry_stat(e2b, op, "root", path, path, &entry, NULL) == CAY_OK;
+            e2b_envd_stat(e2b, op, "root", path, path, &entry, NULL) == CAY_OK;
         if (kept->is_there && entry.stat.bytes > E2B_KEPT_MAX)
             kept->at[stream - 1] = kept->skipped[stream - 1] =
                 entry.stat.bytes - E2B_KEPT_MAX;
@@ -43,13 +43,13 @@ static void look(struct e2b *e2b, struct e2b_kept *kept, int pid)
 
 /* One that has just started makes them in a moment, or is over by now and has made them.
  */
-void e2b_kept_find(struct e2b *e2b, struct e2b_kept *kept, int pid)
+void output_files_find(struct e2b *e2b, struct output_files *kept, int pid)
 {
     look(e2b, kept, pid);
     if (kept->is_there)
         return;
     if (e2b_process_will_keep(e2b, pid))
-        e2b_kept_init(kept, pid);
+        output_files_init(kept, pid);
     else
         look(e2b, kept, pid);
 }
@@ -61,7 +61,7 @@ struct range {
     struct buf data;
 };
 
-static enum e2b_take take(void *cookie, const char *data, size_t len)
+static enum e2b_verdict take(void *cookie, const char *data, size_t len)
 {
     struct range *range = cookie;
 
@@ -73,11 +73,11 @@ static enum e2b_take take(void *cookie, const char *data, size_t len)
     }
     if (len > range->data.max - range->data.len)
         len = range->data.max - range->data.len;
-    return buf_append(&range->data, data, len) ? E2B_TAKEN : E2B_REFUSED;
+    return buf_append(&range->data, data, len) ? E2B_ACCEPT : E2B_ABORT;
 }
 
 /* 1 if there was something. */
-static int fetch(struct e2b *e2b, struct e2b_kept *kept, int stream,
+static int fetch(struct e2b *e2b, struct output_files *kept, int stream,
                  struct e2b_event *ret_event)
 {
     E2B_REQUEST request;
@@ -89,16 +89,16 @@ static int fetch(struct e2b *e2b, struct e2b_kept *kept, int stream,
     buf_text(&request.path, "/files?path=");
     e2b_request_escape(&request, path);
     buf_text(&request.path, "&username=root");
-    e2b_inside(e2b, &request, "root");
+    e2b_envd_headers(e2b, &request, "root");
     snprintf(bytes, sizeof bytes, "bytes=%llu-%llu", (unsigned long long)range.skip,
              (unsigned long long)(range.skip + E2B_KEPT_PIECE - 1));
     e2b_request_header(&request, "Range", bytes);
     buf_init(&range.data, E2B_KEPT_PIECE);
-    request.take = take;
+    request.on_body = take;
     request.cookie = &range;
     request.repeatable = true;
-    int code = e2b_http_ask(&e2b->loop, &request, e2b->settings.retries,
-                            e2b_now_ms() + E2B_ANSWER_MS, NULL);
+    int code = e2b_http_send(&e2b->http, &request, e2b->settings.retries,
+                             clock_ms() + E2B_REPLY_MS, NULL);
     size_t len = range.data.len;
     if (!code && len) {
         *ret_event = (struct e2b_event){.kind = E2B_EVENT_OUTPUT,
@@ -111,12 +111,12 @@ static int fetch(struct e2b *e2b, struct e2b_kept *kept, int stream,
     return !code && len && ret_event->data;
 }
 
-int e2b_kept_next(struct e2b *e2b, struct e2b_kept *kept, bool is_last,
-                  struct e2b_event *ret_event)
+int output_files_next(struct e2b *e2b, struct output_files *kept, bool is_last,
+                      struct e2b_event *ret_event)
 {
     if (!kept->is_there)
         return is_last ? -1 : 0;
-    if (!is_last && e2b_now_ms() < kept->next_ms)
+    if (!is_last && clock_ms() < kept->next_ms)
         return 0;
     for (int i = 0; i < 2; i++) {
         int stream = (int)(kept->turn++ % 2) + 1;
@@ -126,13 +126,13 @@ int e2b_kept_next(struct e2b *e2b, struct e2b_kept *kept, bool is_last,
             return 1;
         }
     }
-    kept->next_ms = e2b_now_ms() + kept->pause_ms;
+    kept->next_ms = clock_ms() + kept->pause_ms;
     kept->pause_ms =
         2 * kept->pause_ms < PAUSE_MAX_MS ? 2 * kept->pause_ms : PAUSE_MAX_MS;
     return is_last ? -1 : 0;
 }
 
-void e2b_kept_remove(struct e2b *e2b, struct e2b_kept *kept)
+void output_files_remove(struct e2b *e2b, struct output_files *kept)
 {
     char path[128];
 

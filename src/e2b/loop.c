@@ -19,27 +19,27 @@ enum { EVENTS_MAX = 16, CONNECTIONS_KEPT = 4 };
 static int watch_socket(CURL *easy, curl_socket_t socket, int what, void *cookie,
                         void *unused)
 {
-    const struct e2b_loop *loop = cookie;
+    const struct e2b_http *http = cookie;
     struct epoll_event event = {.data.fd = socket};
 
     (void)easy;
     (void)unused;
     if (what == CURL_POLL_REMOVE) {
-        (void)epoll_ctl(loop->epoll, EPOLL_CTL_DEL, socket, NULL);
+        (void)epoll_ctl(http->epoll, EPOLL_CTL_DEL, socket, NULL);
         return 0;
     }
     if (what & CURL_POLL_IN)
         event.events |= EPOLLIN;
     if (what & CURL_POLL_OUT)
         event.events |= EPOLLOUT;
-    if (epoll_ctl(loop->epoll, EPOLL_CTL_MOD, socket, &event) == 0)
+    if (epoll_ctl(http->epoll, EPOLL_CTL_MOD, socket, &event) == 0)
         return 0;
-    return epoll_ctl(loop->epoll, EPOLL_CTL_ADD, socket, &event) == 0 ? 0 : -1;
+    return epoll_ctl(http->epoll, EPOLL_CTL_ADD, socket, &event) == 0 ? 0 : -1;
 }
 
 static int set_timer(CURLM *multi, long after_ms, void *cookie)
 {
-    const struct e2b_loop *loop = cookie;
+    const struct e2b_http *http = cookie;
     struct itimerspec when = {0};
 
     (void)multi;
@@ -49,64 +49,64 @@ static int set_timer(CURLM *multi, long after_ms, void *cookie)
         if (after_ms == 0)
             when.it_value.tv_nsec = 1;
     }
-    return timerfd_settime(loop->timer, 0, &when, NULL) == 0 ? 0 : -1;
+    return timerfd_settime(http->timer, 0, &when, NULL) == 0 ? 0 : -1;
 }
 
-int e2b_loop_init(struct e2b_loop *loop, const char *op, struct cay_error *err)
+int e2b_http_init(struct e2b_http *http, const char *op, struct cay_error *err)
 {
     struct epoll_event event = {.events = EPOLLIN};
 
-    *loop = (struct e2b_loop){.epoll = -1, .timer = -1};
+    *http = (struct e2b_http){.epoll = -1, .timer = -1};
     int code = libcurl_load(op, err);
     if (code)
         return code;
-    loop->epoll = epoll_create1(EPOLL_CLOEXEC);
-    loop->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    event.data.fd = loop->timer;
-    if (loop->epoll < 0 || loop->timer < 0 ||
-        epoll_ctl(loop->epoll, EPOLL_CTL_ADD, loop->timer, &event) != 0) {
+    http->epoll = epoll_create1(EPOLL_CLOEXEC);
+    http->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    event.data.fd = http->timer;
+    if (http->epoll < 0 || http->timer < 0 ||
+        epoll_ctl(http->epoll, EPOLL_CTL_ADD, http->timer, &event) != 0) {
         code = cay_fail_errno(err, errno, op, "epoll");
-        e2b_loop_done(loop);
+        e2b_http_done(http);
         return code;
     }
-    loop->multi = libcurl.curl_multi_init();
-    if (!loop->multi) {
-        e2b_loop_done(loop);
+    http->multi = libcurl.curl_multi_init();
+    if (!http->multi) {
+        e2b_http_done(http);
         return cay_fail_memory(err, op);
     }
-    libcurl.curl_multi_setopt(loop->multi, CURLMOPT_SOCKETFUNCTION, watch_socket);
-    libcurl.curl_multi_setopt(loop->multi, CURLMOPT_SOCKETDATA, loop);
-    libcurl.curl_multi_setopt(loop->multi, CURLMOPT_TIMERFUNCTION, set_timer);
-    libcurl.curl_multi_setopt(loop->multi, CURLMOPT_TIMERDATA, loop);
-    libcurl.curl_multi_setopt(loop->multi, CURLMOPT_MAXCONNECTS, (long)CONNECTIONS_KEPT);
-    libcurl.curl_multi_setopt(loop->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
+    libcurl.curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, watch_socket);
+    libcurl.curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);
+    libcurl.curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, set_timer);
+    libcurl.curl_multi_setopt(http->multi, CURLMOPT_TIMERDATA, http);
+    libcurl.curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)CONNECTIONS_KEPT);
+    libcurl.curl_multi_setopt(http->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
     return CAY_OK;
 }
 
-void e2b_loop_done(struct e2b_loop *loop)
+void e2b_http_done(struct e2b_http *http)
 {
     sigset_t before;
 
-    if (loop->multi) { /* TLS says goodbye, perhaps to nobody */
+    if (http->multi) { /* TLS says goodbye, perhaps to nobody */
         sigpipe_block(&before);
-        libcurl.curl_multi_cleanup(loop->multi);
+        libcurl.curl_multi_cleanup(http->multi);
         sigpipe_restore(&before);
     }
-    if (loop->epoll >= 0)
-        (void)close(loop->epoll);
-    if (loop->timer >= 0)
-        (void)close(loop->timer);
-    *loop = (struct e2b_loop){.epoll = -1, .timer = -1};
+    if (http->epoll >= 0)
+        (void)close(http->epoll);
+    if (http->timer >= 0)
+        (void)close(http->timer);
+    *http = (struct e2b_http){.epoll = -1, .timer = -1};
 }
 
-static void serve(const struct e2b_loop *loop, const struct epoll_event *event)
+static void serve(const struct e2b_http *http, const struct epoll_event *event)
 {
     uint64_t times;
     int running, what = 0;
 
-    if (event->data.fd == loop->timer) {
-        (void)!read(loop->timer, &times, sizeof times);
-        libcurl.curl_multi_socket_action(loop->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    if (event->data.fd == http->timer) {
+        (void)!read(http->timer, &times, sizeof times);
+        libcurl.curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
         return;
     }
     if (event->events & EPOLLIN)
@@ -115,15 +115,15 @@ static void serve(const struct e2b_loop *loop, const struct epoll_event *event)
         what |= CURL_CSELECT_OUT;
     if (event->events & (EPOLLERR | EPOLLHUP))
         what |= CURL_CSELECT_ERR;
-    libcurl.curl_multi_socket_action(loop->multi, event->data.fd, what, &running);
+    libcurl.curl_multi_socket_action(http->multi, event->data.fd, what, &running);
 }
 
-static void note_ends(const struct e2b_loop *loop)
+static void note_ends(const struct e2b_http *http)
 {
     const CURLMsg *message;
     int left;
 
-    while ((message = libcurl.curl_multi_info_read(loop->multi, &left))) {
+    while ((message = libcurl.curl_multi_info_read(http->multi, &left))) {
         struct e2b_request *request = NULL;
         CURLcode result = message->data.result;
         if (message->msg != CURLMSG_DONE)
@@ -134,18 +134,18 @@ static void note_ends(const struct e2b_loop *loop)
     }
 }
 
-void e2b_loop_step(struct e2b_loop *loop, uint64_t until_ms)
+void e2b_http_step(struct e2b_http *http, uint64_t until_ms)
 {
     struct epoll_event events[EVENTS_MAX];
-    uint64_t now = until_ms ? e2b_now_ms() : 0;
+    uint64_t now = until_ms ? clock_ms() : 0;
     uint64_t left = until_ms > now ? until_ms - now : 0;
     sigset_t before;
 
     int count =
-        epoll_wait(loop->epoll, events, EVENTS_MAX, left > INT_MAX ? INT_MAX : (int)left);
+        epoll_wait(http->epoll, events, EVENTS_MAX, left > INT_MAX ? INT_MAX : (int)left);
     sigpipe_block(&before);
     for (int i = 0; i < count; i++)
-        serve(loop, &events[i]);
-    note_ends(loop);
+        serve(http, &events[i]);
+    note_ends(http);
     sigpipe_restore(&before);
 }

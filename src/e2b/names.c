@@ -69,7 +69,7 @@ static uint32_t look_up(struct e2b *e2b, struct e2b_names **names, const char *p
     return *names ? number_in((*names)->text, name) : UINT32_MAX;
 }
 
-const char *e2b_names_user(struct e2b *e2b, const char *user)
+const char *e2b_envd_user(struct e2b *e2b, const char *user)
 {
     if (!user || !*user || user[strspn(user, "0123456789")])
         return user;

@@ -5,7 +5,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "e2b/run.h"
+#include "e2b/command.h"
 #include "e2b/value.h"
 
 enum { PROCESSES_MAX = 65536, REPLY_MAX = 64 << 20 };

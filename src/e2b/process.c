@@ -4,7 +4,7 @@
  * is an epoll set with libcurl's sockets, an eventfd for what is at hand already, and a
  * timer for what is due, and each call ends with show_news(), which sets the latter two.
  *
- * Output comes in pieces from the stream of a run (run.c), or of a command in the
+ * Output comes in pieces from the stream of a run (command.c), or of a command in the
  * background from the files that it is kept in (kept.c).  A wait gathers them in the
  * tails, and who reads gets those first. */
 #include <errno.h>
@@ -28,11 +28,11 @@ enum {
 
 struct process {
     struct e2b *e2b; /* its own: it may outlive the sandbox's handle */
-    struct e2b_run run;
+    struct e2b_command command;
     struct tail tails[2];
     struct e2b_event piece; /* output that is read in parts, from piece_at on */
     size_t piece_at;
-    struct e2b_kept kept;
+    struct output_files kept;
     int epoll, ready, alarm;
     bool is_ready, is_background, fails_on_limit;
 };
@@ -43,14 +43,14 @@ struct process {
  */
 static void let_go(struct process *process)
 {
-    struct e2b_run *run = &process->run;
-    uint64_t until = e2b_now_ms() + E2B_KILL_MS;
+    struct e2b_command *command = &process->command;
+    uint64_t until = clock_ms() + E2B_KILL_MS;
 
-    if (!process->is_background && e2b_run_may_live(run))
-        (void)e2b_run_kill(run, NULL);
-    while (process->is_background && e2b_input_pending(&run->input) && !run->is_over &&
-           !run->request.ended && e2b_now_ms() < until)
-        e2b_run_step(run, until);
+    if (!process->is_background && e2b_command_may_live(command))
+        (void)e2b_command_kill(command, NULL);
+    while (process->is_background && e2b_input_pending(&command->input) &&
+           !command->is_over && !command->request.ended && clock_ms() < until)
+        e2b_command_step(command, until);
 }
 
 static void process_free(void *cookie)
@@ -59,9 +59,9 @@ static void process_free(void *cookie)
 
     if (!process)
         return;
-    if (process->run.e2b) {
+    if (process->command.e2b) {
         let_go(process);
-        e2b_run_done(&process->run);
+        e2b_command_done(&process->command);
     }
     const int fds[] = {process->epoll, process->ready, process->alarm};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
@@ -105,7 +105,7 @@ static int new_process(const struct e2b *e2b, uint64_t limit, const char *op,
     process->ready = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     process->alarm = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (process->epoll < 0 || !watch(process, process->ready) ||
-        !watch(process, process->alarm) || !watch(process, process->e2b->loop.epoll))
+        !watch(process, process->alarm) || !watch(process, process->e2b->http.epoll))
         return cay_fail_errno(err, errno, op, "epoll");
     *ret_process = TAKE_PTR(process);
     return CAY_OK;
@@ -114,14 +114,15 @@ static int new_process(const struct e2b *e2b, uint64_t limit, const char *op,
 /* The caller is to come back when time is over, or for a look at kept output. */
 static void set_alarm(const struct process *process)
 {
-    const struct e2b_run *run = &process->run;
-    uint64_t when = run->is_over || run->is_timed_out ? UINT64_MAX : run->deadline_ms;
+    const struct e2b_command *command = &process->command;
+    uint64_t when =
+        command->is_over || command->is_timed_out ? UINT64_MAX : command->deadline_ms;
     struct itimerspec spec = {0};
 
     if (process->kept.is_there && process->kept.next_ms < when)
         when = process->kept.next_ms;
-    if (e2b_script_watch_due(run) < when)
-        when = e2b_script_watch_due(run);
+    if (e2b_script_watch_due(command) < when)
+        when = e2b_script_watch_due(command);
     if (when != UINT64_MAX) {
         spec.it_value.tv_sec = (time_t)(when / 1000);
         spec.it_value.tv_nsec = (long)(when % 1000 * 1000000 + 1);
@@ -133,7 +134,7 @@ static void set_alarm(const struct process *process)
 static void show_news(struct process *process)
 {
     bool news = process->piece.data || process->tails[0].len || process->tails[1].len ||
-                e2b_run_has_news(&process->run);
+                e2b_command_has_news(&process->command);
     uint64_t count = 1;
 
     if (news && !process->is_ready)
@@ -149,12 +150,13 @@ static void show_news(struct process *process)
 /* For a while, so that what is asked usually has happened when the call returns. */
 static void drive_input(struct process *process)
 {
-    struct e2b_run *run = &process->run;
-    uint64_t until = e2b_now_ms() + E2B_PATIENCE_MS;
+    struct e2b_command *command = &process->command;
+    uint64_t until = clock_ms() + E2B_PATIENCE_MS;
 
-    e2b_input_feed(run);
-    while (e2b_input_pending(&run->input) && !run->request.ended && e2b_now_ms() < until)
-        e2b_run_step(run, until);
+    e2b_input_feed(command);
+    while (e2b_input_pending(&command->input) && !command->request.ended &&
+           clock_ms() < until)
+        e2b_command_step(command, until);
 }
 
 static int check_start(const struct cay_exec_options *options, const char *op,
@@ -188,7 +190,7 @@ static int check_tag(struct e2b *e2b, const char *tag, const char *op,
 static int own_input(struct process *process, struct cay_exec_options *options,
                      struct cay_error *err)
 {
-    struct e2b_input *input = &process->run.input;
+    struct e2b_input *input = &process->command.input;
 
     if (!options->input)
         return CAY_OK;
@@ -217,19 +219,20 @@ static int start(void *cookie, const struct cay_exec_options *options, void **re
     if (code)
         return code;
     e2b_keep_alive(process->e2b, UINT64_MAX);
-    e2b_run_init(&process->run, process->e2b, op);
+    e2b_command_init(&process->command, process->e2b, op);
     process->fails_on_limit = known.flags & CAY_EXEC_FAIL_ON_LIMIT;
     code = own_input(process, &known, err);
     if (!code)
-        code = e2b_run_start(&process->run, &known,
-                             known.flags & CAY_EXEC_BACKGROUND ? 0 : E2B_GRACE_MS, err);
+        code =
+            e2b_command_start(&process->command, &known,
+                              known.flags & CAY_EXEC_BACKGROUND ? 0 : E2B_GRACE_MS, err);
     if (!code)
-        code = e2b_run_wait_start(&process->run, e2b_now_ms() + E2B_ANSWER_MS, err);
+        code = e2b_command_wait_start(&process->command, clock_ms() + E2B_REPLY_MS, err);
     if (code) /* not in the background: it ends if it did start */
         return code;
     process->is_background = known.flags & CAY_EXEC_BACKGROUND;
-    if (process->run.is_kept)
-        e2b_kept_init(&process->kept, process->run.pid);
+    if (process->command.has_output_files)
+        output_files_init(&process->kept, process->command.pid);
     drive_input(process);
     show_news(process);
     *ret_process = TAKE_PTR(process);
@@ -252,15 +255,15 @@ static int attach(void *cookie, const char *which, void **ret_process,
     if (code)
         return code;
     process->is_background = true;
-    e2b_run_init(&process->run, process->e2b, op);
-    process->run.input.is_open = true;
-    code = e2b_run_attach(&process->run, which, err);
+    e2b_command_init(&process->command, process->e2b, op);
+    process->command.input.is_open = true;
+    code = e2b_command_attach(&process->command, which, err);
     if (!code)
-        code = e2b_run_wait_start(&process->run, e2b_now_ms() + E2B_ANSWER_MS, err);
+        code = e2b_command_wait_start(&process->command, clock_ms() + E2B_REPLY_MS, err);
     if (code)
         return code;
-    e2b_kept_find(process->e2b, &process->kept, process->run.pid);
-    process->run.is_kept = process->kept.is_there;
+    output_files_find(process->e2b, &process->kept, process->command.pid);
+    process->command.has_output_files = process->kept.is_there;
     show_news(process);
     *ret_process = TAKE_PTR(process);
     return CAY_OK;
@@ -268,7 +271,7 @@ static int attach(void *cookie, const char *which, void **ret_process,
 
 static int pid_of(const void *cookie)
 {
-    return ((const struct process *)cookie)->run.pid;
+    return ((const struct process *)cookie)->command.pid;
 }
 
 static int fd_of(const void *cookie)
@@ -280,13 +283,14 @@ static int fd_of(const void *cookie)
 
 static void keep_time(struct process *process)
 {
-    struct e2b_run *run = &process->run;
+    struct e2b_command *command = &process->command;
 
-    e2b_keep_alive(process->e2b, run->deadline_ms);
-    if (!run->is_over && e2b_now_ms() >= run->deadline_ms)
-        run->is_timed_out = true;
-    if (run->is_timed_out && !run->is_killed) /* by the server: only its first process */
-        (void)e2b_run_kill(run, NULL);
+    e2b_keep_alive(process->e2b, command->deadline_ms);
+    if (!command->is_over && clock_ms() >= command->deadline_ms)
+        command->is_timed_out = true;
+    if (command->is_timed_out &&
+        !command->is_killed) /* by the server: only its first process */
+        (void)e2b_command_kill(command, NULL);
 }
 
 /* From what is at hand; false if that is nothing. */
@@ -317,19 +321,19 @@ static int next_piece(struct process *process)
     int next;
 
     process->piece_at = 0;
-    while ((next = e2b_run_next(&process->run, &process->piece)) > 0 &&
+    while ((next = e2b_command_next(&process->command, &process->piece)) > 0 &&
            process->piece.len == 0)
         e2b_event_done(&process->piece);
     if (next > 0 || !process->kept.is_there)
         return next;
-    return e2b_kept_next(process->e2b, &process->kept, next < 0, &process->piece);
+    return output_files_next(process->e2b, &process->kept, next < 0, &process->piece);
 }
 
 static int read_some(void *cookie, int *ret_stream, void *data, size_t room,
                      size_t *ret_len, uint64_t *ret_dropped, struct cay_error *err)
 {
     struct process *process = cookie;
-    struct e2b_run *run = &process->run;
+    struct e2b_command *command = &process->command;
     struct cay_exec_result result;
     uint64_t dropped = 0;
     int code = CAY_OK, next = 1;
@@ -340,14 +344,14 @@ static int read_some(void *cookie, int *ret_stream, void *data, size_t room,
     *ret_len = 0;
     keep_time(process);
     if (!read_kept(process, ret_stream, data, room, ret_len, &dropped)) {
-        e2b_run_step(run, 0);
+        e2b_command_step(command, 0);
         next = next_piece(process);
         if (next > 0)
             (void)read_kept(process, ret_stream, data, room, ret_len, &dropped);
     }
     if (next < 0) {
         *ret_stream = -1;
-        code = e2b_run_result(run, &result, err);
+        code = e2b_command_result(command, &result, err);
     }
     if (ret_dropped)
         *ret_dropped = dropped;
@@ -358,7 +362,7 @@ static int read_some(void *cookie, int *ret_stream, void *data, size_t room,
 /* All that is there now, into the tails.  1 when it is over, 0, or -ENOMEM. */
 static int take_all(struct process *process)
 {
-    struct e2b_run *run = &process->run;
+    struct e2b_command *command = &process->command;
 
     for (;;) {
         int next = process->piece.data ? 1 : next_piece(process);
@@ -373,9 +377,9 @@ static int take_all(struct process *process)
         e2b_event_done(piece);
         if (!fine)
             return -ENOMEM;
-        if (tail->dropped && process->fails_on_limit && !run->is_over_limit) {
-            run->is_over_limit = true;
-            (void)e2b_run_kill(run, NULL);
+        if (tail->dropped && process->fails_on_limit && !command->is_over_limit) {
+            command->is_over_limit = true;
+            (void)e2b_command_kill(command, NULL);
         }
     }
 }
@@ -383,19 +387,19 @@ static int take_all(struct process *process)
 /* 1 when it is over, 0 if it still runs, or -ENOMEM. */
 static int wait_until(struct process *process, uint64_t until_ms)
 {
-    struct e2b_run *run = &process->run;
+    struct e2b_command *command = &process->command;
 
     for (;;) {
         keep_time(process);
         int over = take_all(process);
-        if (over || e2b_now_ms() >= until_ms)
+        if (over || clock_ms() >= until_ms)
             return over;
         uint64_t next = e2b_keep_alive_due(process->e2b);
-        if (!run->is_timed_out && run->deadline_ms < next)
-            next = run->deadline_ms;
+        if (!command->is_timed_out && command->deadline_ms < next)
+            next = command->deadline_ms;
         if (process->kept.is_there && process->kept.next_ms < next)
             next = process->kept.next_ms;
-        e2b_run_step(run, next < until_ms ? next : until_ms);
+        e2b_command_step(command, next < until_ms ? next : until_ms);
     }
 }
 
@@ -405,7 +409,7 @@ static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *r
     static const char op[] = "process.wait";
     struct process *process = cookie;
     struct cay_exec_result result = {0};
-    uint64_t now = e2b_now_ms();
+    uint64_t now = clock_ms();
 
     int over = wait_until(process,
                           timeout_ms < UINT64_MAX - now ? now + timeout_ms : UINT64_MAX);
@@ -415,14 +419,14 @@ static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *r
     if (over == 0)
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, NULL, "the command still runs",
                         "wait longer, or kill it");
-    int code = e2b_run_result(&process->run, &result, err);
+    int code = e2b_command_result(&process->command, &result, err);
     if (!code)
         code = streams_take(process->tails, &result, op, err);
     if (code) {
         cay_exec_done(&result);
         return code;
     }
-    e2b_kept_remove(process->e2b, &process->kept);
+    output_files_remove(process->e2b, &process->kept);
     show_news(process);
     *ret_result = result;
     return CAY_OK;
@@ -445,7 +449,7 @@ static int write_some(void *cookie, const void *data, size_t len, size_t *ret_wr
                       struct cay_error *err)
 {
     struct process *process = cookie;
-    struct e2b_input *input = &process->run.input;
+    struct e2b_input *input = &process->command.input;
     size_t part = len < INPUT_MAX ? len : INPUT_MAX;
 
     *ret_written = 0;
@@ -453,7 +457,7 @@ static int write_some(void *cookie, const void *data, size_t len, size_t *ret_wr
         drive_input(process);
     if (!input->is_open || input->ends)
         return streams_fail_closed(err);
-    if (!e2b_input_pending(input) && !process->run.is_over && part) {
+    if (!e2b_input_pending(input) && !process->command.is_over && part) {
         char *own = realloc(input->own, part);
         if (!own)
             return cay_fail_memory(err, "process.write");
@@ -465,20 +469,20 @@ static int write_some(void *cookie, const void *data, size_t len, size_t *ret_wr
         drive_input(process);
     }
     show_news(process);
-    return input->is_open && !process->run.is_over ? CAY_OK : fail_unread(input, err);
+    return input->is_open && !process->command.is_over ? CAY_OK : fail_unread(input, err);
 }
 
 static int close_input(void *cookie, struct cay_error *err)
 {
     struct process *process = cookie;
-    struct e2b_run *run = &process->run;
+    struct e2b_command *command = &process->command;
 
-    int code = run->input.is_open ? e2b_input_can_end(run, err) : CAY_OK;
+    int code = command->input.is_open ? e2b_input_can_end(command, err) : CAY_OK;
     if (code)
         return code;
-    run->input.ends = run->input.is_open;
-    if (!run->input.ends_left)
-        run->input.ends_left = 1;
+    command->input.ends = command->input.is_open;
+    if (!command->input.ends_left)
+        command->input.ends_left = 1;
     drive_input(process);
     show_news(process);
     return CAY_OK;
@@ -487,7 +491,7 @@ static int close_input(void *cookie, struct cay_error *err)
 static int resize(void *cookie, uint16_t rows, uint16_t columns, struct cay_error *err)
 {
     struct process *process = cookie;
-    const struct e2b_run *run = &process->run;
+    const struct e2b_command *command = &process->command;
     const struct e2b_call call = {.op = "process.resize",
                                   .subject = process->e2b->id,
                                   .method = "process.Process/Update",
@@ -495,13 +499,13 @@ static int resize(void *cookie, uint16_t rows, uint16_t columns, struct cay_erro
                                   .fallback = CAY_E_INVALID};
     AUTO_BUF body = {0};
 
-    if (!run->has_tty && !run->is_attached)
+    if (!command->has_tty && !command->is_attached)
         return cay_fail(err, CAY_E_INVALID, 0, call.op, NULL,
                         "the command has no terminal", "start it with CAY_EXEC_TTY");
     buf_init(&body, 256);
     buf_format(&body,
                "{\"process\":{\"pid\":%d},\"pty\":{\"size\":{\"cols\":%u,\"rows\":%u}}}",
-               run->pid, columns ? columns : E2B_COLUMNS, rows ? rows : E2B_ROWS);
+               command->pid, columns ? columns : E2B_COLUMNS, rows ? rows : E2B_ROWS);
     int code = e2b_call(process->e2b, &call, &body, NULL, err);
     show_news(process);
     return code;
@@ -513,10 +517,10 @@ static int send_signal(void *cookie, int number, struct cay_error *err)
 {
     struct process *process = cookie;
 
-    if (process->run.is_over)
+    if (process->command.is_over)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "process.signal", NULL,
                         "the command has ended", "fetch its result");
-    int code = e2b_run_signal(&process->run, number, err);
+    int code = e2b_command_signal(&process->command, number, err);
     show_news(process);
     return code;
 }
@@ -524,7 +528,7 @@ static int send_signal(void *cookie, int number, struct cay_error *err)
 static int kill_tree(void *cookie, struct cay_error *err)
 {
     struct process *process = cookie;
-    int code = e2b_run_kill(&process->run, err);
+    int code = e2b_command_kill(&process->command, err);
 
     show_news(process);
     return code;

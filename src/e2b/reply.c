@@ -192,20 +192,20 @@ int e2b_reply_check(struct e2b *e2b, const struct e2b_request *request,
 {
     if (request->status >= 200 && request->status < 300)
         return CAY_OK;
-    if (request->is_inside && request->status == 502)
+    if (request->is_envd && request->status == 502)
         return e2b_reply_absent(e2b, request->op, err);
     AUTO_JSON body = json_loadb(request->reply.data ? request->reply.data : "",
                                 request->reply.len, 0, NULL);
     const char *word = json_string_value(json_object_get(body, "code"));
     const char *said = e2b_value_text(body, "message", NULL);
-    if (word && request->is_inside)
+    if (word && request->is_envd)
         return e2b_reply_refusal(e2b, request->op, subject, word, said ? said : "",
                                  fallback, err);
     char what[64];
     snprintf(what, sizeof what, "the %s answers %d",
-             request->is_inside ? "sandbox" : "service", request->status);
+             request->is_envd ? "sandbox" : "service", request->status);
     return fail_with(e2b, request->op, subject, code_of_status(request->status, fallback),
-                     what, said ? said : "", !request->is_inside, err);
+                     what, said ? said : "", !request->is_envd, err);
 }
 
 int e2b_reply_json(const struct e2b_request *request, json_t **ret_object,

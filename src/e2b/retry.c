@@ -14,7 +14,7 @@ static bool was_not_sent(const struct e2b_request *request)
 {
     long sent = 0;
 
-    if (request->given)
+    if (request->sent)
         return false;
     if (request->easy)
         libcurl.curl_easy_getinfo(request->easy, CURLINFO_REQUEST_SIZE, &sent);
@@ -30,17 +30,17 @@ static bool is_passing(CURLcode result)
 
 static bool may_repeat(const struct e2b_request *request)
 {
-    if (request->give && request->given)
+    if (request->read_body && request->sent)
         return false; /* what was read from it is gone */
     if (request->result)
         return is_passing(request->result) &&
-               (was_not_sent(request) || (request->repeatable && !request->taken));
+               (was_not_sent(request) || (request->repeatable && !request->received));
     if (request->should_retry >= 0)
         return request->should_retry &&
                (request->status == 429 || request->status >= 500);
     if (request->status == 429)
         return true;
-    if (request->status == 502 && request->is_inside)
+    if (request->status == 502 && request->is_envd)
         return false;
     return request->repeatable && request->status >= 502 && request->status <= 504;
 }
@@ -60,30 +60,30 @@ static uint64_t pause_ms(const struct e2b_request *request, unsigned attempt)
     return most / 2 + random % (most / 2 + 1);
 }
 
-bool e2b_http_again(struct e2b_loop *loop, const struct e2b_request *request,
+bool e2b_http_again(struct e2b_http *http, const struct e2b_request *request,
                     unsigned attempt, unsigned retries, uint64_t until_ms)
 {
     if (attempt >= retries || !may_repeat(request))
         return false;
-    uint64_t pause = pause_ms(request, attempt), end = e2b_now_ms() + pause;
-    if (end >= until_ms || pause >= E2B_ANSWER_MS) /* content may take all time */
+    uint64_t pause = pause_ms(request, attempt), end = clock_ms() + pause;
+    if (end >= until_ms || pause >= E2B_REPLY_MS) /* content may take all time */
         return false;
-    while (e2b_now_ms() < end)
-        e2b_loop_step(loop, end);
+    while (clock_ms() < end)
+        e2b_http_step(http, end);
     return true;
 }
 
-int e2b_http_ask(struct e2b_loop *loop, struct e2b_request *request, unsigned retries,
-                 uint64_t until_ms, struct cay_error *err)
+int e2b_http_send(struct e2b_http *http, struct e2b_request *request, unsigned retries,
+                  uint64_t until_ms, struct cay_error *err)
 {
     struct cay_error error;
     unsigned attempt = 0;
     int code;
 
     do
-        code = e2b_http_perform(loop, request, until_ms, &error);
+        code = e2b_http_perform(http, request, until_ms, &error);
     while (code != CAY_E_NO_MEMORY &&
-           e2b_http_again(loop, request, attempt++, retries, until_ms));
+           e2b_http_again(http, request, attempt++, retries, until_ms));
     if (code && err)
         *err = error;
     return code;

@@ -10,7 +10,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "e2b/run.h"
+#include "e2b/command.h"
 
 enum { WATCH_AFTER_MS = 500 };
 
@@ -63,7 +63,7 @@ struct script {
     const char *const *env;
 };
 
-static int start_script(struct e2b_run *run, const struct script *script,
+static int start_script(struct e2b_command *command, const struct script *script,
                         uint64_t timeout_ms, struct cay_error *err)
 {
     const char *argv[8] = {"/bin/sh", "-c", script->text, E2B_HELPER};
@@ -78,50 +78,51 @@ static int start_script(struct e2b_run *run, const struct script *script,
 
     for (size_t i = 0; i < 3 && script->words[i]; i++)
         argv[4 + i] = script->words[i];
-    run->is_helper = true;
-    return e2b_run_start(run, &options, 0, err);
+    command->is_helper = true;
+    return e2b_command_start(command, &options, 0, err);
 }
 
 /* Until it has ended: its exit status, and what it wrote if somebody wants that. */
-static int finish(struct e2b_run *run, struct buf *out, int *ret_exit,
+static int finish(struct e2b_command *command, struct buf *out, int *ret_exit,
                   struct cay_error *err)
 {
     struct e2b_event event;
     int next;
 
-    while ((next = e2b_run_next(run, &event)) >= 0 && e2b_now_ms() < run->deadline_ms) {
+    while ((next = e2b_command_next(command, &event)) >= 0 &&
+           clock_ms() < command->deadline_ms) {
         if (next > 0 && out && event.stream == 1)
             buf_append(out, event.data, event.len);
         if (next > 0)
             e2b_event_done(&event);
         else
-            e2b_run_step(run, run->deadline_ms);
+            e2b_command_step(command, command->deadline_ms);
     }
     if (next > 0)
         e2b_event_done(&event);
-    if (run->failure.code) {
+    if (command->failure.code) {
         if (err)
-            *err = run->failure;
-        return run->failure.code;
+            *err = command->failure;
+        return command->failure.code;
     }
-    if (!run->has_end || run->end.is_signalled)
-        return cay_fail(err, CAY_E_TIMEOUT, 0, run->op, run->e2b->id,
+    if (!command->has_end || command->end.is_signalled)
+        return cay_fail(err, CAY_E_TIMEOUT, 0, command->op, command->e2b->id,
                         "a helper inside did not end as it should",
                         "the sandbox may be overloaded; try again");
-    *ret_exit = run->end.exit_code;
+    *ret_exit = command->end.exit_code;
     return CAY_OK;
 }
 
 static int run_script(struct e2b *e2b, const struct script *script, const char *op,
                       struct buf *out, int *ret_exit, struct cay_error *err)
 {
-    struct e2b_run run;
+    struct e2b_command command;
 
-    e2b_run_init(&run, e2b, op);
-    int code = start_script(&run, script, E2B_KILL_MS, err);
+    e2b_command_init(&command, e2b, op);
+    int code = start_script(&command, script, E2B_KILL_MS, err);
     if (!code)
-        code = finish(&run, out, ret_exit, err);
-    e2b_run_done(&run);
+        code = finish(&command, out, ret_exit, err);
+    e2b_command_done(&command);
     return code;
 }
 
@@ -134,14 +135,14 @@ int e2b_script_words(struct e2b *e2b, const char *op, const char *user,
                                              .user = user,
                                              .cwd = "/",
                                              .timeout_ms = E2B_HELPER_MS};
-    struct e2b_run run;
+    struct e2b_command command;
 
-    e2b_run_init(&run, e2b, op);
-    run.is_helper = true;
-    int code = e2b_run_start(&run, &options, 0, err);
+    e2b_command_init(&command, e2b, op);
+    command.is_helper = true;
+    int code = e2b_command_start(&command, &options, 0, err);
     if (!code)
-        code = finish(&run, out, ret_exit, err);
-    e2b_run_done(&run);
+        code = finish(&command, out, ret_exit, err);
+    e2b_command_done(&command);
     return code;
 }
 
@@ -202,72 +203,73 @@ int e2b_script_make_workdir(struct e2b *e2b, struct cay_error *err)
 
 /* --- Watching --- */
 
-static void begin_watch(struct e2b_run *run)
+static void begin_watch(struct e2b_command *command)
 {
     char pid[16];
     const struct script script = {.text = await_end, .words = {pid}, .user = "root"};
 
-    snprintf(pid, sizeof pid, "%d", run->pid);
-    run->is_watched = true;
-    run->watch = malloc(sizeof *run->watch);
-    if (!run->watch)
+    snprintf(pid, sizeof pid, "%d", command->pid);
+    command->is_watched = true;
+    command->watch = malloc(sizeof *command->watch);
+    if (!command->watch)
         return;
-    e2b_run_init(run->watch, run->e2b, run->op);
-    run->watch->opens_later = true;
-    if (start_script(run->watch, &script, 0, NULL) == CAY_OK)
+    e2b_command_init(command->watch, command->e2b, command->op);
+    command->watch->opens_later = true;
+    if (start_script(command->watch, &script, 0, NULL) == CAY_OK)
         return;
-    e2b_run_done(run->watch);
-    free(run->watch);
-    run->watch = NULL;
+    e2b_command_done(command->watch);
+    free(command->watch);
+    command->watch = NULL;
 }
 
-uint64_t e2b_script_watch_due(const struct e2b_run *run)
+uint64_t e2b_script_watch_due(const struct e2b_command *command)
 {
-    bool wants =
-        run->pid && !run->is_over && !run->is_watched && !run->is_helper && !run->is_kept;
+    bool wants = command->pid && !command->is_over && !command->is_watched &&
+                 !command->is_helper && !command->has_output_files;
 
-    return wants ? run->begin_ms + WATCH_AFTER_MS : UINT64_MAX;
+    return wants ? command->begin_ms + WATCH_AFTER_MS : UINT64_MAX;
 }
 
-void e2b_script_watch(struct e2b_run *run)
+void e2b_script_watch(struct e2b_command *command)
 {
     struct e2b_event event;
     int next = 0;
 
-    if (e2b_now_ms() >= e2b_script_watch_due(run))
-        begin_watch(run);
-    while (run->watch && (next = e2b_run_next(run->watch, &event)) > 0)
+    if (clock_ms() >= e2b_script_watch_due(command))
+        begin_watch(command);
+    while (command->watch && (next = e2b_command_next(command->watch, &event)) > 0)
         e2b_event_done(&event);
-    if (!run->watch || next == 0)
+    if (!command->watch || next == 0)
         return;
-    bool has_ended = run->watch->has_end && run->watch->end.exit_code == 0;
-    e2b_run_done(run->watch);
-    free(run->watch);
-    run->watch = NULL;
+    bool has_ended = command->watch->has_end && command->watch->end.exit_code == 0;
+    e2b_command_done(command->watch);
+    free(command->watch);
+    command->watch = NULL;
     /* It is dead already; but this makes the daemon collect it. */
-    if (has_ended && !run->is_over)
-        (void)e2b_run_signal(run, SIGTERM, NULL);
+    if (has_ended && !command->is_over)
+        (void)e2b_command_signal(command, SIGTERM, NULL);
 }
 
 /* --- Signals --- */
 
-static int signal_by_daemon(struct e2b_run *run, int signal, struct cay_error *err)
+static int signal_by_daemon(struct e2b_command *command, int signal,
+                            struct cay_error *err)
 {
     const struct e2b_call call = {.op = "process.signal",
-                                  .subject = run->e2b->id,
+                                  .subject = command->e2b->id,
                                   .method = "process.Process/SendSignal",
                                   .repeatable = true,
                                   .fallback = CAY_E_UNAVAILABLE,
-                                  .until_ms = e2b_now_ms() + E2B_KILL_MS};
+                                  .until_ms = clock_ms() + E2B_KILL_MS};
     AUTO_BUF body;
 
     buf_init(&body, 256);
-    buf_format(&body, "{\"process\":{\"pid\":%d},\"signal\":\"SIGNAL_SIG%s\"}", run->pid,
-               signal == SIGKILL ? "KILL" : "TERM");
-    return e2b_call(run->e2b, &call, &body, NULL, err);
+    buf_format(&body, "{\"process\":{\"pid\":%d},\"signal\":\"SIGNAL_SIG%s\"}",
+               command->pid, signal == SIGKILL ? "KILL" : "TERM");
+    return e2b_call(command->e2b, &call, &body, NULL, err);
 }
 
-int e2b_run_signal(struct e2b_run *run, int signal, struct cay_error *err)
+int e2b_command_signal(struct e2b_command *command, int signal, struct cay_error *err)
 {
     char number[16], pid[16];
     const struct script script = {
@@ -275,13 +277,13 @@ int e2b_run_signal(struct e2b_run *run, int signal, struct cay_error *err)
     int exit_code = 0;
 
     if (signal == SIGKILL || signal == SIGTERM)
-        return signal_by_daemon(run, signal, err);
+        return signal_by_daemon(command, signal, err);
     if (signal < 0 || signal >= NSIG)
         return cay_fail(err, CAY_E_INVALID, 0, "process.signal", NULL,
                         "there is no such signal", "signals have numbers from 1 to 64");
     snprintf(number, sizeof number, "%d", signal);
-    snprintf(pid, sizeof pid, "%d", run->pid);
-    int code = run_script(run->e2b, &script, "process.signal", NULL, &exit_code, err);
+    snprintf(pid, sizeof pid, "%d", command->pid);
+    int code = run_script(command->e2b, &script, "process.signal", NULL, &exit_code, err);
     if (!code && exit_code)
         code = cay_fail(err, CAY_E_NOT_FOUND, 0, "process.signal", NULL,
                         "the command has ended", "fetch its result");
@@ -289,59 +291,61 @@ int e2b_run_signal(struct e2b_run *run, int signal, struct cay_error *err)
 }
 
 /* That of one that somebody else has started, as this user sees it; or else its owner. */
-static void look_for_marker(struct e2b_run *run, const char *user)
+static void look_for_marker(struct e2b_command *command, const char *user)
 {
     char pid[16];
     const struct script script = {.text = find_marker, .words = {pid}, .user = user};
     int exit_code;
     AUTO_BUF out = {0};
 
-    snprintf(pid, sizeof pid, "%d", run->pid);
-    buf_init(&out, sizeof run->marker - 1);
-    if (run_script(run->e2b, &script, "process.kill", &out, &exit_code, NULL) != CAY_OK ||
+    snprintf(pid, sizeof pid, "%d", command->pid);
+    buf_init(&out, sizeof command->marker - 1);
+    if (run_script(command->e2b, &script, "process.kill", &out, &exit_code, NULL) !=
+            CAY_OK ||
         exit_code != 0 || out.len == 0 || out.failed)
         return;
     out.data[strcspn(out.data, "\n")] = '\0';
     if (strncmp(out.data, "CAY_COMMAND=", 12) == 0)
-        cay_copy_text(run->marker, sizeof run->marker, out.data);
+        cay_copy_text(command->marker, sizeof command->marker, out.data);
     else if (!out.data[strspn(out.data, "0123456789")])
-        cay_copy_text(run->user, sizeof run->user, out.data);
+        cay_copy_text(command->user, sizeof command->user, out.data);
 }
 
-static void learn_marker(struct e2b_run *run)
+static void learn_marker(struct e2b_command *command)
 {
-    if (*run->marker || !run->pid)
+    if (*command->marker || !command->pid)
         return;
-    look_for_marker(run, "root");
-    if (!*run->marker && *run->user)
-        look_for_marker(run, run->user);
+    look_for_marker(command, "root");
+    if (!*command->marker && *command->user)
+        look_for_marker(command, command->user);
 }
 
 /* Where root is not all-powerful, only its owner sees a process's environment. */
-static void kill_tree(const struct e2b_run *run)
+static void kill_tree(const struct e2b_command *command)
 {
-    struct script script = {.text = end_tree, .words = {run->marker}, .user = "root"};
+    struct script script = {.text = end_tree, .words = {command->marker}, .user = "root"};
     int exit_code = 0;
 
-    if (run_script(run->e2b, &script, "process.kill", NULL, &exit_code, NULL) != CAY_OK ||
+    if (run_script(command->e2b, &script, "process.kill", NULL, &exit_code, NULL) !=
+            CAY_OK ||
         exit_code != GREP_COULD_NOT_READ)
         return;
-    script.user = *run->user ? run->user : NULL;
-    (void)run_script(run->e2b, &script, "process.kill", NULL, &exit_code, NULL);
+    script.user = *command->user ? command->user : NULL;
+    (void)run_script(command->e2b, &script, "process.kill", NULL, &exit_code, NULL);
 }
 
-int e2b_run_kill(struct e2b_run *run, struct cay_error *err)
+int e2b_command_kill(struct e2b_command *command, struct cay_error *err)
 {
     struct cay_error error;
     int code = CAY_OK;
 
-    run->is_killed = true;
-    if (!run->has_end)
-        learn_marker(run);
-    if (run->pid && !run->has_end)
-        code = signal_by_daemon(run, SIGKILL, &error);
-    if (*run->marker)
-        kill_tree(run);
+    command->is_killed = true;
+    if (!command->has_end)
+        learn_marker(command);
+    if (command->pid && !command->has_end)
+        code = signal_by_daemon(command, SIGKILL, &error);
+    if (*command->marker)
+        kill_tree(command);
     if (!code || code == CAY_E_NOT_FOUND) /* it has ended meanwhile */
         return CAY_OK;
     if (err)

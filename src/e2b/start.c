@@ -11,13 +11,14 @@
 #include "base/auto.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "e2b/run.h"
+#include "e2b/command.h"
 #include "json/json.h"
 
-static const char keep[] = "d=" E2B_KEPT "/$$\n"
-                           "[ -d " E2B_KEPT " ] || mkdir -m 1777 " E2B_KEPT "\n"
-                           "rm -rf \"$d\"; mkdir -m 700 \"$d\" || exec \"$@\"\n"
-                           "exec \"$@\" >\"$d/out\" 2>\"$d/err\"\n";
+static const char keep[] =
+    "d=" E2B_OUTPUT_DIR "/$$\n"
+    "[ -d " E2B_OUTPUT_DIR " ] || mkdir -m 1777 " E2B_OUTPUT_DIR "\n"
+    "rm -rf \"$d\"; mkdir -m 700 \"$d\" || exec \"$@\"\n"
+    "exec \"$@\" >\"$d/out\" 2>\"$d/err\"\n";
 
 /* --- Checks --- */
 
@@ -97,12 +98,12 @@ static void put_script(struct words *words, const char *script)
     put_word(words, E2B_HELPER);
 }
 
-static void put_words(struct json *json, const struct e2b_run *run,
+static void put_words(struct json *json, const struct e2b_command *command,
                       const struct cay_exec_options *options)
 {
     struct words words = {.json = json};
 
-    if (run->is_kept)
+    if (command->has_output_files)
         put_script(&words, keep);
     for (const char *const *word = options->argv; *word; word++)
         put_word(&words, *word);
@@ -140,7 +141,8 @@ static void put_variable(struct json *json, const char *text)
         json->failed = true;
 }
 
-static void put_env(struct json *json, const struct e2b_run *run, const char *const *env)
+static void put_env(struct json *json, const struct e2b_command *command,
+                    const char *const *env)
 {
     bool has_term = false;
 
@@ -151,10 +153,10 @@ static void put_env(struct json *json, const struct e2b_run *run, const char *co
         if (strncmp(*env, "CAY_COMMAND=", 12) != 0 && !env_sets(env + 1, *env))
             put_variable(json, *env);
     }
-    if (run->has_tty && !has_term)
+    if (command->has_tty && !has_term)
         json_set_text(json, "TERM", "xterm-256color");
-    if (*run->marker)
-        put_variable(json, run->marker);
+    if (*command->marker)
+        put_variable(json, command->marker);
     json_put_end(json);
 }
 
@@ -170,32 +172,34 @@ static void put_terminal(struct json *json, const struct cay_exec_options *optio
     json_put_end(json);
 }
 
-int e2b_start_write(const struct e2b_run *run, const struct cay_exec_options *options,
-                    struct buf *body, struct cay_error *err)
+int e2b_start_write(const struct e2b_command *command,
+                    const struct cay_exec_options *options, struct buf *body,
+                    struct cay_error *err)
 {
     AUTO_FREE char *cwd = NULL;
     struct json json;
 
-    int code = e2b_path(run->e2b, run->op, options->cwd ? options->cwd : "", &cwd, err);
+    int code =
+        e2b_path(command->e2b, command->op, options->cwd ? options->cwd : "", &cwd, err);
     if (code)
         return code;
     json_to_buf(&json, body);
     json_put_object(&json);
     json_put_key(&json, "process");
     json_put_object(&json);
-    put_words(&json, run, options);
-    put_env(&json, run, options->env);
+    put_words(&json, command, options);
+    put_env(&json, command, options->env);
     json_set_text(&json, "cwd", cwd);
     json_put_end(&json);
-    if (run->has_tty)
+    if (command->has_tty)
         put_terminal(&json, options);
     if (options->tag)
         json_set_text(&json, "tag", options->tag);
-    json_set_bool(&json, "stdin", run->input.is_open && !run->has_tty);
+    json_set_bool(&json, "stdin", command->input.is_open && !command->has_tty);
     json_put_end(&json);
     if (json_finish(&json))
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, run->op, options->argv[0],
+    return cay_fail(err, CAY_E_INVALID, 0, command->op, options->argv[0],
                     "the command and its variables are too much to be sent",
                     "keep them below 16 MiB");
 }

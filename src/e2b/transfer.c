@@ -28,7 +28,7 @@ static void begin(const struct e2b *e2b, struct e2b_request *request, const char
         buf_text(&request->path, "&username=");
         e2b_request_escape(request, user);
     }
-    e2b_inside(e2b, request, user);
+    e2b_envd_headers(e2b, request, user);
 }
 
 /* Somebody may have made it non-blocking. */
@@ -45,7 +45,7 @@ static int fail_better(struct e2b *e2b, const char *op, const char *user,
 {
     struct e2b_entry entry;
 
-    if (e2b_entry_stat(e2b, op, user, path, subject, &entry, NULL) == CAY_OK &&
+    if (e2b_envd_stat(e2b, op, user, path, subject, &entry, NULL) == CAY_OK &&
         entry.stat.type != CAY_TYPE_FILE)
         return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, subject, "this is not a file",
                         "list the directory to see what is in it");
@@ -59,7 +59,7 @@ struct target {
     int error;
 };
 
-static enum e2b_take put(void *cookie, const char *data, size_t len)
+static enum e2b_verdict put(void *cookie, const char *data, size_t len)
 {
     struct target *target = cookie;
 
@@ -67,12 +67,12 @@ static enum e2b_take put(void *cookie, const char *data, size_t len)
         ssize_t done = write(target->fd, data, len);
         if (done < 0 && !try_again(target->fd, POLLOUT)) {
             target->error = errno;
-            return E2B_REFUSED;
+            return E2B_ABORT;
         }
         data += done > 0 ? done : 0;
         len -= done > 0 ? (size_t)done : 0;
     }
-    return E2B_TAKEN;
+    return E2B_ACCEPT;
 }
 
 int e2b_file_read(void *cookie, const char *user, const char *path, int fd,
@@ -88,11 +88,11 @@ int e2b_file_read(void *cookie, const char *user, const char *path, int fd,
     if (code)
         return code;
     e2b_keep_alive(e2b, UINT64_MAX);
-    begin(e2b, &request, op, "GET", e2b_names_user(e2b, user), whole);
-    request.take = put;
+    begin(e2b, &request, op, "GET", e2b_envd_user(e2b, user), whole);
+    request.on_body = put;
     request.cookie = &target;
     request.repeatable = true;
-    code = e2b_http_ask(&e2b->loop, &request, e2b->settings.retries, UINT64_MAX, err);
+    code = e2b_http_send(&e2b->http, &request, e2b->settings.retries, UINT64_MAX, err);
     if (target.error)
         return cay_fail_errno(err, target.error, op, path);
     if (!code)
@@ -108,8 +108,8 @@ int e2b_file_fetch(struct e2b *e2b, const char *op, const char *user, const char
     begin(e2b, &request, op, "GET", user, path);
     request.reply_max = max;
     request.repeatable = true;
-    int code = e2b_http_ask(&e2b->loop, &request, e2b->settings.retries,
-                            e2b_now_ms() + E2B_ANSWER_MS, err);
+    int code = e2b_http_send(&e2b->http, &request, e2b->settings.retries,
+                             clock_ms() + E2B_REPLY_MS, err);
     if (!code)
         code = e2b_reply_check(e2b, &request, path, CAY_E_IO, err);
     if (code)
@@ -186,9 +186,9 @@ static void set_body(const struct e2b *e2b, struct e2b_request *request,
     uint64_t number = 0;
     char type[128];
 
-    request->give = give;
+    request->read_body = give;
     request->cookie = source;
-    request->give_len = source->left;
+    request->read_body_len = source->left;
     if (e2b->version >= E2B_HAS_PLAIN_UPLOAD) {
         e2b_request_header(request, "Content-Type", "application/octet-stream");
         return;
@@ -204,7 +204,7 @@ static void set_body(const struct e2b *e2b, struct e2b_request *request,
     snprintf(source->tail, sizeof source->tail, "\r\n--cay-%016llx--\r\n",
              (unsigned long long)number);
     if (source->left >= 0)
-        request->give_len += (int64_t)(strlen(source->head) + strlen(source->tail));
+        request->read_body_len += (int64_t)(strlen(source->head) + strlen(source->tail));
 }
 
 static int check_write(struct e2b *e2b, const char *user, const char *path,
@@ -240,9 +240,9 @@ int e2b_file_write(void *cookie, const char *user, const char *path, int fd,
     if (code)
         return code;
     e2b_keep_alive(e2b, UINT64_MAX);
-    begin(e2b, &request, op, "POST", e2b_names_user(e2b, user), whole);
+    begin(e2b, &request, op, "POST", e2b_envd_user(e2b, user), whole);
     set_body(e2b, &request, &source);
-    code = e2b_http_ask(&e2b->loop, &request, e2b->settings.retries, UINT64_MAX, err);
+    code = e2b_http_send(&e2b->http, &request, e2b->settings.retries, UINT64_MAX, err);
     if (source.error)
         return cay_fail_errno(err, source.error, op, path);
     if (!code)

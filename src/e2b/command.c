@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "e2b/command.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "e2b/entry.h"
+#include "e2b/envelope.h"
+
+enum {
+    RAW_MAX = E2B_ENVELOPE_MAX + (256 << 10),
+    RAW_ENOUGH = 256 << 10, /* nobody reads: let the command wait */
+    BODY_MAX = 16 << 20,
+    PING_S = 50,             /* the server gives a sign of life that often */
+    SILENCE_MS = 150 * 1000, /* it does not */
+    HEALTH_MS = 5000,
+    TRAILER_MS = 50
+};
+
+void e2b_command_init(struct e2b_command *command, struct e2b *e2b, const char *op)
+{
+    *command = (struct e2b_command){.e2b = e2b, .op = op, .deadline_ms = UINT64_MAX};
+    buf_init(&command->body, BODY_MAX);
+    buf_init(&command->raw, RAW_MAX);
+    e2b_input_init(&command->input);
+}
+
+void e2b_command_done(struct e2b_command *command)
+{
+    /* The last bytes of a stream, so that its connection can be used again. */
+    uint64_t until = clock_ms() + TRAILER_MS;
+    while (command->has_end && command->request.multi && clock_ms() < until)
+        e2b_http_step(&command->e2b->http, until);
+    if (command->watch)
+        e2b_command_done(command->watch);
+    free(command->watch);
+    e2b_input_done(&command->input);
+    e2b_request_done(&command->request);
+    e2b_event_done(&command->end);
+    buf_done(&command->body);
+    buf_done(&command->raw);
+}
+
+/* --- The stream's beginning --- */
+
+static enum e2b_verdict take(void *cookie, const char *data, size_t len)
+{
+    struct e2b_command *command = cookie;
+    struct e2b_envelope envelope;
+
+    if (command->has_end)
+        return E2B_ACCEPT;
+    if (command->raw.len - command->raw_at > RAW_ENOUGH &&
+        e2b_envelope_read(command->raw.data + command->raw_at,
+                          command->raw.len - command->raw_at, &envelope) != 0)
+        return E2B_PAUSE;
+    return buf_append(&command->raw, data, len) ? E2B_ACCEPT : E2B_ABORT;
+}
+
+static void set_headers(struct e2b_command *command, const char *user,
+                        uint64_t timeout_ms)
+{
+    struct e2b_request *request = &command->request;
+    char number[32];
+
+    e2b_envd_headers(command->e2b, request, user);
+    e2b_request_header(request, "Content-Type", "application/connect+json");
+    e2b_request_header(request, "Connect-Protocol-Version", "1");
+    snprintf(number, sizeof number, "%d", PING_S);
+    e2b_request_header(request, "Keepalive-Ping-Interval", number);
+    if (timeout_ms) {
+        snprintf(number, sizeof number, "%llu", (unsigned long long)timeout_ms);
+        e2b_request_header(request, "Connect-Timeout-Ms", number);
+    }
+}
+
+/* Until the server has taken it or refused it, or the time is over. */
+static int open_stream(struct e2b_command *command, struct cay_error *err)
+{
+    struct e2b_http *http = &command->e2b->http;
+    struct e2b_request *request = &command->request;
+    uint64_t until = clock_ms() + E2B_REPLY_MS;
+    unsigned attempt = 0;
+
+    if (until > command->deadline_ms)
+        until = command->deadline_ms;
+    if (command->opens_later)
+        return e2b_http_begin(http, request, err);
+    do {
+        int code = e2b_http_begin(http, request, err);
+        if (code)
+            return code;
+        while (!request->ended && !command->raw.len && clock_ms() < until)
+            e2b_http_step(http, until);
+    } while (
+        request->ended && !command->raw.len &&
+        e2b_http_again(http, request, attempt++, command->e2b->settings.retries, until));
+    return CAY_OK;
+}
+
+static int send_stream(struct e2b_command *command, const char *method, const char *user,
+                       uint64_t timeout_ms, struct cay_error *err)
+{
+    struct e2b_request *request = &command->request;
+    unsigned char head[E2B_ENVELOPE_HEAD];
+
+    e2b_request_init(request, command->op, "POST", &command->e2b->envd);
+    buf_format(&request->path, "/process.Process/%s", method);
+    e2b_envelope_head(command->body.len - E2B_ENVELOPE_HEAD, head);
+    memcpy(command->body.data, head, sizeof head);
+    request->body = command->body.data;
+    request->body_len = command->body.len;
+    request->on_body = take;
+    request->cookie = command;
+    set_headers(command, user, timeout_ms);
+    command->begin_ms = clock_ms();
+    return open_stream(command, err);
+}
+
+static bool make_marker(struct e2b_command *command)
+{
+    uint64_t number[2];
+
+    if (getrandom(number, sizeof number, 0) != sizeof number)
+        return false;
+    snprintf(command->marker, sizeof command->marker, "CAY_COMMAND=%016llx%016llx",
+             (unsigned long long)number[0], (unsigned long long)number[1]);
+    return true;
+}
+
+static void set_input(struct e2b_command *command, const struct cay_exec_options *options)
+{
+    struct e2b_input *input = &command->input;
+
+    input->is_open =
+        options->input || command->has_tty || options->flags & CAY_EXEC_INPUT;
+    input->data = options->input;
+    input->left = options->input ? options->input_len : 0;
+    input->ends = input->is_open && !(options->flags & CAY_EXEC_INPUT);
+    input->ends_left = 1;
+}
+
+int e2b_command_start(struct e2b_command *command, const struct cay_exec_options *options,
+                      uint64_t grace_ms, struct cay_error *err)
+{
+    command->has_tty = options->flags & CAY_EXEC_TTY;
+    command->has_output_files = options->flags & CAY_EXEC_BACKGROUND && !command->has_tty;
+    cay_copy_text(command->user, sizeof command->user,
+                  options->user ? options->user : "");
+    command->cwd = options->cwd;
+    set_input(command, options);
+    if (options->timeout_ms && options->timeout_ms < INT64_MAX)
+        command->deadline_ms = clock_ms() + options->timeout_ms;
+    int code = command->input.ends ? e2b_input_can_end(command, err) : CAY_OK;
+    if (code)
+        return code;
+    if (!command->is_helper && !make_marker(command))
+        return cay_fail_errno(err, errno, command->op, "getrandom");
+    buf_append(&command->body, "\0\0\0\0\0", E2B_ENVELOPE_HEAD);
+    code = e2b_start_write(command, options, &command->body, err);
+    if (code)
+        return code;
+    return send_stream(
+        command, "Start", e2b_envd_user(command->e2b, options->user),
+        command->deadline_ms == UINT64_MAX ? 0 : options->timeout_ms + grace_ms, err);
+}
+
+int e2b_command_attach(struct e2b_command *command, const char *which,
+                       struct cay_error *err)
+{
+    size_t digits = strspn(which, "0123456789");
+    bool is_number = digits > 0 && digits < 10 && !which[digits];
+
+    command->is_attached = true;
+    buf_append(&command->body, "\0\0\0\0\0", E2B_ENVELOPE_HEAD);
+    /* A tag is checked: it has no characters that JSON would mind. */
+    buf_format(&command->body,
+               is_number ? "{\"process\":{\"pid\":%s}}"
+                         : "{\"process\":{\"tag\":\"%s\"}}",
+               which);
+    if (command->body.failed)
+        return cay_fail_memory(err, command->op);
+    return send_stream(command, "Connect", NULL, 0, err);
+}
+
+/* --- What comes --- */
+
+static void end_with(struct e2b_command *command)
+{
+    command->is_over = true;
+    command->end_ms = clock_ms();
+}
+
+/* How one that was killed, or paused, looks from here. */
+static bool is_absent(struct e2b_command *command)
+{
+    E2B_REQUEST request;
+
+    e2b_request_init(&request, command->op, "GET", &command->e2b->envd);
+    buf_text(&request.path, "/health");
+    request.repeatable = true;
+    e2b_envd_headers(command->e2b, &request, NULL);
+    return e2b_http_send(&command->e2b->http, &request, 1, clock_ms() + HEALTH_MS,
+                         NULL) == CAY_OK &&
+           request.status == 502;
+}
+
+static void fail_cut(struct e2b_command *command, const char *what)
+{
+    int code = CAY_OK;
+    bool absent = is_absent(command);
+
+    if (absent && e2b_api_is_paused(command->e2b, command->op, &code))
+        cay_fail(&command->failure, CAY_E_BUSY, 0, command->op, command->e2b->id,
+                 "the sandbox was paused while the command ran",
+                 "it goes on when the sandbox is resumed; attach to it then");
+    else if (absent && code == CAY_E_NOT_FOUND)
+        command->is_gone = true;
+    else
+        cay_fail(&command->failure, CAY_E_PROTOCOL, 0, command->op, command->e2b->id,
+                 what,
+                 "the connection may be bad; what the command did until then is done");
+    end_with(command);
+}
+
+static int errno_of(const struct e2b_refusal *refusal)
+{
+    static const struct {
+        const char *words;
+        int number;
+    } known[] = {{"permission denied", EACCES},
+                 {"not a directory", ENOTDIR},
+                 {"exec format error", ENOEXEC},
+                 {"argument list too long", E2BIG},
+                 {"no such file or directory", ENOENT},
+                 {"not found", ENOENT},
+                 {"does not exist", ENOENT},
+                 {"resource temporarily", EAGAIN}};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcasestr(refusal->message, known[i].words))
+            return known[i].number;
+    return strcmp(refusal->code, "not_found") == 0           ? ENOENT
+           : strcmp(refusal->code, "permission_denied") == 0 ? EACCES
+                                                             : EIO;
+}
+
+/* What is missing may be the directory it was to start in: the server's words do not say
+ * which it is. */
+static bool fail_cwd(struct e2b_command *command)
+{
+    static const char op[] = "exec.cwd";
+    const char *subject =
+        command->cwd && *command->cwd ? command->cwd : command->e2b->settings.workdir;
+    AUTO_FREE char *whole = NULL;
+    struct e2b_entry entry;
+
+    if (command->is_helper || e2b_path(command->e2b, op, command->cwd ? command->cwd : "",
+                                       &whole, NULL) != CAY_OK)
+        return false;
+    int code = e2b_envd_stat(command->e2b, op, *command->user ? command->user : NULL,
+                             whole, subject, &entry, NULL);
+    if (code == CAY_OK && entry.stat.type != CAY_TYPE_DIRECTORY)
+        code = entry.stat.type ? CAY_E_NOT_A_DIRECTORY : CAY_E_NOT_FOUND;
+    if (code != CAY_E_NOT_FOUND && code != CAY_E_NOT_A_DIRECTORY)
+        return false;
+    int error = code == CAY_E_NOT_FOUND ? ENOENT : ENOTDIR;
+    cay_fail(&command->failure, code, error, op, subject, cay_errno_words(error),
+             "the working directory must be there: make it first, or leave cwd out");
+    return true;
+}
+
+/* It did not start: whose fault is it? */
+static void fail_start(struct e2b_command *command, const struct e2b_refusal *refusal)
+{
+    static const char *const codes[] = {"internal", "invalid_argument", "not_found",
+                                        "permission_denied", "unknown"};
+    const char *id = command->e2b->id;
+
+    command->is_refused = true;
+    for (size_t i = 0; !command->is_attached && i < sizeof codes / sizeof *codes; i++)
+        if (strcmp(refusal->code, codes[i]) == 0) {
+            char words[300];
+            int error = errno_of(refusal);
+            if ((error == ENOENT || error == ENOTDIR) && fail_cwd(command))
+                return;
+            e2b_reply_words(command->e2b, refusal->message, words, sizeof words);
+            cay_fail(&command->failure, CAY_E_EXEC_FAILED, error, command->op, id,
+                     words[0] ? words : "the program could not be started",
+                     "check the program's name and the directory it starts in");
+            return;
+        }
+    if (*command->user && strcmp(refusal->code, "unauthenticated") == 0)
+        cay_fail(&command->failure, CAY_E_NOT_FOUND, 0, "exec.user", id,
+                 "the sandbox does not know this user", "root is known everywhere");
+    else if (strcmp(refusal->code, "unavailable") == 0)
+        (void)e2b_reply_absent(command->e2b, command->op, &command->failure);
+    else
+        (void)e2b_reply_refusal(command->e2b, command->op, id, refusal->code,
+                                refusal->message, CAY_E_UNAVAILABLE, &command->failure);
+}
+
+static void take_trailer(struct e2b_command *command, const struct e2b_envelope *envelope)
+{
+    struct e2b_refusal refusal;
+    const char *wrong = e2b_refusal_read(envelope->data, envelope->len, true, &refusal);
+
+    if (command->has_end)
+        return;
+    if (wrong) {
+        fail_cut(command, wrong);
+    } else if (!refusal.code[0]) {
+        fail_cut(command, "the command's stream ended, but not the command");
+    } else if (!command->pid) {
+        fail_start(command, &refusal);
+        end_with(command);
+    } else if (strcmp(refusal.code, "deadline_exceeded") == 0 &&
+               (command->deadline_ms != UINT64_MAX || command->is_attached)) {
+        command->is_timed_out = true;
+        end_with(command);
+    } else {
+        fail_cut(command, "the command's stream ended with an error of the server");
+    }
+}
+
+/* NULL, or what is wrong with it. */
+static const char *take_message(struct e2b_command *command,
+                                const struct e2b_envelope *envelope,
+                                struct e2b_event *ret_event)
+{
+    const char *wrong = e2b_event_read(envelope->data, envelope->len, ret_event);
+
+    if (wrong)
+        return wrong;
+    switch (ret_event->kind) {
+    case E2B_EVENT_START:
+        if (command->pid)
+            return "the command has started twice";
+        command->pid = ret_event->pid;
+        break;
+    case E2B_EVENT_OUTPUT:
+        if (!command->pid) {
+            e2b_event_done(ret_event);
+            return "there is output of a command that has not started";
+        }
+        command->has_tty = command->has_tty || ret_event->is_terminal;
+        break;
+    case E2B_EVENT_END:
+        if (!command->pid)
+            return "a command has ended that has not started";
+        command->has_end = true;
+        command->end = *ret_event;
+        end_with(command);
+        break;
+    case E2B_EVENT_NOTHING:
+        break;
+    }
+    return NULL;
+}
+
+/* The server does not talk about a stream any more. */
+static void take_close(struct e2b_command *command)
+{
+    const struct e2b_request *request = &command->request;
+    bool is_answer = request->result == CURLE_OK;
+
+    if (is_answer && (request->status < 200 || request->status >= 300)) {
+        struct e2b_refusal refusal;
+        const char *wrong =
+            e2b_refusal_read(request->reply.data ? request->reply.data : "",
+                             request->reply.len, false, &refusal);
+        if (!wrong && strcmp(refusal.code, "unknown") != 0 && request->status != 502)
+            fail_start(command, &refusal);
+        else
+            (void)e2b_reply_check(command->e2b, request, command->e2b->id,
+                                  CAY_E_UNAVAILABLE, &command->failure);
+        command->is_refused = true;
+        end_with(command);
+    } else if (!command->pid && !is_answer && !command->raw.len) {
+        (void)e2b_http_check(request, &command->failure);
+        end_with(command);
+    } else {
+        fail_cut(command, "the command's stream broke off");
+    }
+}
+
+static void consume(struct e2b_command *command, size_t len)
+{
+    command->raw_at += len;
+    if (command->raw_at < command->raw.len && command->raw_at < RAW_ENOUGH)
+        return;
+    command->raw.len -= command->raw_at;
+    memmove(command->raw.data, command->raw.data + command->raw_at, command->raw.len);
+    command->raw_at = 0;
+}
+
+/* One message, whatever it is about: 1, 0 if there is none now, -1 if it is over. */
+static int take_one(struct e2b_command *command, struct e2b_event *ret_event)
+{
+    size_t left = command->raw.len - command->raw_at;
+    struct e2b_envelope envelope;
+    const char *wrong = NULL;
+
+    if (command->is_over)
+        return -1;
+    ptrdiff_t used =
+        left ? e2b_envelope_read(command->raw.data + command->raw_at, left, &envelope)
+             : 0;
+    if (used == 0 && !command->request.ended) {
+        e2b_http_unpause(&command->request);
+        return 0;
+    }
+    if (used == 0)
+        take_close(command);
+    else if (used < 0)
+        wrong = "a message has a length or flags that none can have";
+    else if (envelope.flags & E2B_ENVELOPE_END)
+        take_trailer(command, &envelope);
+    else
+        wrong = take_message(command, &envelope, ret_event);
+    if (used > 0)
+        consume(command, (size_t)used);
+    if (wrong) {
+        e2b_http_abort(&command->request, CURLE_WEIRD_SERVER_REPLY);
+        (void)e2b_reply_malformed(command->op, command->e2b->id, wrong,
+                                  &command->failure);
+        end_with(command);
+    }
+    return command->is_over ? -1 : 1;
+}
+
+int e2b_command_next(struct e2b_command *command, struct e2b_event *ret_event)
+{
+    int took;
+
+    do {
+        *ret_event = (struct e2b_event){0};
+        took = take_one(command, ret_event);
+    } while (took > 0 && ret_event->kind != E2B_EVENT_OUTPUT);
+    return took;
+}
+
+void e2b_command_step(struct e2b_command *command, uint64_t until_ms)
+{
+    struct e2b_request *request = &command->request;
+    uint64_t silent = request->active_ms + SILENCE_MS;
+    bool waits = request->multi && !request->is_paused;
+
+    if (waits && silent < until_ms)
+        until_ms = silent;
+    if (e2b_script_watch_due(command) < until_ms)
+        until_ms = e2b_script_watch_due(command);
+    e2b_http_step(&command->e2b->http, until_ms);
+    /* Only now is it known: nobody may have looked for a long time. */
+    if (waits && request->multi && clock_ms() >= request->active_ms + SILENCE_MS)
+        e2b_http_abort(request, CURLE_OPERATION_TIMEDOUT);
+    e2b_input_feed(command);
+    e2b_script_watch(command);
+}
+
+/* --- Its beginning and end --- */
+
+int e2b_command_wait_start(struct e2b_command *command, uint64_t until_ms,
+                           struct cay_error *err)
+{
+    struct e2b_event event = {0};
+
+    /* Nothing but a start comes first, so nothing is lost here. */
+    while (!command->pid && !command->is_over) {
+        if (take_one(command, &event) != 0)
+            continue;
+        if (clock_ms() >= until_ms)
+            return cay_fail(err, CAY_E_TIMEOUT, 0, command->op, command->e2b->id,
+                            "the sandbox does not say whether the command has started",
+                            "it may run: list the processes before you try again");
+        e2b_command_step(command, until_ms);
+    }
+    e2b_input_feed(command);
+    if (command->failure.code && err)
+        *err = command->failure;
+    return command->failure.code;
+}
+
+bool e2b_command_may_live(const struct e2b_command *command)
+{
+    return !command->has_end && !command->is_gone && !command->is_refused &&
+           (command->pid || command->request.sent);
+}
+
+bool e2b_command_has_news(const struct e2b_command *command)
+{
+    struct e2b_envelope envelope;
+    size_t left = command->raw.len - command->raw_at;
+
+    return command->is_over || command->request.ended ||
+           (left &&
+            e2b_envelope_read(command->raw.data + command->raw_at, left, &envelope) != 0);
+}
+
+static void fill_in(const struct e2b_command *command, struct cay_exec_result *result)
+{
+    bool signalled = command->has_end ? command->end.is_signalled : true;
+
+    result->signal = !signalled ? 0 : command->has_end ? command->end.signal : SIGKILL;
+    result->exit_code = signalled ? 128 + result->signal : command->end.exit_code;
+    result->cause = command->is_timed_out    ? CAY_CAUSE_TIMEOUT
+                    : command->is_over_limit ? CAY_CAUSE_OUTPUT_LIMIT
+                    : !command->has_end      ? CAY_CAUSE_GONE
+                    : signalled              ? CAY_CAUSE_SIGNALLED
+                                             : CAY_CAUSE_EXITED;
+    if (command->is_timed_out)
+        result->exit_code = 124;
+}
+
+int e2b_command_result(const struct e2b_command *command,
+                       struct cay_exec_result *ret_result, struct cay_error *err)
+{
+    const struct cay_error *failure = &command->failure;
+    bool is_ours =
+        command->is_timed_out || command->is_over_limit; /* its end was our doing */
+
+    if (failure->code && failure->code != CAY_E_EXEC_FAILED && !is_ours) {
+        if (err)
+            *err = *failure;
+        return failure->code;
+    }
+    *ret_result = (struct cay_exec_result){
+        .wall_us = (command->end_ms - command->begin_ms) * 1000,
+    };
+    if (failure->code == CAY_E_EXEC_FAILED) {
+        ret_result->cause = CAY_CAUSE_NOT_STARTED;
+        ret_result->exec_errno = failure->sys_errno;
+        ret_result->exit_code = failure->sys_errno == ENOENT ? 127 : 126;
+    } else {
+        fill_in(command, ret_result);
+    }
+    return CAY_OK;
+}
