@@ -1,26 +1,230 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* libcurl reports the sockets that it waits for and the time of its next timeout.  They
+ * are in one epoll, the timeout as a timerfd, so that a caller can poll one descriptor.
+ */
 #include "e2b/http.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "sys/library.h"
+#include "sys/sigpipe.h"
 
 enum {
+    HEADERS_MAX = 64 << 10,
+    REFUSAL_MAX = 16 << 10, /* of a reply other than 2xx; the rest is not read */
     PATH_ROOM = 64 << 10,
     CONNECT_MS = 20000,
-    HOST_KNOWN_MS = 60000,
-    WAIT_MAX_S = 1000000
+    STALL_MS = 60000, /* without a byte in either direction */
+    HOST_CACHED_MS = 60000,
+    RETRY_AFTER_MAX_S = 1000000,
+    RETRY_FIRST_MS = 200,
+    RETRY_LONGEST_MS = 8000,
+    EVENTS_MAX = 16,
+    CONNECTIONS_KEPT = 4
 };
 
-/* --- What it is made of --- */
+/* --- libcurl --- */
+
+/* libcurl has two dozen dependencies, so the first remote sandbox loads it. */
+#define LIBCURL_CALLS(X)                                                                 \
+    X(curl_easy_cleanup)                                                                 \
+    X(curl_easy_getinfo)                                                                 \
+    X(curl_easy_init)                                                                    \
+    X(curl_easy_pause)                                                                   \
+    X(curl_easy_setopt)                                                                  \
+    X(curl_getdate)                                                                      \
+    X(curl_global_init)                                                                  \
+    X(curl_multi_add_handle)                                                             \
+    X(curl_multi_cleanup)                                                                \
+    X(curl_multi_info_read)                                                              \
+    X(curl_multi_init)                                                                   \
+    X(curl_multi_remove_handle)                                                          \
+    X(curl_multi_setopt)                                                                 \
+    X(curl_multi_socket_action)                                                          \
+    X(curl_slist_append)                                                                 \
+    X(curl_slist_free_all)
+
+static struct libcurl {
+#define X(name) typeof(&name) name;
+    LIBCURL_CALLS(X)
+#undef X
+} libcurl;
+
+static CURLcode global_init = CURLE_FAILED_INIT;
+
+static void init_libcurl(void)
+{
+    global_init = libcurl.curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+static int load_libcurl(const char *op, struct cay_error *err)
+{
+    static const struct library_call calls[] = {
+#define X(name) {#name, offsetof(struct libcurl, name)},
+        LIBCURL_CALLS(X)
+#undef X
+    };
+    static struct library library = {.file = "libcurl-gnutls.so.4",
+                                     .calls = calls,
+                                     .call_count = sizeof calls / sizeof *calls,
+                                     .table = &libcurl,
+                                     .mutex = PTHREAD_MUTEX_INITIALIZER};
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    if (library_load(&library))
+        (void)pthread_once(&once, init_libcurl);
+    if (global_init == CURLE_OK)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "libcurl",
+                    "libcurl-gnutls.so.4 cannot be loaded",
+                    "install it: apt-get install libcurl3-gnutls");
+}
+
+/* --- The event loop --- */
+
+static int watch_socket(CURL *easy, curl_socket_t socket, int what, void *cookie,
+                        void *unused)
+{
+    const struct e2b_http *http = cookie;
+    struct epoll_event event = {.data.fd = socket};
+
+    (void)easy;
+    (void)unused;
+    if (what == CURL_POLL_REMOVE) {
+        (void)epoll_ctl(http->epoll, EPOLL_CTL_DEL, socket, NULL);
+        return 0;
+    }
+    if (what & CURL_POLL_IN)
+        event.events |= EPOLLIN;
+    if (what & CURL_POLL_OUT)
+        event.events |= EPOLLOUT;
+    if (epoll_ctl(http->epoll, EPOLL_CTL_MOD, socket, &event) == 0)
+        return 0;
+    return epoll_ctl(http->epoll, EPOLL_CTL_ADD, socket, &event) == 0 ? 0 : -1;
+}
+
+static int set_timer(CURLM *multi, long after_ms, void *cookie)
+{
+    const struct e2b_http *http = cookie;
+    struct itimerspec when = {0};
+
+    (void)multi;
+    if (after_ms >= 0) {
+        when.it_value.tv_sec = after_ms / 1000;
+        when.it_value.tv_nsec = after_ms % 1000 * 1000000;
+        if (after_ms == 0) /* 0 would disarm the timer */
+            when.it_value.tv_nsec = 1;
+    }
+    return timerfd_settime(http->timer, 0, &when, NULL) == 0 ? 0 : -1;
+}
+
+int e2b_http_init(struct e2b_http *http, const char *op, struct cay_error *err)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    *http = (struct e2b_http){.epoll = -1, .timer = -1};
+    int code = load_libcurl(op, err);
+    if (code)
+        return code;
+    http->epoll = epoll_create1(EPOLL_CLOEXEC);
+    http->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    event.data.fd = http->timer;
+    if (http->epoll < 0 || http->timer < 0 ||
+        epoll_ctl(http->epoll, EPOLL_CTL_ADD, http->timer, &event) != 0) {
+        code = cay_fail_errno(err, errno, op, "epoll");
+        e2b_http_done(http);
+        return code;
+    }
+    http->multi = libcurl.curl_multi_init();
+    if (!http->multi) {
+        e2b_http_done(http);
+        return cay_fail_memory(err, op);
+    }
+    libcurl.curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, watch_socket);
+    libcurl.curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);
+    libcurl.curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, set_timer);
+    libcurl.curl_multi_setopt(http->multi, CURLMOPT_TIMERDATA, http);
+    libcurl.curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)CONNECTIONS_KEPT);
+    libcurl.curl_multi_setopt(http->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
+    return CAY_OK;
+}
+
+void e2b_http_done(struct e2b_http *http)
+{
+    sigset_t before;
+
+    if (http->multi) { /* the TLS shutdown may write to a closed connection: SIGPIPE */
+        sigpipe_block(&before);
+        libcurl.curl_multi_cleanup(http->multi);
+        sigpipe_restore(&before);
+    }
+    if (http->epoll >= 0)
+        (void)close(http->epoll);
+    if (http->timer >= 0)
+        (void)close(http->timer);
+    *http = (struct e2b_http){.epoll = -1, .timer = -1};
+}
+
+static void handle_event(const struct e2b_http *http, const struct epoll_event *event)
+{
+    uint64_t times;
+    int running, what = 0;
+
+    if (event->data.fd == http->timer) {
+        (void)!read(http->timer, &times, sizeof times);
+        libcurl.curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+        return;
+    }
+    if (event->events & EPOLLIN)
+        what |= CURL_CSELECT_IN;
+    if (event->events & EPOLLOUT)
+        what |= CURL_CSELECT_OUT;
+    if (event->events & (EPOLLERR | EPOLLHUP))
+        what |= CURL_CSELECT_ERR;
+    libcurl.curl_multi_socket_action(http->multi, event->data.fd, what, &running);
+}
+
+void e2b_http_step(struct e2b_http *http, uint64_t until_ms)
+{
+    struct epoll_event events[EVENTS_MAX];
+    uint64_t now = until_ms ? clock_ms() : 0;
+    uint64_t left = until_ms > now ? until_ms - now : 0;
+    const CURLMsg *message;
+    sigset_t before;
+    int queued;
+
+    int count =
+        epoll_wait(http->epoll, events, EVENTS_MAX, left > INT_MAX ? INT_MAX : (int)left);
+    sigpipe_block(&before);
+    for (int i = 0; i < count; i++)
+        handle_event(http, &events[i]);
+    while ((message = libcurl.curl_multi_info_read(http->multi, &queued))) {
+        struct e2b_request *request = NULL;
+        CURLcode result = message->data.result;
+        if (message->msg != CURLMSG_DONE)
+            continue;
+        libcurl.curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE,
+                                  (char **)&request);
+        e2b_http_abort(request, result);
+    }
+    sigpipe_restore(&before);
+}
+
+/* --- Building a request --- */
 
 void e2b_request_init(struct e2b_request *request, const char *op, const char *method,
                       const struct e2b_origin *origin)
@@ -76,9 +280,9 @@ void e2b_request_escape(struct e2b_request *request, const char *text)
     }
 }
 
-/* --- What libcurl calls --- */
+/* --- Callbacks of libcurl --- */
 
-static size_t give_some(char *data, size_t one, size_t room, void *cookie)
+static size_t send_body(char *data, size_t one, size_t room, void *cookie)
 {
     struct e2b_request *request = cookie;
     size_t left = request->body_len - request->sent;
@@ -101,7 +305,7 @@ static size_t give_some(char *data, size_t one, size_t room, void *cookie)
     return left;
 }
 
-/* libcurl wants to send it once more, on another connection. */
+/* libcurl rewinds the body to send it again, on another connection. */
 static int rewind_body(void *cookie, curl_off_t offset, int origin)
 {
     struct e2b_request *request = cookie;
@@ -116,41 +320,28 @@ static int rewind_body(void *cookie, curl_off_t offset, int origin)
     return CURL_SEEKFUNC_OK;
 }
 
-static bool is_success(const struct e2b_request *request)
-{
-    return request->status >= 200 && request->status < 300;
-}
-
-static size_t take_some(char *data, size_t one, size_t len, void *cookie)
+static size_t receive_body(char *data, size_t one, size_t len, void *cookie)
 {
     struct e2b_request *request = cookie;
 
     len *= one;
-    if (is_success(request) && request->on_body) {
-        enum e2b_verdict took = request->on_body(request->cookie, data, len);
+    if (e2b_request_succeeded(request) && request->on_body) {
+        enum e2b_verdict verdict = request->on_body(request->cookie, data, len);
         request->active_ms = clock_ms();
-        request->is_paused = took == E2B_PAUSE;
-        request->is_refused = took == E2B_ABORT;
-        if (took == E2B_PAUSE)
+        request->is_paused = verdict == E2B_PAUSE;
+        request->is_refused = verdict == E2B_ABORT;
+        if (verdict == E2B_PAUSE)
             return CURL_WRITEFUNC_PAUSE;
-        request->received += took == E2B_ACCEPT ? len : 0;
-        return took == E2B_ACCEPT ? len : 0;
+        if (verdict == E2B_ABORT)
+            return 0;
+        request->received += len;
+        return len;
     }
     request->active_ms = clock_ms();
     if (buf_append(&request->reply, data, len))
         return len;
     request->is_too_large = true;
     return 0;
-}
-
-/* The value, if the line has that name. */
-static const char *header_value(const char *line, const char *name)
-{
-    size_t len = strlen(name);
-
-    if (strncasecmp(line, name, len) != 0 || line[len] != ':')
-        return NULL;
-    return line + len + 1 + strspn(line + len + 1, " \t");
 }
 
 static void begin_reply(struct e2b_request *request)
@@ -162,12 +353,22 @@ static void begin_reply(struct e2b_request *request)
     request->next_page[0] = '\0';
     request->has_head = request->has_length = false;
     buf_done(&request->reply);
-    buf_init(&request->reply, !is_success(request) ? E2B_REFUSAL_MAX
-                              : request->reply_max ? request->reply_max
-                                                   : E2B_REPLY_MAX);
+    buf_init(&request->reply, !e2b_request_succeeded(request) ? REFUSAL_MAX
+                              : request->reply_max            ? request->reply_max
+                                                              : E2B_REPLY_MAX);
 }
 
-static void note_header(struct e2b_request *request, const char *line)
+/* The value, or NULL if the line has another name. */
+static const char *header_value(const char *line, const char *name)
+{
+    size_t len = strlen(name);
+
+    if (strncasecmp(line, name, len) != 0 || line[len] != ':')
+        return NULL;
+    return line + len + 1 + strspn(line + len + 1, " \t");
+}
+
+static void read_header(struct e2b_request *request, const char *line)
 {
     const char *value;
     char *end;
@@ -175,7 +376,8 @@ static void note_header(struct e2b_request *request, const char *line)
     if ((value = header_value(line, "Retry-After"))) {
         long seconds = strtol(value, &end, 10);
         if (isdigit((unsigned char)*value) && !*end && seconds >= 0)
-            request->retry_after_s = seconds < WAIT_MAX_S ? seconds : WAIT_MAX_S;
+            request->retry_after_s =
+                seconds < RETRY_AFTER_MAX_S ? seconds : RETRY_AFTER_MAX_S;
     } else if ((value = header_value(line, "Should-Retry"))) {
         request->should_retry = strcasecmp(value, "true") == 0;
     } else if (header_value(line, "Content-Length") ||
@@ -188,7 +390,7 @@ static void note_header(struct e2b_request *request, const char *line)
     }
 }
 
-static size_t take_header(char *data, size_t one, size_t len, void *cookie)
+static size_t receive_header(char *data, size_t one, size_t len, void *cookie)
 {
     struct e2b_request *request = cookie;
     char line[256];
@@ -196,7 +398,7 @@ static size_t take_header(char *data, size_t one, size_t len, void *cookie)
     len *= one;
     request->active_ms = clock_ms();
     request->header_bytes += len;
-    if (request->header_bytes > E2B_HEADERS_MAX) {
+    if (request->header_bytes > HEADERS_MAX) {
         request->is_too_large = true;
         return 0;
     }
@@ -209,7 +411,7 @@ static size_t take_header(char *data, size_t one, size_t len, void *cookie)
     line[strcspn(line, "\r\n")] = '\0';
     if (!*line)
         request->has_head = true;
-    note_header(request, line);
+    read_header(request, line);
     return len;
 }
 
@@ -221,12 +423,12 @@ static curl_socket_t open_socket(void *cookie, curlsocktype purpose,
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
-/* --- On its way --- */
+/* --- Sending a request --- */
 
 #define SET(request, option, value)                                                      \
     libcurl.curl_easy_setopt((request)->easy, CURLOPT_##option, value)
 
-static void set_safety(const struct e2b_request *request)
+static void set_options(struct e2b_request *request)
 {
     const char *authorities = getenv("SSL_CERT_FILE");
 
@@ -237,21 +439,17 @@ static void set_safety(const struct e2b_request *request)
     SET(request, SSL_VERIFYHOST, 2L);
     SET(request, HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(request, CONNECTTIMEOUT_MS, (long)CONNECT_MS);
-    SET(request, OPENSOCKETFUNCTION, open_socket);
     if (authorities && *authorities)
         SET(request, CAINFO, authorities);
-    if (!request->origin->is_tls) /* a proxy would see everything */
+    if (!request->origin->is_tls) /* a proxy would see the secrets */
         SET(request, PROXY, "");
-}
-
-static void set_callbacks(struct e2b_request *request)
-{
+    SET(request, OPENSOCKETFUNCTION, open_socket);
     SET(request, PRIVATE, request);
-    SET(request, WRITEFUNCTION, take_some);
+    SET(request, WRITEFUNCTION, receive_body);
     SET(request, WRITEDATA, request);
-    SET(request, HEADERFUNCTION, take_header);
+    SET(request, HEADERFUNCTION, receive_header);
     SET(request, HEADERDATA, request);
-    SET(request, READFUNCTION, give_some);
+    SET(request, READFUNCTION, send_body);
     SET(request, READDATA, request);
     SET(request, SEEKFUNCTION, rewind_body);
     SET(request, SEEKDATA, request);
@@ -275,7 +473,7 @@ static void set_method(struct e2b_request *request, bool is_first)
         e2b_request_header(request, "Expect", "");
 }
 
-/* Then it is the proxy that looks up names. */
+/* With a proxy, the proxy looks up the host name. */
 static bool has_proxy(const struct e2b_origin *origin)
 {
     static const char *const names[] = {"https_proxy", "HTTPS_PROXY", "all_proxy",
@@ -289,7 +487,6 @@ static bool has_proxy(const struct e2b_origin *origin)
     return false;
 }
 
-/* Known for a while: a handle asks the same one or two hosts all the time. */
 static CURLcode set_host(struct e2b_http *http, struct e2b_request *request)
 {
     const struct e2b_origin *origin = request->origin;
@@ -312,7 +509,7 @@ static CURLcode set_host(struct e2b_http *http, struct e2b_request *request)
         if (e2b_origin_resolve(origin, http->hosts[slot].entry,
                                sizeof http->hosts[slot].entry) != 0)
             return CURLE_COULDNT_RESOLVE_HOST;
-        http->hosts[slot].until_ms = now + HOST_KNOWN_MS;
+        http->hosts[slot].until_ms = now + HOST_CACHED_MS;
     }
     if (!request->resolve)
         request->resolve = libcurl.curl_slist_append(NULL, http->hosts[slot].entry);
@@ -338,8 +535,7 @@ static CURLcode prepare(struct e2b_http *http, struct e2b_request *request)
     CURLcode result = set_host(http, request);
     if (result)
         return result;
-    set_safety(request);
-    set_callbacks(request);
+    set_options(request);
     set_method(request, is_first);
     if (url.failed || request->path.failed || request->is_out_of_memory)
         return CURLE_OUT_OF_MEMORY;
@@ -385,21 +581,90 @@ void e2b_http_abort(struct e2b_request *request, CURLcode result)
     libcurl.curl_multi_remove_handle(request->multi, request->easy);
     request->multi = NULL;
     request->ended = true;
-    /* Of a refusal enough was read. */
-    if (request->is_too_large && request->has_head && !is_success(request))
+    /* The first REFUSAL_MAX bytes of a refusal are enough. */
+    if (request->is_too_large && request->has_head && !e2b_request_succeeded(request))
         result = CURLE_OK;
-    /* For libcurl the end of the connection is an end like any other. */
+    /* libcurl also ends a body without a length when the connection closes, which proves
+     * nothing. */
     bool is_whole = request->has_head && (request->has_length || request->status == 204);
     request->result = result == CURLE_OK && !is_whole ? CURLE_RECV_ERROR : result;
 }
 
-int e2b_http_perform(struct e2b_http *http, struct e2b_request *request,
+/* --- Retries --- */
+
+static bool was_not_sent(const struct e2b_request *request)
+{
+    long sent = 0;
+
+    if (request->sent)
+        return false;
+    if (request->easy)
+        libcurl.curl_easy_getinfo(request->easy, CURLINFO_REQUEST_SIZE, &sent);
+    return sent == 0;
+}
+
+static bool is_transient(CURLcode result)
+{
+    return result == CURLE_COULDNT_CONNECT || result == CURLE_COULDNT_RESOLVE_HOST ||
+           result == CURLE_GOT_NOTHING || result == CURLE_RECV_ERROR ||
+           result == CURLE_SEND_ERROR || result == CURLE_PARTIAL_FILE;
+}
+
+/* A command that runs twice can do harm that goes unnoticed; a caller that gets an error
+ * can decide.  So a request is repeated if no byte of it left this machine, if the server
+ * reports that it did nothing (429, or Should-Retry), or if it is `repeatable`. */
+static bool may_repeat(const struct e2b_request *request)
+{
+    if (request->read_body && request->sent)
+        return false; /* read_body() cannot rewind */
+    if (request->result)
+        return is_transient(request->result) &&
+               (was_not_sent(request) || (request->repeatable && !request->received));
+    if (request->should_retry >= 0)
+        return request->should_retry &&
+               (request->status == 429 || request->status >= 500);
+    if (request->status == 429)
+        return true;
+    if (request->status == 502 && request->is_envd)
+        return false;
+    return request->repeatable && request->status >= 502 && request->status <= 504;
+}
+
+static uint64_t retry_delay_ms(const struct e2b_request *request, unsigned attempt)
+{
+    uint64_t most = RETRY_FIRST_MS;
+    uint32_t random = 0;
+
+    if (request->retry_after_s >= 0)
+        return (uint64_t)request->retry_after_s * 1000;
+    for (; attempt > 0 && most < RETRY_LONGEST_MS; attempt--)
+        most *= 2;
+    if (most > RETRY_LONGEST_MS)
+        most = RETRY_LONGEST_MS;
+    (void)!getrandom(&random, sizeof random, GRND_NONBLOCK);
+    return most / 2 + random % (most / 2 + 1);
+}
+
+bool e2b_http_again(struct e2b_http *http, const struct e2b_request *request,
+                    unsigned attempt, unsigned retries, uint64_t until_ms)
+{
+    if (attempt >= retries || !may_repeat(request))
+        return false;
+    uint64_t delay = retry_delay_ms(request, attempt), end = clock_ms() + delay;
+    if (end >= until_ms || delay >= E2B_REPLY_MS) /* until_ms of a transfer is endless */
+        return false;
+    while (clock_ms() < end)
+        e2b_http_step(http, end);
+    return true;
+}
+
+static int send_once(struct e2b_http *http, struct e2b_request *request,
                      uint64_t until_ms, struct cay_error *err)
 {
     int code = e2b_http_begin(http, request, err);
 
     while (!code && !request->ended) {
-        uint64_t end = request->active_ms + E2B_STALL_MS;
+        uint64_t end = request->active_ms + STALL_MS;
         if (end > until_ms)
             end = until_ms;
         if (clock_ms() >= end)
@@ -410,59 +675,57 @@ int e2b_http_perform(struct e2b_http *http, struct e2b_request *request,
     return code ? code : e2b_http_check(request, err);
 }
 
-/* --- Why there is no answer --- */
-
-static int fail_answer(const struct e2b_request *request, struct cay_error *err)
+int e2b_http_send(struct e2b_http *http, struct e2b_request *request, unsigned retries,
+                  uint64_t until_ms, struct cay_error *err)
 {
-    return cay_fail(
-        err, CAY_E_PROTOCOL, 0, request->op, request->origin->host,
-        request->is_too_large ? "the server's answer is larger than any should be"
-                              : "the server's answer broke off, or is not HTTP",
-        "see whether %s is an E2B server; if it is, try again", request->origin->host);
-}
+    struct cay_error error;
+    unsigned attempt = 0;
+    int code;
 
-static int fail_connect(const struct e2b_request *request, struct cay_error *err)
-{
-    bool no_name = request->result == CURLE_COULDNT_RESOLVE_HOST ||
-                   request->result == CURLE_COULDNT_RESOLVE_PROXY;
-
-    return cay_fail(err, CAY_E_UNAVAILABLE, 0, request->op, request->origin->host,
-                    no_name ? "the server's name is not known"
-                            : "nothing answers at the server's address",
-                    "check api_url, domain and sandbox_url, and the network");
-}
-
-static int fail_certificate(const struct e2b_request *request, struct cay_error *err)
-{
-    return cay_fail(err, CAY_E_UNAVAILABLE, 0, request->op, request->origin->host,
-                    "the server has no certificate that is trusted here",
-                    "SSL_CERT_FILE names a file with the authorities that you trust; "
-                    "force_http is for servers without TLS");
+    do
+        code = send_once(http, request, until_ms, &error);
+    while (code != CAY_E_NO_MEMORY &&
+           e2b_http_again(http, request, attempt++, retries, until_ms));
+    if (code && err)
+        *err = error;
+    return code;
 }
 
 int e2b_http_check(const struct e2b_request *request, struct cay_error *err)
 {
+    const char *op = request->op, *host = request->origin->host;
+
     if (!request->ended || request->result == CURLE_OK)
         return CAY_OK;
-    if (request->is_refused)
-        return fail_answer(request, err);
-    switch ((int)request->result) {
+    switch (request->is_refused ? CURLE_RECV_ERROR : (int)request->result) {
     case CURLE_OUT_OF_MEMORY:
-        return cay_fail_memory(err, request->op);
+        return cay_fail_memory(err, op);
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_RESOLVE_PROXY:
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, host, "unknown host name",
+                        "check api_url, domain and sandbox_url, and the network");
     case CURLE_COULDNT_CONNECT:
-        return fail_connect(request, err);
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, host,
+                        "cannot connect to the server",
+                        "check api_url, domain and sandbox_url, and the network");
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_CONNECT_ERROR:
     case CURLE_SSL_ISSUER_ERROR:
-        return fail_certificate(request, err);
+        return cay_fail(
+            err, CAY_E_UNAVAILABLE, 0, op, host,
+            "the server's certificate is not trusted",
+            "set SSL_CERT_FILE to a file with the authorities that you trust; "
+            "force_http is for servers without TLS");
     case CURLE_OPERATION_TIMEDOUT:
-        return cay_fail(err, CAY_E_TIMEOUT, 0, request->op, request->origin->host,
-                        "the server does not answer in time",
-                        "try again later; what was asked for may have been done");
+        return cay_fail(err, CAY_E_TIMEOUT, 0, op, host,
+                        "the server does not reply in time",
+                        "try again later; the server may have completed the request");
     default:
-        return fail_answer(request, err);
+        return cay_fail(err, CAY_E_PROTOCOL, 0, op, host,
+                        request->is_too_large
+                            ? "the server's reply exceeds the size limit"
+                            : "the server's reply is incomplete, or not HTTP",
+                        "check that %s is an E2B server; if it is, try again", host);
     }
 }

@@ -2,36 +2,32 @@
 #ifndef E2B_HTTP_H
 #define E2B_HTTP_H
 
+#define CURL_DISABLE_TYPECHECK 1
+#include <curl/curl.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "e2b/libcurl.h"
 #include "e2b/origin.h"
 
-/* HTTP/1.1 by libcurl, any number of requests at a time on one epoll.
+/* HTTP/1.1 by libcurl, any number of concurrent requests on one epoll.
  *
- * Every size and every wait has a limit; certificates are checked; redirects are not
- * followed, so that a secret never reaches a host other than the one it is for.  What is
- * not `repeatable` is sent at most once, unless it is certain that nobody saw it: libcurl
- * by itself would send a POST again when a connection that it had kept turns out dead. */
+ * Every size and every wait has a limit.  Certificates are verified.  Redirects are not
+ * followed, so that a secret never reaches another host.  A request that is not
+ * `repeatable` is sent again only if the server cannot have acted on it: libcurl by
+ * itself repeats a POST if a kept connection turns out to be closed. */
 
 enum {
-    E2B_HEADERS_MAX = 64 << 10,
     E2B_REPLY_MAX = 1 << 20,
-    E2B_REFUSAL_MAX = 16 << 10, /* of a reply that is no success: the rest is not read */
-    E2B_STALL_MS = 60000,       /* nothing moves */
-    E2B_REPLY_MS = 60000        /* a small question and its answer, with repetitions */
+    E2B_REPLY_MS = 60000 /* for a small request, including retries */
 };
-
-/* --- The loop --- */
 
 struct e2b_http {
     CURLM *multi;
     int epoll, timer;
-    /* The last name that was looked up; there are two at most, of which one is used. */
+    /* The host names looked up last, for CURLOPT_RESOLVE: the service's and envd's. */
     struct {
         char entry[512];
         uint64_t until_ms;
@@ -39,88 +35,86 @@ struct e2b_http {
 };
 
 int e2b_http_init(struct e2b_http *http, const char *op, struct cay_error *err);
-void e2b_http_done(struct e2b_http *http); /* one that was never made is fine */
+void e2b_http_done(struct e2b_http *http); /* may follow a failed init */
 
-/* Does what is due, and waits for that until `until_ms` at most; 0: not at all. */
+/* Waits for events until `until_ms` (0: does not wait) and handles them. */
 void e2b_http_step(struct e2b_http *http, uint64_t until_ms);
-
-/* --- A request --- */
 
 enum e2b_verdict { E2B_ACCEPT, E2B_PAUSE, E2B_ABORT };
 
 struct e2b_request {
-    /* What is asked: set these, then e2b_http_begin() or one of those below it. */
+    /* Set by the caller before e2b_http_begin() or e2b_http_send(). */
     const char *op;
     const char *method; /* "GET", "POST" or "DELETE" */
     const struct e2b_origin *origin;
-    struct buf path; /* with the query */
+    struct buf path; /* including the query */
     struct curl_slist *headers;
-    bool is_out_of_memory; /* for a header */
+    bool is_out_of_memory; /* a header is missing */
     const void *body;
     size_t body_len;
-    /* Instead of a body: fills in some bytes; 0 at the end, -1 to give up. */
+    /* Replaces `body`: fills in some bytes; returns 0 at the end, -1 to abort. */
     ssize_t (*read_body)(void *cookie, char *data, size_t room);
-    int64_t read_body_len; /* -1: it ends when it ends */
-    /* What comes with a success; NULL: it is kept in `reply`. */
+    int64_t read_body_len; /* -1: unknown, send it chunked */
+    /* Receives the body of a 2xx reply; NULL: it is collected in `reply`. */
     enum e2b_verdict (*on_body)(void *cookie, const char *data, size_t len);
     void *cookie;
     size_t reply_max; /* 0: E2B_REPLY_MAX */
-    bool repeatable;  /* asking twice is as good as asking once */
-    bool is_envd;     /* asked of the sandbox itself: 502 says that there is none */
+    bool repeatable;  /* sending it twice does no harm */
+    bool is_envd;     /* sent to the sandbox: 502 means that no sandbox is running */
 
-    /* What came of it. */
+    /* The result. */
     bool ended;
     CURLcode result;
     int status;
     struct buf reply;
-    int64_t retry_after_s; /* -1: not said */
-    int should_retry;      /* what the server says: 1, 0, or -1 */
-    int64_t date_s;        /* the server's clock; 0: not said */
-    char next_page[128];   /* of a list: what to ask for the rest with; "": none */
+    int64_t retry_after_s; /* -1: no such header */
+    int should_retry;      /* the header Should-Retry: 1, 0, or -1 for none */
+    int64_t date_s;        /* the server's clock; 0: unknown */
+    char next_page[128];   /* the token for the next page of a list; "": none */
     bool is_too_large, is_refused;
-    uint64_t active_ms; /* when anything last did */
+    uint64_t active_ms; /* time of the last byte in either direction */
 
-    /* Its own. */
+    /* Private. */
     CURL *easy;
-    CURLM *multi; /* while it is there */
+    CURLM *multi; /* NULL before it begins and after it ended */
     struct curl_slist *resolve;
     size_t header_bytes, sent, received;
     bool is_paused;
-    bool has_head,
-        has_length; /* the headers are all there, and say where the rest ends */
+    bool has_head, has_length; /* all headers arrived; they tell where the body ends */
 };
 
-/* Everything that is not set is zero. */
 void e2b_request_init(struct e2b_request *request, const char *op, const char *method,
                       const struct e2b_origin *origin);
-void e2b_request_done(struct e2b_request *request); /* ends it if need be */
+void e2b_request_done(struct e2b_request *request); /* aborts it if it is under way */
 #define E2B_REQUEST __attribute__((cleanup(e2b_request_done))) struct e2b_request
 
 void e2b_request_header(struct e2b_request *request, const char *name, const char *value);
 
-/* Appends the bytes to a path or query so that they mean themselves. */
+/* Appends `text` to the path or query, percent-encoded. */
 void e2b_request_escape(struct e2b_request *request, const char *text);
 
-/* Sends it on its way; e2b_http_step() until `ended`.  Fails only for lack of memory. */
+static inline bool e2b_request_succeeded(const struct e2b_request *request)
+{
+    return request->status >= 200 && request->status < 300;
+}
+
+/* Begins to send it; the caller then runs e2b_http_step() until `ended`.  Fails only with
+ * CAY_E_NO_MEMORY. */
 int e2b_http_begin(struct e2b_http *http, struct e2b_request *request,
                    struct cay_error *err);
 void e2b_http_unpause(struct e2b_request *request);
 void e2b_http_abort(struct e2b_request *request, CURLcode result);
 
-/* Until it has ended, by itself or because it is `until_ms`. */
-int e2b_http_perform(struct e2b_http *http, struct e2b_request *request,
-                     uint64_t until_ms, struct cay_error *err);
-
-/* The same, and again at growing intervals, up to `retries` times, if that may help and
- * can do no harm.  Any answer is a success; cay_error has why there is none. */
+/* Sends it and waits for the reply.  Sends it again at growing intervals, up to `retries`
+ * times, if that may help and does no harm.  Any status is a success. */
 int e2b_http_send(struct e2b_http *http, struct e2b_request *request, unsigned retries,
                   uint64_t until_ms, struct cay_error *err);
 
-/* After one that has ended: rests and is true if it should be sent once more. */
+/* After a request ended: waits and returns true if it should be sent again. */
 bool e2b_http_again(struct e2b_http *http, const struct e2b_request *request,
                     unsigned attempt, unsigned retries, uint64_t until_ms);
 
-/* Whether an answer came; if not, that is told. */
+/* Fails if the request ended without a reply. */
 int e2b_http_check(const struct e2b_request *request, struct cay_error *err);
 
 #endif
