@@ -9,7 +9,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "e2b/e2b.h"
-#include "e2b/value.h"
+#include "e2b/messages.h"
 #include "json/json.h"
 
 enum {
@@ -107,7 +107,7 @@ static unsigned read_version(const char *text)
 static int take_token(const json_t *reply, const char *name, const char *op,
                       char **ret_token, struct cay_error *err)
 {
-    const char *text = e2b_value_text(reply, name, NULL);
+    const char *text = e2b_value_text(reply, name);
     char *token = NULL;
 
     for (const char *at = text; at && *at; at++)
@@ -160,19 +160,19 @@ static int adopt(struct e2b *e2b, const struct e2b_request *request,
 
     if (code)
         return code;
-    const char *id = e2b_value_text(reply, "sandboxID", NULL);
+    const char *id = e2b_value_text(reply, "sandboxID");
     if (!id || check_id(id, request->op, CAY_E_PROTOCOL, NULL))
         return e2b_reply_malformed(request->op, "sandboxID",
                                    "the sandbox has no id, or an odd one", err);
     cay_copy_text(e2b->id, sizeof e2b->id, id);
-    e2b->version = read_version(e2b_value_text(reply, "envdVersion", NULL));
+    e2b->version = read_version(e2b_value_text(reply, "envdVersion"));
     e2b->extended_ms = clock_ms();
     code = take_token(reply, "envdAccessToken", request->op, &e2b->token, err);
     if (!code)
         code = take_token(reply, "trafficAccessToken", request->op, &e2b->traffic_token,
                           err);
     if (!code)
-        code = find_envd(e2b, e2b_value_text(reply, "domain", NULL), request->op, err);
+        code = find_envd(e2b, e2b_value_text(reply, "domain"), request->op, err);
     return code;
 }
 
@@ -262,10 +262,9 @@ static bool take_listed(struct e2b *e2b, const json_t *list, const char *mark,
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *one = json_array_get(list, i);
-        const char *id = e2b_value_text(one, "sandboxID", NULL);
-        const char *state = e2b_value_text(one, "state", NULL);
-        const char *its_mark =
-            e2b_value_text(json_object_get(one, "metadata"), mark_key, NULL);
+        const char *id = e2b_value_text(one, "sandboxID");
+        const char *state = e2b_value_text(one, "state");
+        const char *its_mark = e2b_value_text(json_object_get(one, "metadata"), mark_key);
         if (!its_mark || strcmp(its_mark, mark) != 0 || !id ||
             check_id(id, "sandbox.find", CAY_E_PROTOCOL, NULL))
             continue;
@@ -379,7 +378,7 @@ bool e2b_api_is_paused(struct e2b *e2b, const char *op, int *ret_code)
     struct cay_error error;
 
     *ret_code = e2b_api_detail(e2b, op, &detail, NULL, &error);
-    const char *state = e2b_value_text(detail, "state", NULL);
+    const char *state = e2b_value_text(detail, "state");
     return state && strcmp(state, "paused") == 0;
 }
 
@@ -450,8 +449,8 @@ static void prolong_by_hand(struct e2b *e2b, const char *op, uint64_t until_ms)
 
     if (ask_detail(e2b, op, until_ms, &detail, &now, NULL))
         return;
-    const char *state = e2b_value_text(detail, "state", NULL);
-    int64_t end = e2b_value_time(detail, "endAt", NULL) / 1000000000;
+    const char *state = e2b_value_text(detail, "state");
+    int64_t end = e2b_value_time(detail, "endAt") / 1000000000;
     if (end > 0 && end < now + (int64_t)e2b->settings.timeout_s && state &&
         strcmp(state, "running") == 0)
         (void)set_timeout(e2b, op, e2b->settings.timeout_s, until_ms, NULL);

@@ -11,7 +11,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "e2b/entry.h"
-#include "e2b/envelope.h"
 
 enum {
     RAW_MAX = E2B_ENVELOPE_MAX + (256 << 10),

@@ -3,7 +3,7 @@
 #define E2B_COMMAND_H
 
 #include "e2b/e2b.h"
-#include "e2b/event.h"
+#include "e2b/messages.h"
 
 /* A command as its caller sees it: the stream on which its output and its end come, and
  * the requests that carry its input, which have an order of their own.

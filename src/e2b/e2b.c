@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "e2b/command.h"
 #include "e2b/entry.h"
-#include "e2b/value.h"
+#include "e2b/messages.h"
 #include "sandbox/backend.h"
 
 /* --- Handles --- */
@@ -187,7 +187,7 @@ static const char *id_of(const void *cookie)
 static int read_state(const struct e2b *e2b, const json_t *detail, const char *op,
                       enum cay_state *ret_state, struct cay_error *err)
 {
-    const char *state = e2b_value_text(detail, "state", NULL);
+    const char *state = e2b_value_text(detail, "state");
 
     if (!state || (strcmp(state, "running") != 0 && strcmp(state, "paused") != 0))
         return e2b_reply_malformed(op, e2b->id, "the sandbox is in no known state", err);
@@ -218,20 +218,20 @@ static int inspect(void *cookie, struct cay_sandbox_info *ret_info, struct cay_e
         code = read_state(e2b, detail, op, &info.state, err);
     if (code)
         return code;
-    const char *alias = e2b_value_text(detail, "alias", NULL);
-    const char *template_id = e2b_value_text(detail, "templateID", NULL);
-    int64_t left = e2b_value_time(detail, "endAt", NULL) / 1000000 - now * 1000;
+    const char *alias = e2b_value_text(detail, "alias");
+    const char *template_id = e2b_value_text(detail, "templateID");
+    int64_t left = e2b_value_time(detail, "endAt") / 1000000 - now * 1000;
     cay_copy_text(info.id, sizeof info.id, e2b->id);
     cay_copy_text(info.template_name, sizeof info.template_name,
                   alias && *alias ? alias
                   : template_id   ? template_id
                                   : "");
     cay_copy_text(info.workdir, sizeof info.workdir, e2b->settings.workdir);
-    info.created_ms = e2b_value_time(detail, "startedAt", NULL) / 1000000;
+    info.created_ms = e2b_value_time(detail, "startedAt") / 1000000;
     info.ttl_left_ms = left > 0 && info.state == CAY_STATE_RUNNING ? (uint64_t)left : 0;
-    info.memory_bytes = (uint64_t)e2b_value_int(detail, "memoryMB", NULL) << 20;
-    info.disk_bytes = (uint64_t)e2b_value_int(detail, "diskSizeMB", NULL) << 20;
-    info.cpu_percent = (uint32_t)e2b_value_int(detail, "cpuCount", NULL) * 100;
+    info.memory_bytes = (uint64_t)e2b_value_int(detail, "memoryMB") << 20;
+    info.disk_bytes = (uint64_t)e2b_value_int(detail, "diskSizeMB") << 20;
+    info.cpu_percent = (uint32_t)e2b_value_int(detail, "cpuCount") * 100;
     if (json_is_false(json_object_get(detail, "allowInternetAccess")))
         info.network = CAY_NETWORK_NONE;
     *ret_info = info;

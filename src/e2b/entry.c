@@ -5,13 +5,13 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "e2b/value.h"
+#include "e2b/messages.h"
 #include "json/json.h"
 
 static enum cay_type read_type(const json_t *json)
 {
-    const char *name = e2b_value_text(json, "type", NULL);
-    const char *permissions = e2b_value_text(json, "permissions", NULL);
+    const char *name = e2b_value_text(json, "type");
+    const char *permissions = e2b_value_text(json, "permissions");
 
     if (!name || strcmp(name, "FILE_TYPE_UNSPECIFIED") == 0)
         /* A link that leads nowhere, or a device or the like; not all say which. */
@@ -25,22 +25,22 @@ static enum cay_type read_type(const json_t *json)
 const char *e2b_entry_read(struct e2b *e2b, const json_t *json,
                            struct e2b_entry *ret_entry)
 {
-    int64_t size = e2b_value_int(json, "size", NULL);
-    int64_t mode = e2b_value_int(json, "mode", NULL);
-    const char *target = e2b_value_text(json, "symlinkTarget", "symlink_target");
+    int64_t size = e2b_value_int(json, "size");
+    int64_t mode = e2b_value_int(json, "mode");
+    const char *target = e2b_value_text(json, "symlinkTarget");
 
     if (!json_is_object(json))
         return "an entry is not an object";
     *ret_entry = (struct e2b_entry){
-        .path = e2b_value_text(json, "path", NULL),
+        .path = e2b_value_text(json, "path"),
         .is_link = target && *target,
         .stat = {.type = read_type(json),
                  .mode = (uint32_t)mode & 07777,
-                 .uid = e2b_names_uid(e2b, e2b_value_text(json, "owner", NULL)),
-                 .gid = e2b_names_gid(e2b, e2b_value_text(json, "group", NULL)),
+                 .uid = e2b_names_uid(e2b, e2b_value_text(json, "owner")),
+                 .gid = e2b_names_gid(e2b, e2b_value_text(json, "group")),
                  .bytes = (uint64_t)size,
                  .links = 1,
-                 .mtime_ns = e2b_value_time(json, "modifiedTime", "modified_time")},
+                 .mtime_ns = e2b_value_time(json, "modifiedTime")},
     };
     if (!ret_entry->path || *ret_entry->path != '/')
         return "an entry has no path";

@@ -13,12 +13,11 @@
 
 enum { ADDRESSES_MAX = 8 };
 
-static int fail_url(const char *url, const char *op, const char *field,
-                    struct cay_error *err)
+/* The URL itself is not shown: it may contain a password. */
+static int fail_url(const char *op, const char *field, struct cay_error *err)
 {
-    (void)url; /* it may hold a password */
-    return cay_fail(err, CAY_E_INVALID, 0, op, field, "this is not a plain web address",
-                    "write it like https://api.example.com or http://127.0.0.1:8080");
+    return cay_fail(err, CAY_E_INVALID, 0, op, field, "invalid URL",
+                    "for example https://api.example.com or http://127.0.0.1:8080");
 }
 
 static bool is_host_text(const char *text, size_t len)
@@ -43,7 +42,7 @@ static bool take_port(const char **text, uint16_t *port)
     return true;
 }
 
-/* The host and the port at the beginning of *text, which then stands behind them. */
+/* Reads the host and the port and moves *text behind them. */
 static bool take_host(const char **text, struct e2b_origin *origin)
 {
     struct in6_addr address;
@@ -77,7 +76,7 @@ int e2b_origin_parse(const char *url, const char *op, const char *field,
     while (len > 0 && url[len - 1] == '/')
         len--;
     if (len >= sizeof origin.url)
-        return fail_url(url, op, field, err);
+        return fail_url(op, field, err);
     if (strncasecmp(url, "https://", 8) == 0) {
         origin.is_tls = true;
         origin.port = 443;
@@ -85,14 +84,14 @@ int e2b_origin_parse(const char *url, const char *op, const char *field,
     } else if (strncasecmp(url, "http://", 7) == 0) {
         rest += 7;
     } else {
-        return fail_url(url, op, field, err);
+        return fail_url(op, field, err);
     }
     memcpy(origin.url, url, len);
     if (!take_host(&rest, &origin) || (*rest && *rest != '/'))
-        return fail_url(url, op, field, err);
+        return fail_url(op, field, err);
     for (; *rest; rest++)
         if (!isalnum((unsigned char)*rest) && !strchr("/-._~", *rest))
-            return fail_url(url, op, field, err);
+            return fail_url(op, field, err);
     *ret_origin = origin;
     return CAY_OK;
 }
@@ -108,7 +107,7 @@ bool e2b_origin_is_domain(const char *text)
     return take_port(&text, &port) && !*text;
 }
 
-/* RFC 6761: these never go to a name server. */
+/* RFC 6761: these names are never looked up. */
 static bool is_localhost(const char *host)
 {
     size_t len = strlen(host);

@@ -7,25 +7,25 @@
 
 #include "cay/error.h"
 
-/* Where requests go: "https://api.example.com:8443/prefix", with no slash at its end. */
+/* The start of a URL: "https://api.example.com:8443/prefix", without a final slash. */
 struct e2b_origin {
     char url[512];
     char host[256]; /* without the brackets of an IPv6 address */
     uint16_t port;
     bool is_tls;
-    bool is_address; /* no name to look up */
+    bool is_address; /* the host is an IP address: no lookup */
 };
 
-/* CAY_E_INVALID for all but plain http and https addresses: a user name, query or
- * fragment, or odd characters, could send secrets elsewhere. */
+/* CAY_E_INVALID if the URL is not plain http or https.  A user name, query, fragment or
+ * unusual character could send secrets to another host. */
 int e2b_origin_parse(const char *url, const char *op, const char *field,
                      struct e2b_origin *ret_origin, struct cay_error *err);
 
-/* Whether this is a host name with at most a port: what a URL can be made of. */
+/* True for a host name with an optional port. */
 bool e2b_origin_is_domain(const char *text);
 
-/* The name's addresses, as CURLOPT_RESOLVE wants them.  libcurl would start a thread for
- * this.  0 or a code of getaddrinfo(3). */
+/* Looks up the host and writes its addresses in the format of CURLOPT_RESOLVE: libcurl
+ * itself would start a thread.  Returns 0 or an error of getaddrinfo(3). */
 int e2b_origin_resolve(const struct e2b_origin *origin, char *ret_entry, size_t room);
 
 #endif

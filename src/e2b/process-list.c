@@ -6,7 +6,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "e2b/command.h"
-#include "e2b/value.h"
+#include "e2b/messages.h"
 
 enum { PROCESSES_MAX = 65536, REPLY_MAX = 64 << 20 };
 
@@ -37,8 +37,8 @@ static bool is_helper(const json_t *process)
 
 static bool read_info(const json_t *process, struct cay_process_info *ret_info)
 {
-    int64_t pid = e2b_value_int(process, "pid", NULL);
-    const char *tag = e2b_value_text(process, "tag", NULL);
+    int64_t pid = e2b_value_int(process, "pid");
+    const char *tag = e2b_value_text(process, "tag");
 
     if (pid <= 0 || pid > INT_MAX)
         return false;
@@ -116,7 +116,7 @@ bool e2b_process_will_keep(struct e2b *e2b, int pid)
         return false;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *process = json_array_get(list, i);
-        if (e2b_value_int(process, "pid", NULL) == pid)
+        if (e2b_value_int(process, "pid") == pid)
             return e2b_start_may_keep(
                 json_object_get(json_object_get(process, "config"), "args"));
     }

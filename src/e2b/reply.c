@@ -10,7 +10,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "e2b/e2b.h"
-#include "e2b/value.h"
+#include "e2b/messages.h"
 
 enum { WORDS_MAX = 300 };
 
@@ -197,7 +197,7 @@ int e2b_reply_check(struct e2b *e2b, const struct e2b_request *request,
     AUTO_JSON body = json_loadb(request->reply.data ? request->reply.data : "",
                                 request->reply.len, 0, NULL);
     const char *word = json_string_value(json_object_get(body, "code"));
-    const char *said = e2b_value_text(body, "message", NULL);
+    const char *said = e2b_value_text(body, "message");
     if (word && request->is_envd)
         return e2b_reply_refusal(e2b, request->op, subject, word, said ? said : "",
                                  fallback, err);

@@ -6,8 +6,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "e2b/envelope.h"
-#include "e2b/event.h"
+#include "e2b/messages.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,10 +4,8 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "e2b/envelope.h"
-#include "e2b/event.h"
+#include "e2b/messages.h"
 #include "e2b/origin.h"
-#include "e2b/value.h"
 #include "harness.h"
 
 /* --- Envelopes --- */
@@ -161,7 +159,7 @@ TEST(times_are_read_with_their_zones)
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         json_t *object = json_pack("{s:s}", "at", all[i].text);
-        int64_t nanos = e2b_value_time(object, "at", NULL);
+        int64_t nanos = e2b_value_time(object, "at");
         json_decref(object);
         ASSERT_INT(nanos, all[i].nanos);
     }

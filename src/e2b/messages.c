@@ -1,16 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "e2b/event.h"
+#include "e2b/messages.h"
 
 #include <ctype.h>
-#include <jansson.h>
+#include <errno.h>
 #include <limits.h>
 #include <nettle/base64.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
-#include "e2b/value.h"
+
+enum { NANOS = 1000000000, YEAR_MAX = 2200 };
+
+/* --- Envelopes --- */
+
+ptrdiff_t e2b_envelope_read(const char *bytes, size_t len,
+                            struct e2b_envelope *ret_envelope)
+{
+    const unsigned char *head = (const unsigned char *)bytes;
+
+    /* Flag 1 means compressed, which no request allows. */
+    if (len > 0 && head[0] != 0 && head[0] != E2B_ENVELOPE_END)
+        return -1;
+    if (len < E2B_ENVELOPE_HEAD)
+        return 0;
+    size_t body = (size_t)head[1] << 24 | (size_t)head[2] << 16 | (size_t)head[3] << 8 |
+                  (size_t)head[4];
+    if (body > E2B_ENVELOPE_MAX)
+        return -1;
+    if (len - E2B_ENVELOPE_HEAD < body)
+        return 0;
+    *ret_envelope = (struct e2b_envelope){
+        .flags = head[0], .data = bytes + E2B_ENVELOPE_HEAD, .len = body};
+    return (ptrdiff_t)(E2B_ENVELOPE_HEAD + body);
+}
+
+void e2b_envelope_head(size_t len, unsigned char *ret_head)
+{
+    ret_head[0] = 0;
+    for (int i = 1; i < E2B_ENVELOPE_HEAD; i++)
+        ret_head[i] = (unsigned char)(len >> (8 * (E2B_ENVELOPE_HEAD - 1 - i)));
+}
+
+/* --- Events of a process --- */
 
 void e2b_event_done(struct e2b_event *event)
 {
@@ -20,10 +54,10 @@ void e2b_event_done(struct e2b_event *event)
 
 static const char *read_start(const json_t *start, struct e2b_event *event)
 {
-    int64_t pid = e2b_value_int(start, "pid", NULL);
+    int64_t pid = e2b_value_int(start, "pid");
 
     if (pid <= 0 || pid > INT_MAX)
-        return "a process has no number";
+        return "a process has no valid pid";
     event->kind = E2B_EVENT_START;
     event->pid = (int)pid;
     return NULL;
@@ -36,12 +70,12 @@ static const char *decode(const json_t *text, struct e2b_event *event)
 
     event->data = malloc(BASE64_DECODE_LENGTH(len) + 1);
     if (!event->data)
-        return "memory is exhausted";
+        return "out of memory";
     base64_decode_init(&context);
     if (!base64_decode_update(&context, &put, (uint8_t *)event->data, len,
                               json_string_value(text)) ||
         !base64_decode_final(&context))
-        return "output is not in base64";
+        return "output is not base64";
     event->len = put;
     return NULL;
 }
@@ -58,7 +92,7 @@ static const char *read_data(const json_t *data, struct e2b_event *event)
         if (!text)
             continue;
         if (!json_is_string(text))
-            return "output is not a text";
+            return "output is not a string";
         event->kind = E2B_EVENT_OUTPUT;
         event->stream = kinds[i].stream;
         event->is_terminal = strcmp(kinds[i].name, "pty") == 0;
@@ -67,7 +101,7 @@ static const char *read_data(const json_t *data, struct e2b_event *event)
     return NULL; /* no bytes */
 }
 
-/* As Go names them, in which the real server is written. */
+/* envd is written in Go and uses Go's names of signals. */
 static int signal_number(const char *name)
 {
     static const struct {
@@ -111,14 +145,13 @@ static int signal_number(const char *name)
     return number > 0 && number < NSIG ? (int)number : 0;
 }
 
-/* A zero and a false are left out. */
 static const char *read_end(const json_t *end, struct e2b_event *event)
 {
     const char *status = json_string_value(json_object_get(end, "status"));
-    int64_t exit_code = e2b_value_int(end, "exitCode", "exit_code");
+    int64_t exit_code = e2b_value_int(end, "exitCode");
 
     if (!json_is_object(end) || exit_code < -1 || exit_code > INT_MAX)
-        return "the end of a process is not one";
+        return "invalid end of a process";
     event->kind = E2B_EVENT_END;
     event->exit_code = (int)exit_code;
     event->is_signalled = status && strncmp(status, "signal: ", 8) == 0;
@@ -165,7 +198,7 @@ const char *e2b_refusal_read(const char *json, size_t len, bool is_trailer,
     json_t *message = len ? json_loadb(json, len, 0, NULL) : json_object();
     const json_t *error = is_trailer ? json_object_get(message, "error") : message;
     const char *code = json_string_value(json_object_get(error, "code"));
-    const char *words = json_string_value(json_object_get(error, "message"));
+    const char *text = json_string_value(json_object_get(error, "message"));
     const char *wrong = NULL;
 
     *ret_refusal = (struct e2b_refusal){0};
@@ -177,8 +210,114 @@ const char *e2b_refusal_read(const char *json, size_t len, bool is_trailer,
         cay_copy_text(ret_refusal->code, sizeof ret_refusal->code,
                       code && *code ? code : "unknown");
         cay_copy_text(ret_refusal->message, sizeof ret_refusal->message,
-                      words ? words : "");
+                      text ? text : "");
     }
     json_decref(message);
     return wrong;
+}
+
+/* --- Values --- */
+
+static const json_t *get(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    char other[64];
+    size_t len = 0;
+
+    for (; *name && len + 2 < sizeof other; name++) {
+        if (isupper((unsigned char)*name))
+            other[len++] = '_';
+        other[len++] = (char)tolower((unsigned char)*name);
+    }
+    other[len] = '\0';
+    return value ? value : json_object_get(object, other);
+}
+
+int64_t e2b_value_int(const json_t *object, const char *name)
+{
+    const json_t *value = get(object, name);
+    const char *text = json_string_value(value);
+    char *end;
+
+    if (!text)
+        return json_integer_value(value);
+    errno = 0;
+    long long number = strtoll(text, &end, 10);
+    return errno || end == text || *end ? 0 : number;
+}
+
+const char *e2b_value_text(const json_t *object, const char *name)
+{
+    return json_string_value(get(object, name));
+}
+
+static bool take_number(const char **text, int digits, int *ret_number)
+{
+    int number = 0;
+
+    for (int i = 0; i < digits; i++, (*text)++) {
+        if (!isdigit((unsigned char)**text))
+            return false;
+        number = number * 10 + (**text - '0');
+    }
+    *ret_number = number;
+    return true;
+}
+
+static bool take_fields(const char **text, struct tm *tm)
+{
+    static const char separators[] = "--T::";
+    int *const fields[] = {&tm->tm_year, &tm->tm_mon, &tm->tm_mday,
+                           &tm->tm_hour, &tm->tm_min, &tm->tm_sec};
+
+    for (int i = 0; i < 6; i++) {
+        if (!take_number(text, i == 0 ? 4 : 2, fields[i]))
+            return false;
+        if (i < 5 && toupper((unsigned char)*(*text)++) != separators[i])
+            return false;
+    }
+    bool is_valid = tm->tm_year >= 1970 && tm->tm_year < YEAR_MAX && tm->tm_mon >= 1 &&
+                    tm->tm_mon <= 12;
+    tm->tm_year -= 1900;
+    tm->tm_mon -= 1;
+    return is_valid;
+}
+
+/* Seconds east of Greenwich; "Z" is 0. */
+static bool take_zone(const char *text, int *ret_seconds)
+{
+    int hours, minutes, sign = *text == '-' ? -1 : 1;
+
+    *ret_seconds = 0;
+    if (*text == 'Z' || *text == 'z')
+        return !text[1];
+    if (*text != '+' && *text != '-')
+        return false;
+    text++;
+    if (!take_number(&text, 2, &hours) || *text++ != ':' ||
+        !take_number(&text, 2, &minutes) || *text)
+        return false;
+    *ret_seconds = sign * (hours * 3600 + minutes * 60);
+    return true;
+}
+
+int64_t e2b_value_time(const json_t *object, const char *name)
+{
+    const char *text = e2b_value_text(object, name);
+    struct tm tm = {0};
+    int64_t nanos = 0;
+    int zone;
+
+    if (!text || !take_fields(&text, &tm))
+        return 0;
+    if (*text == '.') {
+        int64_t unit = NANOS;
+        for (text++; isdigit((unsigned char)*text); text++) {
+            unit /= 10;
+            nanos += (*text - '0') * unit;
+        }
+    }
+    if (!take_zone(text, &zone))
+        return 0;
+    return ((int64_t)timegm(&tm) - zone) * NANOS + nanos;
 }
