@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "e2b/api.h"
+
 #include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
@@ -8,8 +10,8 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "e2b/e2b.h"
 #include "e2b/messages.h"
+#include "e2b/reply.h"
 #include "json/json.h"
 
 enum {
@@ -17,58 +19,90 @@ enum {
     PATH_MAX_LEN = 1024,
     LIST_MAX = 16 << 20,
     PAGES_MAX = 1000,
-    KEEP_ALIVE_MS = 5000
+    KEEP_ALIVE_MS = 5000,
+    REFRESH_MAX_S = 3600 /* the longest extension that /refreshes accepts */
 };
 
-/* In the metadata: by this a sandbox is found whose maker never heard its id. */
+/* The key in the metadata by which a sandbox is found if the reply of its creation was
+ * lost. */
 static const char mark_key[] = "cay-mark";
 
-/* --- Asking --- */
+/* --- Sending --- */
 
-struct question {
-    const char *op, *method, *subject;
+struct api_request {
+    const char *op, *method;
     bool repeatable;
     const struct buf *body; /* NULL: none */
     uint64_t until_ms;      /* 0: E2B_REPLY_MS from now */
     size_t reply_max;       /* 0: E2B_REPLY_MAX */
 };
 
-/* `path` is below the service's address. */
-static int ask(struct e2b *e2b, const struct question *question, const char *path,
-               struct e2b_request *request, struct cay_error *err)
+/* `path` is appended to the URL of the service. */
+static int send_request(struct e2b *e2b, const struct api_request *api, const char *path,
+                        struct e2b_request *request, struct cay_error *err)
 {
-    e2b_request_init(request, question->op, question->method, &e2b->settings.api);
+    e2b_request_init(request, api->op, api->method, &e2b->settings.api);
     buf_text(&request->path, path);
-    request->repeatable = question->repeatable;
-    request->reply_max = question->reply_max;
+    request->repeatable = api->repeatable;
+    request->reply_max = api->reply_max;
     e2b_request_header(request, "X-API-KEY", e2b->settings.key);
     e2b_request_header(request, "User-Agent", "cay/" CAY_VERSION);
-    if (question->body) {
-        request->body = question->body->data;
-        request->body_len = question->body->len;
+    if (api->body) {
+        request->body = api->body->data;
+        request->body_len = api->body->len;
         e2b_request_header(request, "Content-Type", "application/json");
     }
-    return e2b_http_send(
-        &e2b->http, request, e2b->settings.retries,
-        question->until_ms ? question->until_ms : clock_ms() + E2B_REPLY_MS, err);
+    return e2b_http_send(&e2b->http, request, e2b->settings.retries,
+                         api->until_ms ? api->until_ms : clock_ms() + E2B_REPLY_MS, err);
 }
 
-/* What is not /v2/ is the same for all; older servers have no /v2/. */
-static int ask_either(struct e2b *e2b, const struct question *question,
-                      const struct buf *old_body, const char *path,
-                      struct e2b_request *request, struct cay_error *err)
+/* Older servers have no /v2. */
+static int send_either(struct e2b *e2b, const struct api_request *api,
+                       const struct buf *old_body, const char *path,
+                       struct e2b_request *request, struct cay_error *err)
 {
-    struct question old = *question;
+    struct api_request old = *api;
     char newer[PATH_MAX_LEN];
 
     snprintf(newer, sizeof newer, "/v2%s", path);
-    int code = ask(e2b, question, newer, request, err);
+    int code = send_request(e2b, api, newer, request, err);
     if (code || (request->status != 404 && request->status != 405))
         return code;
     e2b_request_done(request);
     old.body = old_body;
-    return ask(e2b, &old, path, request, err);
+    return send_request(e2b, &old, path, request, err);
 }
+
+/* Sends a request about the sandbox.  `field`: the name of `seconds` in the body; NULL
+ * for an empty object.  Only a POST has a body. */
+static int send_action(struct e2b *e2b, const struct api_request *api, const char *action,
+                       const char *field, uint64_t seconds, struct e2b_request *request,
+                       struct cay_error *err)
+{
+    struct api_request whole = *api;
+    char path[128];
+    AUTO_BUF body;
+
+    buf_init(&body, 128);
+    if (field)
+        buf_format(&body, "{\"%s\":%llu}", field, (unsigned long long)seconds);
+    else
+        buf_text(&body, "{}");
+    snprintf(path, sizeof path, "/sandboxes/%s%s", e2b->id, action);
+    if (strcmp(api->method, "POST") == 0)
+        whole.body = &body;
+    if (strcmp(action, "/connect") == 0)
+        return send_either(e2b, &whole, &body, path, request, err);
+    return send_request(e2b, &whole, path, request, err);
+}
+
+static int check(const struct e2b *e2b, const struct e2b_request *request,
+                 struct cay_error *err)
+{
+    return e2b_reply_check(e2b, request, e2b->id, CAY_E_UNAVAILABLE, err);
+}
+
+/* --- The description of a sandbox --- */
 
 static int check_id(const char *id, const char *op, int code, struct cay_error *err)
 {
@@ -79,13 +113,11 @@ static int check_id(const char *id, const char *op, int code, struct cay_error *
             len = 0;
     if (len > 0 && len < sizeof((struct e2b *)0)->id && isalnum((unsigned char)*id))
         return CAY_OK;
-    return cay_fail(err, code, 0, op, "sandbox_id", "this cannot be the id of a sandbox",
+    return cay_fail(err, code, 0, op, "sandbox_id", "invalid id of a sandbox",
                     "an id has up to 63 letters, digits, \"-\" and \"_\"");
 }
 
-/* --- What a sandbox is like --- */
-
-/* Of one that does not tell, the best is assumed. */
+/* An unknown version counts as the newest. */
 static unsigned read_version(const char *text)
 {
     unsigned version = 0;
@@ -103,8 +135,8 @@ static unsigned read_version(const char *text)
     return version;
 }
 
-/* Header values: a line end in one would begin another header. */
-static int take_token(const json_t *reply, const char *name, const char *op,
+/* A token is sent as a header: a line end in it would start another header. */
+static int read_token(const json_t *reply, const char *name, const char *op,
                       char **ret_token, struct cay_error *err)
 {
     const char *text = e2b_value_text(reply, name);
@@ -120,6 +152,7 @@ static int take_token(const json_t *reply, const char *name, const char *op,
     return CAY_OK;
 }
 
+/* On these domains all sandboxes share one host name. */
 static bool is_shared_domain(const char *domain)
 {
     static const char *const domains[] = {"e2b.app", "e2b.dev", "e2b.pro",
@@ -131,8 +164,8 @@ static bool is_shared_domain(const char *domain)
     return false;
 }
 
-static int find_envd(struct e2b *e2b, const char *domain, const char *op,
-                     struct cay_error *err)
+static int set_envd_url(struct e2b *e2b, const char *domain, const char *op,
+                        struct cay_error *err)
 {
     const struct e2b_settings *settings = &e2b->settings;
     char url[512];
@@ -143,7 +176,7 @@ static int find_envd(struct e2b *e2b, const char *domain, const char *op,
     if (!domain || !*domain)
         domain = settings->domain;
     if (!e2b_origin_is_domain(domain))
-        return e2b_reply_malformed(op, "domain", "the sandbox's domain is not one", err);
+        return e2b_reply_malformed(op, "domain", "invalid domain of the sandbox", err);
     if (is_shared_domain(domain) && !settings->force_http)
         snprintf(url, sizeof url, "https://sandbox.%s", domain);
     else
@@ -152,31 +185,28 @@ static int find_envd(struct e2b *e2b, const char *domain, const char *op,
     return e2b_origin_parse(url, op, "domain", &e2b->envd, err);
 }
 
-static int adopt(struct e2b *e2b, const struct e2b_request *request,
-                 struct cay_error *err)
+static int read_sandbox(struct e2b *e2b, const struct e2b_request *request,
+                        struct cay_error *err)
 {
+    const char *op = request->op;
     AUTO_JSON reply = NULL;
-    int code = e2b_reply_json(request, &reply, err);
+    int code = e2b_reply_object(request, &reply, err);
 
     if (code)
         return code;
     const char *id = e2b_value_text(reply, "sandboxID");
-    if (!id || check_id(id, request->op, CAY_E_PROTOCOL, NULL))
-        return e2b_reply_malformed(request->op, "sandboxID",
-                                   "the sandbox has no id, or an odd one", err);
+    if (!id || check_id(id, op, CAY_E_PROTOCOL, NULL))
+        return e2b_reply_malformed(op, "sandboxID", "the sandbox has no valid id", err);
     cay_copy_text(e2b->id, sizeof e2b->id, id);
     e2b->version = read_version(e2b_value_text(reply, "envdVersion"));
     e2b->extended_ms = clock_ms();
-    code = take_token(reply, "envdAccessToken", request->op, &e2b->token, err);
+    code = read_token(reply, "envdAccessToken", op, &e2b->token, err);
     if (!code)
-        code = take_token(reply, "trafficAccessToken", request->op, &e2b->traffic_token,
-                          err);
-    if (!code)
-        code = find_envd(e2b, e2b_value_text(reply, "domain"), request->op, err);
-    return code;
+        code = read_token(reply, "trafficAccessToken", op, &e2b->traffic_token, err);
+    return code ? code : set_envd_url(e2b, e2b_value_text(reply, "domain"), op, err);
 }
 
-/* --- Making one --- */
+/* --- Create --- */
 
 static void put_map(struct json *json, const cay_config *config, const char *field)
 {
@@ -187,18 +217,10 @@ static void put_map(struct json *json, const cay_config *config, const char *fie
         json_set_text(json, key, value);
 }
 
-/* What happens to it when its time is over. */
-static bool pauses(const cay_config *config)
+static bool write_create(struct buf *body, const struct e2b *e2b,
+                         const cay_config *config, const char *mark, bool is_old)
 {
     const char *after = cay_config_text(config, "status_after_run");
-
-    return after ? strcmp(after, "pause") == 0
-                 : cay_config_boolean(config, "persist_sandbox");
-}
-
-static bool write_new(struct buf *body, const struct e2b *e2b, const cay_config *config,
-                      const char *mark, bool is_old)
-{
     struct json json;
 
     buf_init(body, BODY_MAX);
@@ -206,7 +228,9 @@ static bool write_new(struct buf *body, const struct e2b *e2b, const cay_config 
     json_put_object(&json);
     json_set_text(&json, "templateID", cay_config_text(config, "template"));
     json_set_uint(&json, "timeout", e2b->settings.timeout_s);
-    json_set_bool(&json, "autoPause", pauses(config));
+    json_set_bool(&json, "autoPause",
+                  after ? strcmp(after, "pause") == 0
+                        : cay_config_boolean(config, "persist_sandbox"));
     json_put_key(&json, "metadata");
     put_map(&json, config, "metadata");
     if (mark)
@@ -215,7 +239,7 @@ static bool write_new(struct buf *body, const struct e2b *e2b, const cay_config 
     json_put_key(&json, "envVars");
     put_map(&json, config, "envs");
     json_put_end(&json);
-    if (is_old) /* later ones always are */
+    if (is_old) /* /v2 always issues a token for envd */
         json_set_bool(&json, "secure", true);
     json_put_end(&json);
     return json_finish(&json);
@@ -227,25 +251,25 @@ int e2b_api_create(struct e2b *e2b, const cay_config *config, const char *mark,
     static const char op[] = "sandbox.create";
     AUTO_BUF body, old_body;
     E2B_REQUEST request = {0};
-    struct question question = {.op = op, .method = "POST", .body = &body};
+    struct api_request api = {.op = op, .method = "POST", .body = &body};
 
-    bool fine = write_new(&body, e2b, config, mark, false);
-    fine = write_new(&old_body, e2b, config, mark, true) && fine;
-    if (!fine)
+    bool is_written = write_create(&body, e2b, config, mark, false);
+    is_written = write_create(&old_body, e2b, config, mark, true) && is_written;
+    if (!is_written)
         return cay_fail(err, CAY_E_INVALID, 0, op, "metadata",
-                        "the metadata and variables are too much, or not text",
-                        "keep them below 4 MiB");
-    int code = ask_either(e2b, &question, &old_body, "/sandboxes", &request, err);
+                        "the metadata and variables are too large, or not UTF-8",
+                        "the limit is 4 MiB");
+    int code = send_either(e2b, &api, &old_body, "/sandboxes", &request, err);
     if (!code)
         code = e2b_reply_check(e2b, &request, cay_config_text(config, "template"),
                                CAY_E_UNAVAILABLE, err);
-    return code ? code : adopt(e2b, &request, err);
+    return code ? code : read_sandbox(e2b, &request, err);
 }
 
-/* --- Finding one --- */
+/* --- Find --- */
 
-/* A query, escaped three times over; a mark and its key need that for "=" only. */
-static void write_list(struct buf *path, const char *mark, const char *page)
+/* The service decodes the filter three times; in a mark and its key only "=" needs it. */
+static void write_list_path(struct buf *path, const char *mark, const char *page)
 {
     path->len = 0;
     buf_format(path, "/sandboxes?metadata=%s%%3D%s&state=running,paused", mark_key, mark);
@@ -256,9 +280,9 @@ static void write_list(struct buf *path, const char *mark, const char *page)
                    (unsigned char)*page);
 }
 
-/* True if it is in this part of the list; servers that do not filter are no harm. */
-static bool take_listed(struct e2b *e2b, const json_t *list, const char *mark,
-                        bool *ret_is_paused)
+/* Compares the marks again, since some servers ignore the filter. */
+static bool find_in_page(struct e2b *e2b, const json_t *list, const char *mark,
+                         bool *ret_is_paused)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *one = json_array_get(list, i);
@@ -278,7 +302,7 @@ static bool take_listed(struct e2b *e2b, const json_t *list, const char *mark,
 int e2b_api_find(struct e2b *e2b, const char *op, const char *mark, bool *ret_is_paused,
                  struct cay_error *err)
 {
-    const struct question question = {
+    const struct api_request api = {
         .op = op, .method = "GET", .repeatable = true, .reply_max = LIST_MAX};
     char page[sizeof((struct e2b_request *)0)->next_page] = "";
     AUTO_BUF path;
@@ -286,81 +310,55 @@ int e2b_api_find(struct e2b *e2b, const char *op, const char *mark, bool *ret_is
     buf_init(&path, PATH_MAX_LEN - 4);
     for (int i = 0; i < PAGES_MAX && (i == 0 || *page); i++) {
         E2B_REQUEST request = {0};
-        write_list(&path, mark, page);
+        write_list_path(&path, mark, page);
         if (path.failed)
             return cay_fail_memory(err, op);
-        int code = ask_either(e2b, &question, NULL, path.data, &request, err);
+        int code = send_either(e2b, &api, NULL, path.data, &request, err);
         if (!code)
             code = e2b_reply_check(e2b, &request, mark, CAY_E_UNAVAILABLE, err);
         if (code)
             return code;
-        AUTO_JSON list = json_loadb(request.reply.data ? request.reply.data : "",
-                                    request.reply.len, 0, NULL);
+        AUTO_JSON list = e2b_reply_load(&request);
         if (!json_is_array(list))
             return e2b_reply_malformed(op, request.origin->host,
-                                       "the sandboxes are not a list", err);
-        if (take_listed(e2b, list, mark, ret_is_paused))
+                                       "the list of sandboxes is not an array", err);
+        if (find_in_page(e2b, list, mark, ret_is_paused))
             return CAY_OK;
         memcpy(page, request.next_page, sizeof page);
     }
     return cay_fail(err, *page ? CAY_E_LIMIT : CAY_E_NOT_FOUND, 0, op, mark,
-                    "no sandbox has this mark", "it was never made, or has ended");
+                    "no sandbox has this mark",
+                    "the sandbox was never created, or has ended");
 }
 
-/* --- The one that there is --- */
-
-static int ask_seconds(struct e2b *e2b, const struct question *question,
-                       const char *action, const char *name, uint64_t seconds,
-                       struct e2b_request *request, struct cay_error *err)
-{
-    struct question whole = *question;
-    char path[128];
-    AUTO_BUF body;
-
-    buf_init(&body, 128);
-    buf_format(&body, "{\"%s\":%llu}", name, (unsigned long long)seconds);
-    snprintf(path, sizeof path, "/sandboxes/%s/%s", e2b->id, action);
-    whole.body = &body;
-    if (strcmp(action, "connect") == 0)
-        return ask_either(e2b, &whole, &body, path, request, err);
-    return ask(e2b, &whole, path, request, err);
-}
+/* --- Connect, pause, kill --- */
 
 int e2b_api_connect(struct e2b *e2b, const char *op, struct cay_error *err)
 {
     E2B_REQUEST request = {0};
-    const struct question question = {.op = op, .method = "POST", .repeatable = true};
+    const struct api_request api = {.op = op, .method = "POST", .repeatable = true};
 
     int code = check_id(e2b->id, op, CAY_E_NOT_FOUND, err);
     if (!code)
-        code = ask_seconds(e2b, &question, "connect", "timeout", e2b->settings.timeout_s,
+        code = send_action(e2b, &api, "/connect", "timeout", e2b->settings.timeout_s,
                            &request, err);
     if (!code)
-        code = e2b_reply_check(e2b, &request, e2b->id, CAY_E_UNAVAILABLE, err);
-    return code ? code : adopt(e2b, &request, err);
+        code = check(e2b, &request, err);
+    return code ? code : read_sandbox(e2b, &request, err);
 }
 
-static int ask_plain(struct e2b *e2b, const struct question *question, const char *action,
-                     struct e2b_request *request, struct cay_error *err)
+static int fetch_detail(struct e2b *e2b, const char *op, uint64_t until_ms,
+                        json_t **ret_detail, int64_t *ret_now_s, struct cay_error *err)
 {
-    char path[128];
-
-    snprintf(path, sizeof path, "/sandboxes/%s%s", e2b->id, action);
-    return ask(e2b, question, path, request, err);
-}
-
-static int ask_detail(struct e2b *e2b, const char *op, uint64_t until_ms,
-                      json_t **ret_detail, int64_t *ret_now_s, struct cay_error *err)
-{
-    const struct question question = {
+    const struct api_request api = {
         .op = op, .method = "GET", .repeatable = true, .until_ms = until_ms};
     E2B_REQUEST request = {0};
 
-    int code = ask_plain(e2b, &question, "", &request, err);
+    int code = send_action(e2b, &api, "", NULL, 0, &request, err);
     if (!code)
-        code = e2b_reply_check(e2b, &request, e2b->id, CAY_E_UNAVAILABLE, err);
+        code = check(e2b, &request, err);
     if (!code)
-        code = e2b_reply_json(&request, ret_detail, err);
+        code = e2b_reply_object(&request, ret_detail, err);
     if (!code && ret_now_s)
         *ret_now_s = request.date_s > 0 ? request.date_s : time(NULL);
     return code;
@@ -369,7 +367,7 @@ static int ask_detail(struct e2b *e2b, const char *op, uint64_t until_ms,
 int e2b_api_detail(struct e2b *e2b, const char *op, json_t **ret_detail,
                    int64_t *ret_now_s, struct cay_error *err)
 {
-    return ask_detail(e2b, op, 0, ret_detail, ret_now_s, err);
+    return fetch_detail(e2b, op, 0, ret_detail, ret_now_s, err);
 }
 
 bool e2b_api_is_paused(struct e2b *e2b, const char *op, int *ret_code)
@@ -385,42 +383,39 @@ bool e2b_api_is_paused(struct e2b *e2b, const char *op, int *ret_code)
 int e2b_api_pause(struct e2b *e2b, struct cay_error *err)
 {
     static const char op[] = "sandbox.pause";
-    AUTO_BUF body;
-    const struct question question = {
-        .op = op, .method = "POST", .repeatable = true, .body = &body};
+    const struct api_request api = {.op = op, .method = "POST", .repeatable = true};
     E2B_REQUEST request = {0};
 
-    buf_init(&body, 16);
-    buf_text(&body, "{}");
-    int unused, code = ask_plain(e2b, &question, "/pause", &request, err);
+    int unused, code = send_action(e2b, &api, "/pause", NULL, 0, &request, err);
     if (!code && request.status == 409 && e2b_api_is_paused(e2b, op, &unused))
         return CAY_OK;
-    return code ? code : e2b_reply_check(e2b, &request, e2b->id, CAY_E_UNAVAILABLE, err);
+    return code ? code : check(e2b, &request, err);
 }
 
-/* One that is gone is what was wanted. */
 int e2b_api_kill(struct e2b *e2b, struct cay_error *err)
 {
-    const struct question question = {
+    const struct api_request api = {
         .op = "sandbox.kill", .method = "DELETE", .repeatable = true};
     E2B_REQUEST request = {0};
 
-    int code = ask_plain(e2b, &question, "", &request, err);
-    if (!code && request.status == 404)
+    int code = send_action(e2b, &api, "", NULL, 0, &request, err);
+    if (!code && request.status == 404) /* it has ended already */
         return CAY_OK;
-    return code ? code : e2b_reply_check(e2b, &request, e2b->id, CAY_E_UNAVAILABLE, err);
+    return code ? code : check(e2b, &request, err);
 }
+
+/* --- Lifetime --- */
 
 static int set_timeout(struct e2b *e2b, const char *op, uint64_t seconds,
                        uint64_t until_ms, struct cay_error *err)
 {
-    const struct question question = {
+    const struct api_request api = {
         .op = op, .method = "POST", .repeatable = true, .until_ms = until_ms};
     E2B_REQUEST request = {0};
 
-    int code = ask_seconds(e2b, &question, "timeout", "timeout", seconds, &request, err);
+    int code = send_action(e2b, &api, "/timeout", "timeout", seconds, &request, err);
     if (!code)
-        code = e2b_reply_check(e2b, &request, e2b->id, CAY_E_UNAVAILABLE, err);
+        code = check(e2b, &request, err);
     if (!code)
         e2b->extended_ms = clock_ms();
     return code;
@@ -432,22 +427,21 @@ int e2b_api_set_timeout(struct e2b *e2b, const char *op, uint64_t seconds,
     return set_timeout(e2b, op, seconds, 0, err);
 }
 
-/* --- Its life --- */
-
-uint64_t e2b_keep_alive_due(const struct e2b *e2b)
+uint64_t e2b_api_keep_alive_due(const struct e2b *e2b)
 {
     return e2b->settings.keepalive_s
                ? e2b->extended_ms + (uint64_t)e2b->settings.keepalive_s * 1000
                : UINT64_MAX;
 }
 
-/* By the server's clock, so that two that differ cannot shorten a life. */
-static void prolong_by_hand(struct e2b *e2b, const char *op, uint64_t until_ms)
+/* Compares with the server's clock: with ours, a clock that is slow would shorten the
+ * lifetime. */
+static void extend_by_timeout(struct e2b *e2b, const char *op, uint64_t until_ms)
 {
     AUTO_JSON detail = NULL;
     int64_t now = 0;
 
-    if (ask_detail(e2b, op, until_ms, &detail, &now, NULL))
+    if (fetch_detail(e2b, op, until_ms, &detail, &now, NULL))
         return;
     const char *state = e2b_value_text(detail, "state");
     int64_t end = e2b_value_time(detail, "endAt") / 1000000000;
@@ -456,24 +450,25 @@ static void prolong_by_hand(struct e2b *e2b, const char *op, uint64_t until_ms)
         (void)set_timeout(e2b, op, e2b->settings.timeout_s, until_ms, NULL);
 }
 
-void e2b_keep_alive(struct e2b *e2b, uint64_t until_ms)
+void e2b_api_keep_alive(struct e2b *e2b, uint64_t until_ms)
 {
     static const char op[] = "sandbox.keep-alive";
     uint64_t now = clock_ms();
-    const struct question question = {
+    const struct api_request api = {
         .op = op,
         .method = "POST",
         .repeatable = true,
         .until_ms = until_ms < now + KEEP_ALIVE_MS ? until_ms : now + KEEP_ALIVE_MS};
     E2B_REQUEST request = {0};
 
-    if (now < e2b_keep_alive_due(e2b) || now >= until_ms)
+    if (now < e2b_api_keep_alive_due(e2b) || now >= until_ms)
         return;
     e2b->extended_ms = now;
-    /* This prolongs and never shortens, in one step; but not every server has it. */
-    bool can = e2b->settings.timeout_s <= E2B_REFRESH_MAX &&
-               ask_seconds(e2b, &question, "refreshes", "duration",
-                           e2b->settings.timeout_s, &request, NULL) == CAY_OK;
-    if (!can || request.status == 404 || request.status == 405 || request.status == 501)
-        prolong_by_hand(e2b, op, question.until_ms);
+    /* /refreshes never shortens the lifetime; some servers do not have it. */
+    bool is_sent = e2b->settings.timeout_s <= REFRESH_MAX_S &&
+                   send_action(e2b, &api, "/refreshes", "duration",
+                               e2b->settings.timeout_s, &request, NULL) == CAY_OK;
+    if (!is_sent || request.status == 404 || request.status == 405 ||
+        request.status == 501)
+        extend_by_timeout(e2b, op, api.until_ms);
 }

@@ -2,6 +2,7 @@
 #include "e2b/command.h"
 
 #include <errno.h>
+#include <nettle/base64.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,14 +11,17 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "e2b/entry.h"
+#include "e2b/api.h"
+#include "e2b/envd.h"
+#include "e2b/reply.h"
 
 enum {
     RAW_MAX = E2B_ENVELOPE_MAX + (256 << 10),
-    RAW_ENOUGH = 256 << 10, /* nobody reads: let the command wait */
+    RAW_ENOUGH = 256 << 10, /* unread bytes that pause the stream */
     BODY_MAX = 16 << 20,
-    PING_S = 50,             /* the server gives a sign of life that often */
-    SILENCE_MS = 150 * 1000, /* it does not */
+    PIECE = 256 << 10,       /* of input */
+    KEEPALIVE_S = 50,        /* the interval of keepalives that envd is asked for */
+    SILENCE_MS = 150 * 1000, /* without one the stream is dead */
     HEALTH_MS = 5000,
     TRAILER_MS = 50
 };
@@ -27,28 +31,30 @@ void e2b_command_init(struct e2b_command *command, struct e2b *e2b, const char *
     *command = (struct e2b_command){.e2b = e2b, .op = op, .deadline_ms = UINT64_MAX};
     buf_init(&command->body, BODY_MAX);
     buf_init(&command->raw, RAW_MAX);
-    e2b_input_init(&command->input);
+    buf_init(&command->input.body, BASE64_ENCODE_RAW_LENGTH(PIECE) + 256);
 }
 
 void e2b_command_done(struct e2b_command *command)
 {
-    /* The last bytes of a stream, so that its connection can be used again. */
+    /* Read the end of the stream, so that the connection can be used again. */
     uint64_t until = clock_ms() + TRAILER_MS;
     while (command->has_end && command->request.multi && clock_ms() < until)
         e2b_http_step(&command->e2b->http, until);
     if (command->watch)
         e2b_command_done(command->watch);
     free(command->watch);
-    e2b_input_done(&command->input);
+    e2b_request_done(&command->input.request);
+    buf_done(&command->input.body);
+    free(command->input.own);
     e2b_request_done(&command->request);
     e2b_event_done(&command->end);
     buf_done(&command->body);
     buf_done(&command->raw);
 }
 
-/* --- The stream's beginning --- */
+/* --- Start and attach --- */
 
-static enum e2b_verdict take(void *cookie, const char *data, size_t len)
+static enum e2b_verdict receive(void *cookie, const char *data, size_t len)
 {
     struct e2b_command *command = cookie;
     struct e2b_envelope envelope;
@@ -71,7 +77,7 @@ static void set_headers(struct e2b_command *command, const char *user,
     e2b_envd_headers(command->e2b, request, user);
     e2b_request_header(request, "Content-Type", "application/connect+json");
     e2b_request_header(request, "Connect-Protocol-Version", "1");
-    snprintf(number, sizeof number, "%d", PING_S);
+    snprintf(number, sizeof number, "%d", KEEPALIVE_S);
     e2b_request_header(request, "Keepalive-Ping-Interval", number);
     if (timeout_ms) {
         snprintf(number, sizeof number, "%llu", (unsigned long long)timeout_ms);
@@ -79,7 +85,7 @@ static void set_headers(struct e2b_command *command, const char *user,
     }
 }
 
-/* Until the server has taken it or refused it, or the time is over. */
+/* Waits for the first bytes of a reply, or for the deadline. */
 static int open_stream(struct e2b_command *command, struct cay_error *err)
 {
     struct e2b_http *http = &command->e2b->http;
@@ -89,7 +95,7 @@ static int open_stream(struct e2b_command *command, struct cay_error *err)
 
     if (until > command->deadline_ms)
         until = command->deadline_ms;
-    if (command->opens_later)
+    if (command->no_wait)
         return e2b_http_begin(http, request, err);
     do {
         int code = e2b_http_begin(http, request, err);
@@ -115,7 +121,7 @@ static int send_stream(struct e2b_command *command, const char *method, const ch
     memcpy(command->body.data, head, sizeof head);
     request->body = command->body.data;
     request->body_len = command->body.len;
-    request->on_body = take;
+    request->on_body = receive;
     request->cookie = command;
     set_headers(command, user, timeout_ms);
     command->begin_ms = clock_ms();
@@ -178,7 +184,7 @@ int e2b_command_attach(struct e2b_command *command, const char *which,
 
     command->is_attached = true;
     buf_append(&command->body, "\0\0\0\0\0", E2B_ENVELOPE_HEAD);
-    /* A tag is checked: it has no characters that JSON would mind. */
+    /* The caller checked the tag: it needs no escapes in JSON. */
     buf_format(&command->body,
                is_number ? "{\"process\":{\"pid\":%s}}"
                          : "{\"process\":{\"tag\":\"%s\"}}",
@@ -188,15 +194,15 @@ int e2b_command_attach(struct e2b_command *command, const char *which,
     return send_stream(command, "Connect", NULL, 0, err);
 }
 
-/* --- What comes --- */
+/* --- The stream --- */
 
-static void end_with(struct e2b_command *command)
+static void set_over(struct e2b_command *command)
 {
     command->is_over = true;
     command->end_ms = clock_ms();
 }
 
-/* How one that was killed, or paused, looks from here. */
+/* True if the proxy reports that no such sandbox is running: killed or paused. */
 static bool is_absent(struct e2b_command *command)
 {
     E2B_REQUEST request;
@@ -217,15 +223,14 @@ static void fail_cut(struct e2b_command *command, const char *what)
 
     if (absent && e2b_api_is_paused(command->e2b, command->op, &code))
         cay_fail(&command->failure, CAY_E_BUSY, 0, command->op, command->e2b->id,
-                 "the sandbox was paused while the command ran",
-                 "it goes on when the sandbox is resumed; attach to it then");
+                 "the sandbox was paused while the command was running",
+                 "resume the sandbox and attach to the command");
     else if (absent && code == CAY_E_NOT_FOUND)
         command->is_gone = true;
     else
         cay_fail(&command->failure, CAY_E_PROTOCOL, 0, command->op, command->e2b->id,
-                 what,
-                 "the connection may be bad; what the command did until then is done");
-    end_with(command);
+                 what, "check the connection; the command may have run in part");
+    set_over(command);
 }
 
 static int errno_of(const struct e2b_refusal *refusal)
@@ -250,8 +255,7 @@ static int errno_of(const struct e2b_refusal *refusal)
                                                              : EIO;
 }
 
-/* What is missing may be the directory it was to start in: the server's words do not say
- * which it is. */
+/* envd's message does not tell a missing program from a missing working directory. */
 static bool fail_cwd(struct e2b_command *command)
 {
     static const char op[] = "exec.cwd";
@@ -271,11 +275,10 @@ static bool fail_cwd(struct e2b_command *command)
         return false;
     int error = code == CAY_E_NOT_FOUND ? ENOENT : ENOTDIR;
     cay_fail(&command->failure, code, error, op, subject, cay_errno_words(error),
-             "the working directory must be there: make it first, or leave cwd out");
+             "create the working directory first, or leave cwd out");
     return true;
 }
 
-/* It did not start: whose fault is it? */
 static void fail_start(struct e2b_command *command, const struct e2b_refusal *refusal)
 {
     static const char *const codes[] = {"internal", "invalid_argument", "not_found",
@@ -285,21 +288,21 @@ static void fail_start(struct e2b_command *command, const struct e2b_refusal *re
     command->is_refused = true;
     for (size_t i = 0; !command->is_attached && i < sizeof codes / sizeof *codes; i++)
         if (strcmp(refusal->code, codes[i]) == 0) {
-            char words[300];
+            char text[300];
             int error = errno_of(refusal);
             if ((error == ENOENT || error == ENOTDIR) && fail_cwd(command))
                 return;
-            e2b_reply_words(command->e2b, refusal->message, words, sizeof words);
+            e2b_reply_text(command->e2b, refusal->message, text, sizeof text);
             cay_fail(&command->failure, CAY_E_EXEC_FAILED, error, command->op, id,
-                     words[0] ? words : "the program could not be started",
-                     "check the program's name and the directory it starts in");
+                     text[0] ? text : "the program cannot be started",
+                     "check the name of the program and the working directory");
             return;
         }
     if (*command->user && strcmp(refusal->code, "unauthenticated") == 0)
         cay_fail(&command->failure, CAY_E_NOT_FOUND, 0, "exec.user", id,
-                 "the sandbox does not know this user", "root is known everywhere");
+                 "no such user in the sandbox", "every sandbox has the user root");
     else if (strcmp(refusal->code, "unavailable") == 0)
-        (void)e2b_reply_absent(command->e2b, command->op, &command->failure);
+        (void)e2b_envd_fail_absent(command->e2b, command->op, &command->failure);
     else
         (void)e2b_reply_refusal(command->e2b, command->op, id, refusal->code,
                                 refusal->message, CAY_E_UNAVAILABLE, &command->failure);
@@ -315,20 +318,20 @@ static void take_trailer(struct e2b_command *command, const struct e2b_envelope 
     if (wrong) {
         fail_cut(command, wrong);
     } else if (!refusal.code[0]) {
-        fail_cut(command, "the command's stream ended, but not the command");
+        fail_cut(command, "the stream ended before the command");
     } else if (!command->pid) {
         fail_start(command, &refusal);
-        end_with(command);
+        set_over(command);
     } else if (strcmp(refusal.code, "deadline_exceeded") == 0 &&
                (command->deadline_ms != UINT64_MAX || command->is_attached)) {
         command->is_timed_out = true;
-        end_with(command);
+        set_over(command);
     } else {
-        fail_cut(command, "the command's stream ended with an error of the server");
+        fail_cut(command, "the stream ended with an error of the server");
     }
 }
 
-/* NULL, or what is wrong with it. */
+/* NULL, or what is wrong with the message. */
 static const char *take_message(struct e2b_command *command,
                                 const struct e2b_envelope *envelope,
                                 struct e2b_event *ret_event)
@@ -340,22 +343,22 @@ static const char *take_message(struct e2b_command *command,
     switch (ret_event->kind) {
     case E2B_EVENT_START:
         if (command->pid)
-            return "the command has started twice";
+            return "a command started twice";
         command->pid = ret_event->pid;
         break;
     case E2B_EVENT_OUTPUT:
         if (!command->pid) {
             e2b_event_done(ret_event);
-            return "there is output of a command that has not started";
+            return "output of a command that has not started";
         }
         command->has_tty = command->has_tty || ret_event->is_terminal;
         break;
     case E2B_EVENT_END:
         if (!command->pid)
-            return "a command has ended that has not started";
+            return "end of a command that has not started";
         command->has_end = true;
         command->end = *ret_event;
-        end_with(command);
+        set_over(command);
         break;
     case E2B_EVENT_NOTHING:
         break;
@@ -363,13 +366,13 @@ static const char *take_message(struct e2b_command *command,
     return NULL;
 }
 
-/* The server does not talk about a stream any more. */
+/* The stream closed without a last envelope. */
 static void take_close(struct e2b_command *command)
 {
     const struct e2b_request *request = &command->request;
-    bool is_answer = request->result == CURLE_OK;
+    bool is_reply = request->result == CURLE_OK;
 
-    if (is_answer && (request->status < 200 || request->status >= 300)) {
+    if (is_reply && !e2b_request_succeeded(request)) {
         struct e2b_refusal refusal;
         const char *wrong =
             e2b_refusal_read(request->reply.data ? request->reply.data : "",
@@ -377,15 +380,15 @@ static void take_close(struct e2b_command *command)
         if (!wrong && strcmp(refusal.code, "unknown") != 0 && request->status != 502)
             fail_start(command, &refusal);
         else
-            (void)e2b_reply_check(command->e2b, request, command->e2b->id,
-                                  CAY_E_UNAVAILABLE, &command->failure);
+            (void)e2b_envd_check(command->e2b, request, command->e2b->id,
+                                 CAY_E_UNAVAILABLE, &command->failure);
         command->is_refused = true;
-        end_with(command);
-    } else if (!command->pid && !is_answer && !command->raw.len) {
+        set_over(command);
+    } else if (!command->pid && !is_reply && !command->raw.len) {
         (void)e2b_http_check(request, &command->failure);
-        end_with(command);
+        set_over(command);
     } else {
-        fail_cut(command, "the command's stream broke off");
+        fail_cut(command, "the stream of the command broke off");
     }
 }
 
@@ -399,7 +402,7 @@ static void consume(struct e2b_command *command, size_t len)
     command->raw_at = 0;
 }
 
-/* One message, whatever it is about: 1, 0 if there is none now, -1 if it is over. */
+/* Handles one message: 1, 0 if there is none now, -1 if the command is over. */
 static int take_one(struct e2b_command *command, struct e2b_event *ret_event)
 {
     size_t left = command->raw.len - command->raw_at;
@@ -418,7 +421,7 @@ static int take_one(struct e2b_command *command, struct e2b_event *ret_event)
     if (used == 0)
         take_close(command);
     else if (used < 0)
-        wrong = "a message has a length or flags that none can have";
+        wrong = "invalid length or flags of a message";
     else if (envelope.flags & E2B_ENVELOPE_END)
         take_trailer(command, &envelope);
     else
@@ -429,7 +432,7 @@ static int take_one(struct e2b_command *command, struct e2b_event *ret_event)
         e2b_http_abort(&command->request, CURLE_WEIRD_SERVER_REPLY);
         (void)e2b_reply_malformed(command->op, command->e2b->id, wrong,
                                   &command->failure);
-        end_with(command);
+        set_over(command);
     }
     return command->is_over ? -1 : 1;
 }
@@ -453,31 +456,26 @@ void e2b_command_step(struct e2b_command *command, uint64_t until_ms)
 
     if (waits && silent < until_ms)
         until_ms = silent;
-    if (e2b_script_watch_due(command) < until_ms)
-        until_ms = e2b_script_watch_due(command);
     e2b_http_step(&command->e2b->http, until_ms);
-    /* Only now is it known: nobody may have looked for a long time. */
+    /* Check after the step: the caller may not have called for a long time. */
     if (waits && request->multi && clock_ms() >= request->active_ms + SILENCE_MS)
         e2b_http_abort(request, CURLE_OPERATION_TIMEDOUT);
     e2b_input_feed(command);
-    e2b_script_watch(command);
 }
-
-/* --- Its beginning and end --- */
 
 int e2b_command_wait_start(struct e2b_command *command, uint64_t until_ms,
                            struct cay_error *err)
 {
     struct e2b_event event = {0};
 
-    /* Nothing but a start comes first, so nothing is lost here. */
+    /* The first event is the start, so no output is lost here. */
     while (!command->pid && !command->is_over) {
         if (take_one(command, &event) != 0)
             continue;
         if (clock_ms() >= until_ms)
             return cay_fail(err, CAY_E_TIMEOUT, 0, command->op, command->e2b->id,
-                            "the sandbox does not say whether the command has started",
-                            "it may run: list the processes before you try again");
+                            "no reply whether the command has started",
+                            "it may be running: list the processes before you try again");
         e2b_command_step(command, until_ms);
     }
     e2b_input_feed(command);
@@ -502,7 +500,7 @@ bool e2b_command_has_news(const struct e2b_command *command)
             e2b_envelope_read(command->raw.data + command->raw_at, left, &envelope) != 0);
 }
 
-static void fill_in(const struct e2b_command *command, struct cay_exec_result *result)
+static void set_cause(const struct e2b_command *command, struct cay_exec_result *result)
 {
     bool signalled = command->has_end ? command->end.is_signalled : true;
 
@@ -537,7 +535,128 @@ int e2b_command_result(const struct e2b_command *command,
         ret_result->exec_errno = failure->sys_errno;
         ret_result->exit_code = failure->sys_errno == ENOENT ? 127 : 126;
     } else {
-        fill_in(command, ret_result);
+        set_cause(command, ret_result);
     }
     return CAY_OK;
+}
+
+/* --- Input --- */
+
+/* The next piece is sent after the reply to the last one, to keep their order.  envd
+ * replies when the command has read the piece or the pipe has room for it. */
+
+bool e2b_input_pending(const struct e2b_input *input)
+{
+    return input->is_busy || (input->is_open && (input->left || input->ends));
+}
+
+static void stop_input(struct e2b_input *input)
+{
+    input->is_open = input->ends = false;
+    input->left = 0;
+}
+
+static void send_input(struct e2b_command *command, const char *method)
+{
+    struct e2b_input *input = &command->input;
+    struct e2b_request *request = &input->request;
+
+    e2b_request_done(request);
+    e2b_request_init(request, "process.write", "POST", &command->e2b->envd);
+    buf_format(&request->path, "/process.Process/%s", method);
+    request->body = input->body.data;
+    request->body_len = input->body.len;
+    e2b_envd_headers(command->e2b, request, NULL);
+    e2b_request_header(request, "Content-Type", "application/json");
+    e2b_request_header(request, "Connect-Protocol-Version", "1");
+    request->is_out_of_memory |= input->body.failed;
+    input->is_busy = true;
+    if (e2b_http_begin(&command->e2b->http, request, &input->failure))
+        stop_input(input);
+}
+
+static void send_bytes(struct e2b_command *command, const char *data, size_t len)
+{
+    struct buf *body = &command->input.body;
+
+    body->len = 0;
+    buf_format(body, "{\"process\":{\"pid\":%d},\"input\":{\"%s\":\"", command->pid,
+               command->has_tty ? "pty" : "stdin");
+    if (buf_reserve(body, BASE64_ENCODE_RAW_LENGTH(len))) {
+        base64_encode_raw(body->data + body->len, len, (const uint8_t *)data);
+        body->len += BASE64_ENCODE_RAW_LENGTH(len);
+    }
+    buf_text(body, "\"}}");
+    send_input(command, "SendInput");
+}
+
+static void send_end(struct e2b_command *command)
+{
+    struct e2b_input *input = &command->input;
+
+    if (command->has_tty) {
+        input->is_open = input->ends = input->ends_left > 1;
+        input->ends_left = 1;
+        send_bytes(command, "\x04", 1);
+        return;
+    }
+    input->is_open = input->ends = false;
+    input->body.len = 0;
+    buf_format(&input->body, "{\"process\":{\"pid\":%d}}", command->pid);
+    send_input(command, "CloseStdin");
+}
+
+int e2b_input_can_end(const struct e2b_command *command, struct cay_error *err)
+{
+    if (command->has_tty || command->e2b->version >= E2B_HAS_CLOSE_STDIN)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, command->op, command->e2b->id,
+                    "this version of envd cannot close the input of a command",
+                    "rebuild the template of the sandbox");
+}
+
+/* A refusal means that the command no longer reads its input, which is no failure. */
+static void receive_input_reply(struct e2b_command *command)
+{
+    struct e2b_input *input = &command->input;
+    const struct e2b_request *request = &input->request;
+
+    input->is_busy = false;
+    if (e2b_http_check(request, &input->failure)) {
+        stop_input(input);
+    } else if (request->status == 429 || request->status >= 502) {
+        (void)e2b_envd_check(command->e2b, request, command->e2b->id, CAY_E_IO,
+                             &input->failure);
+        stop_input(input);
+    } else if (!e2b_request_succeeded(request)) {
+        /* An attached command may have a terminal: send the piece again as "pty". */
+        bool guessed = command->is_attached && !command->has_tty && input->sent;
+        input->data -= guessed ? input->sent : 0;
+        input->left += guessed ? input->sent : 0;
+        if (!guessed)
+            stop_input(input);
+        command->has_tty = command->has_tty || guessed;
+    }
+    input->sent = 0;
+}
+
+void e2b_input_feed(struct e2b_command *command)
+{
+    struct e2b_input *input = &command->input;
+
+    if (input->is_busy && input->request.ended)
+        receive_input_reply(command);
+    if (!input->is_open || input->is_busy || !command->pid || command->is_over)
+        return;
+    if (input->left) {
+        size_t len = input->left < PIECE ? input->left : PIECE;
+        /* After an unfinished line the first ^D only submits the line. */
+        input->ends_left = input->data[len - 1] == '\n' ? 1 : 2;
+        send_bytes(command, input->data, len);
+        input->data += len;
+        input->left -= len;
+        input->sent = len;
+    } else if (input->ends) {
+        send_end(command);
+    }
 }

@@ -1,107 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "e2b/e2b.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "e2b/command.h"
-#include "e2b/entry.h"
+#include "e2b/api.h"
 #include "e2b/messages.h"
+#include "e2b/reply.h"
+#include "e2b/script.h"
 #include "sandbox/backend.h"
 
-/* --- Handles --- */
-
-void e2b_free(struct e2b *e2b)
-{
-    if (!e2b)
-        return;
-    e2b_http_done(&e2b->http);
-    e2b_settings_done(&e2b->settings);
-    if (e2b->token)
-        explicit_bzero(e2b->token, strlen(e2b->token));
-    free(e2b->token);
-    free(e2b->traffic_token);
-    e2b_names_free(e2b->users);
-    e2b_names_free(e2b->groups);
-    free(e2b);
-}
-
-static void free_it(void *cookie)
-{
-    e2b_free(cookie);
-}
-
-static int new_handle(const char *op, struct e2b **ret_e2b, struct cay_error *err)
-{
-    struct e2b *e2b = calloc(1, sizeof *e2b);
-
-    if (!e2b)
-        return cay_fail_memory(err, op);
-    int code = e2b_http_init(&e2b->http, op, err);
-    if (code)
-        e2b_free(e2b);
-    else
-        *ret_e2b = e2b;
-    return code;
-}
-
-static bool copy_text(char **to, const char *from)
-{
-    *to = from ? strdup(from) : NULL;
-    return !from || *to;
-}
-
-int e2b_dup(const struct e2b *e2b, const char *op, struct e2b **ret_copy,
-            struct cay_error *err)
-{
-    const struct e2b_settings *settings = &e2b->settings;
-    AUTO_E2B copy = NULL;
-    int code = new_handle(op, &copy, err);
-
-    if (code)
-        return code;
-    copy->settings = *settings;
-    copy->settings.key = copy->settings.domain = NULL;
-    copy->settings.sandbox_url = copy->settings.workdir = NULL;
-    memcpy(copy->id, e2b->id, sizeof copy->id);
-    copy->envd = e2b->envd;
-    copy->version = e2b->version;
-    copy->extended_ms = e2b->extended_ms;
-    if (!copy_text(&copy->settings.key, settings->key) ||
-        !copy_text(&copy->settings.domain, settings->domain) ||
-        !copy_text(&copy->settings.sandbox_url, settings->sandbox_url) ||
-        !copy_text(&copy->settings.workdir, settings->workdir) ||
-        !copy_text(&copy->token, e2b->token) ||
-        !copy_text(&copy->traffic_token, e2b->traffic_token))
-        return cay_fail_memory(err, op);
-    *ret_copy = TAKE_PTR(copy);
-    return CAY_OK;
-}
-
-static int open_handle(const cay_config *config, const char *op, struct e2b **ret_e2b,
-                       struct cay_error *err)
-{
-    AUTO_E2B e2b = NULL;
-    int code = new_handle(op, &e2b, err);
-
-    if (!code)
-        code = e2b_settings_read(config, op, &e2b->settings, err);
-    if (!code)
-        *ret_e2b = TAKE_PTR(e2b);
-    return code;
-}
-
-/* --- Making and reaching one --- */
+/* --- Create and connect --- */
 
 static int check_mark(const char *mark, struct cay_error *err)
 {
     if (strlen(mark) == 16 &&
         strspn(mark, "abcdefghijklmnopqrstuvwxyz234567") == strlen(mark))
         return CAY_OK;
-    return cay_fail(err, CAY_E_INVALID, 0, "sandbox.mark", mark, "this is no mark",
+    return cay_fail(err, CAY_E_INVALID, 0, "sandbox.mark", mark, "invalid mark",
                     "a mark has 16 letters a to z and digits 2 to 7");
+}
+
+/* Creates settings.workdir, owned by the default user. */
+static int make_workdir(struct e2b *e2b, struct cay_error *err)
+{
+    static const char op[] = "sandbox.create";
+    const char *path = e2b->settings.workdir;
+    const struct e2b_script print_uid = {.text = "id -u\n"};
+    struct e2b_script make = {.text = "mkdir -p -- \"$1\" && chown -- \"$2\" \"$1\"\n",
+                              .user = "root"};
+    struct cay_error error;
+    int exit_code = 1;
+    AUTO_BUF uid = {0};
+
+    int code = e2b_files.mkdir(e2b, NULL, path, CAY_NAME_EXIST_OK, &error);
+    if (code == CAY_E_DENIED) {
+        buf_init(&uid, 64);
+        code = e2b_script_run(e2b, &print_uid, op, &uid, &exit_code, &error);
+        if (uid.len)
+            uid.data[strcspn(uid.data, "\n")] = '\0';
+        make.words[0] = path;
+        make.words[1] = uid.data;
+        if (!code && exit_code == 0)
+            code = e2b_script_run(e2b, &make, op, NULL, &exit_code, &error);
+        if (!code && exit_code)
+            code = cay_fail(&error, CAY_E_DENIED, 0, op, path,
+                            "the working directory cannot be created",
+                            "choose a directory below the home directory");
+    }
+    if (code && err)
+        *err = error;
+    return code;
 }
 
 static int create_marked(void *data, const cay_config *config, const char *mark,
@@ -112,22 +62,16 @@ static int create_marked(void *data, const cay_config *config, const char *mark,
 
     (void)data;
     if (!code)
-        code = open_handle(config, "sandbox.create", &e2b, err);
+        code = e2b_new(config, "sandbox.create", &e2b, err);
     if (!code)
         code = e2b_api_create(e2b, config, mark, err);
-    if (code) {
-        if (e2b && *e2b->id) /* it was made, but cannot be used */
-            (void)e2b_api_kill(e2b, NULL);
-        return code;
-    }
-    if (cay_config_has(config, "work_dir"))
-        code = e2b_script_make_workdir(e2b, err);
-    if (code) {
+    if (!code && cay_config_has(config, "work_dir"))
+        code = make_workdir(e2b, err);
+    if (!code)
+        *ret_cookie = TAKE_PTR(e2b);
+    else if (e2b && *e2b->id) /* the sandbox was created, but is not usable */
         (void)e2b_api_kill(e2b, NULL);
-        return code;
-    }
-    *ret_cookie = TAKE_PTR(e2b);
-    return CAY_OK;
+    return code;
 }
 
 static int create(void *data, const cay_config *config, void **ret_cookie,
@@ -136,7 +80,7 @@ static int create(void *data, const cay_config *config, void **ret_cookie,
     return create_marked(data, config, NULL, ret_cookie, err);
 }
 
-/* To reach one that is paused would be to resume it. */
+/* Does not connect to a paused sandbox: that would resume it. */
 static int find_marked(void *data, const cay_config *config, const char *mark,
                        void **ret_cookie, struct cay_error *err)
 {
@@ -147,7 +91,7 @@ static int find_marked(void *data, const cay_config *config, const char *mark,
 
     (void)data;
     if (!code)
-        code = open_handle(config, op, &e2b, err);
+        code = e2b_new(config, op, &e2b, err);
     if (!code)
         code = e2b_api_find(e2b, op, mark, &is_paused, err);
     if (!code && !is_paused)
@@ -164,11 +108,11 @@ static int connect_to(void *data, const cay_config *config, const char *id,
     AUTO_E2B e2b = NULL;
 
     (void)data;
-    int code = open_handle(config, op, &e2b, err);
+    int code = e2b_new(config, op, &e2b, err);
     if (code)
         return code;
     if (strlen(id) >= sizeof e2b->id)
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, id, "no sandbox has such an id",
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, id, "no sandbox has this id",
                         "an id has up to 63 letters, digits, \"-\" and \"_\"");
     cay_copy_text(e2b->id, sizeof e2b->id, id);
     code = e2b_api_connect(e2b, op, err);
@@ -177,12 +121,17 @@ static int connect_to(void *data, const cay_config *config, const char *id,
     return code;
 }
 
+static void free_handle(void *cookie)
+{
+    e2b_free(cookie);
+}
+
 static const char *id_of(const void *cookie)
 {
     return ((const struct e2b *)cookie)->id;
 }
 
-/* --- Its life --- */
+/* --- State and lifetime --- */
 
 static int read_state(const struct e2b *e2b, const json_t *detail, const char *op,
                       enum cay_state *ret_state, struct cay_error *err)
@@ -190,7 +139,7 @@ static int read_state(const struct e2b *e2b, const json_t *detail, const char *o
     const char *state = e2b_value_text(detail, "state");
 
     if (!state || (strcmp(state, "running") != 0 && strcmp(state, "paused") != 0))
-        return e2b_reply_malformed(op, e2b->id, "the sandbox is in no known state", err);
+        return e2b_reply_malformed(op, e2b->id, "unknown state of the sandbox", err);
     *ret_state = *state == 'r' ? CAY_STATE_RUNNING : CAY_STATE_PAUSED;
     return CAY_OK;
 }
@@ -238,7 +187,7 @@ static int inspect(void *cookie, struct cay_sandbox_info *ret_info, struct cay_e
     return CAY_OK;
 }
 
-static int pause_it(void *cookie, struct cay_error *err)
+static int pause_sandbox(void *cookie, struct cay_error *err)
 {
     return e2b_api_pause(cookie, err);
 }
@@ -254,13 +203,14 @@ static int set_ttl(void *cookie, uint64_t ttl_ms, struct cay_error *err)
     struct e2b *e2b = cookie;
 
     if (ttl_ms == 0)
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, e2b->id,
-                        "an E2B sandbox always has a time to live",
-                        "give it a long one; keepalive_interval prolongs it while used");
+        return cay_fail(
+            err, CAY_E_UNSUPPORTED, 0, op, e2b->id,
+            "an E2B sandbox always has a time to live",
+            "set a long one; keepalive_interval extends it while the sandbox is used");
     return e2b_api_set_timeout(e2b, op, (ttl_ms + 999) / 1000, err);
 }
 
-static int kill_it(void *cookie, struct cay_error *err)
+static int kill_sandbox(void *cookie, struct cay_error *err)
 {
     return e2b_api_kill(cookie, err);
 }
@@ -268,19 +218,19 @@ static int kill_it(void *cookie, struct cay_error *err)
 const struct cay_backend backend_e2b = {
     .size = sizeof backend_e2b,
     .name = "e2b",
-    .about = "Sandboxes of the E2B cloud, or of a server that speaks its protocol.",
+    .about = "sandboxes of the E2B cloud, or of a server with the same protocol",
     .fields = e2b_fields,
     .field_count = E2B_FIELDS,
     .create = create,
     .connect = connect_to,
-    .free = free_it,
+    .free = free_handle,
     .id = id_of,
     .state = state_of,
     .inspect = inspect,
-    .pause = pause_it,
+    .pause = pause_sandbox,
     .resume = resume,
     .set_ttl = set_ttl,
-    .kill = kill_it,
+    .kill = kill_sandbox,
     .exec = e2b_exec,
     .files = &e2b_files,
     .processes = &e2b_processes,

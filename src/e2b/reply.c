@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "e2b/reply.h"
 
-/* What an answer means.  The service and proxies tell by the HTTP status, the daemon in
- * the Connect protocol's words; both add a sentence, which is shown but never trusted. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -9,13 +8,12 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "e2b/e2b.h"
 #include "e2b/messages.h"
 
-enum { WORDS_MAX = 300 };
+enum { TEXT_MAX = 300 };
 
 struct meaning {
-    const char *word;
+    const char *text;
     int code;
 };
 
@@ -35,8 +33,8 @@ static const struct meaning connect_codes[] = {
     {"unimplemented", CAY_E_UNSUPPORTED},
 };
 
-/* The daemon calls a refusal of its kernel an internal error, and quotes it. */
-static const struct meaning quotes[] = {
+/* envd reports a failed system call as "internal", with the text of its errno. */
+static const struct meaning errno_texts[] = {
     {"permission denied", CAY_E_DENIED},
     {"operation not permitted", CAY_E_DENIED},
     {"read-only file system", CAY_E_DENIED},
@@ -83,33 +81,31 @@ static int code_of_status(int status, int fallback)
     }
 }
 
-static const char *hint_for(int code, bool is_service)
+static const char *hint_for(int code, bool is_envd)
 {
     switch (code) {
     case CAY_E_DENIED:
-        return is_service ? "check E2B_API_KEY, or api_key: it must be of this service"
-                          : "ask as a user who may, such as root; or connect to it anew";
+        return is_envd ? "use another user, such as root, or connect to the sandbox again"
+                       : "check E2B_API_KEY or api_key: the key must be of this service";
     case CAY_E_NOT_FOUND:
-        return is_service ? "it may have ended: make a new one, or check the template"
-                          : "list the directory to see what is there";
+        return is_envd ? "list the directory to see its files"
+                       : "create a new sandbox if this one has ended; check the template";
     case CAY_E_LIMIT:
-        return "wait a moment, or end sandboxes that are not needed";
+        return "wait a moment, or kill sandboxes that are not needed";
     case CAY_E_BUSY:
-        return "see which state the sandbox is in, and try again";
+        return "check the state of the sandbox and try again";
     case CAY_E_INVALID:
-        return "the server says what it does not like; correct that";
+        return "correct what the server's message names";
     case CAY_E_UNSUPPORTED:
-        return "this server cannot do it; a newer one may";
+        return "this server does not support it; a newer version may";
     case CAY_E_NO_SPACE:
-        return "remove something in the sandbox first";
+        return "remove files in the sandbox";
     case CAY_E_EXISTS:
-        return "choose another name, or remove what is there";
+        return "choose another name, or remove the existing file";
     default:
-        return "try again later; the server's own records say more";
+        return "try again later; the server's log may have more";
     }
 }
-
-/* --- Words of others --- */
 
 static void hide(char *text, const char *secret)
 {
@@ -121,8 +117,7 @@ static void hide(char *text, const char *secret)
         memset(at, '*', len);
 }
 
-void e2b_reply_words(const struct e2b *e2b, const char *text, char *ret_words,
-                     size_t room)
+void e2b_reply_text(const struct e2b *e2b, const char *text, char *ret_text, size_t room)
 {
     char whole[2048];
 
@@ -133,18 +128,18 @@ void e2b_reply_words(const struct e2b *e2b, const char *text, char *ret_words,
     for (char *at = whole; *at; at++)
         if (iscntrl((unsigned char)*at))
             *at = ' ';
-    cay_copy_text(ret_words, room, whole);
+    cay_copy_text(ret_text, room, whole);
 }
 
 static int fail_with(const struct e2b *e2b, const char *op, const char *subject, int code,
-                     const char *what, const char *said, bool is_service,
+                     const char *what, const char *detail, bool is_envd,
                      struct cay_error *err)
 {
-    char words[WORDS_MAX], message[WORDS_MAX + 128];
+    char text[TEXT_MAX], message[TEXT_MAX + 128];
 
-    e2b_reply_words(e2b, said, words, sizeof words);
-    snprintf(message, sizeof message, *words ? "%s: %s" : "%s", what, words);
-    return cay_fail(err, code, 0, op, subject, message, "%s", hint_for(code, is_service));
+    e2b_reply_text(e2b, detail, text, sizeof text);
+    snprintf(message, sizeof message, *text ? "%s: %s" : "%s", what, text);
+    return cay_fail(err, code, 0, op, subject, message, "%s", hint_for(code, is_envd));
 }
 
 int e2b_reply_refusal(const struct e2b *e2b, const char *op, const char *subject,
@@ -154,71 +149,54 @@ int e2b_reply_refusal(const struct e2b *e2b, const char *op, const char *subject
     int known = 0;
 
     for (size_t i = 0; !known && i < sizeof connect_codes / sizeof *connect_codes; i++)
-        if (strcmp(code, connect_codes[i].word) == 0)
+        if (strcmp(code, connect_codes[i].text) == 0)
             known = connect_codes[i].code;
-    for (size_t i = 0; !known && i < sizeof quotes / sizeof *quotes; i++)
-        if (strcasestr(message, quotes[i].word))
-            known = quotes[i].code;
-    return fail_with(e2b, op, subject, known ? known : fallback, "the sandbox refuses",
-                     message, false, err);
+    for (size_t i = 0; !known && i < sizeof errno_texts / sizeof *errno_texts; i++)
+        if (strcasestr(message, errno_texts[i].text))
+            known = errno_texts[i].code;
+    return fail_with(e2b, op, subject, known ? known : fallback,
+                     "the sandbox refused the request", message, true, err);
 }
 
 int e2b_reply_malformed(const char *op, const char *subject, const char *what,
                         struct cay_error *err)
 {
     return cay_fail(err, CAY_E_PROTOCOL, 0, op, subject, what,
-                    "see whether this is an E2B server, and of a version that is known");
+                    "check that this is an E2B server, and its version");
 }
 
-/* --- Answers --- */
-
-int e2b_reply_absent(struct e2b *e2b, const char *op, struct cay_error *err)
+json_t *e2b_reply_load(const struct e2b_request *request)
 {
-    int code;
-    bool is_paused = e2b_api_is_paused(e2b, op, &code);
-
-    if (is_paused)
-        return cay_fail(err, CAY_E_BUSY, 0, op, e2b->id, "the sandbox is paused",
-                        "resume it first");
-    if (code == CAY_E_NOT_FOUND)
-        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, e2b->id, "the sandbox has ended",
-                        "make a new one; a longer timeout lets it live longer");
-    return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, e2b->id, "the sandbox does not answer",
-                    "try again in a moment");
+    return json_loadb(request->reply.data ? request->reply.data : "", request->reply.len,
+                      0, NULL);
 }
 
-int e2b_reply_check(struct e2b *e2b, const struct e2b_request *request,
+int e2b_reply_check(const struct e2b *e2b, const struct e2b_request *request,
                     const char *subject, int fallback, struct cay_error *err)
 {
-    if (request->status >= 200 && request->status < 300)
+    if (e2b_request_succeeded(request))
         return CAY_OK;
-    if (request->is_envd && request->status == 502)
-        return e2b_reply_absent(e2b, request->op, err);
-    AUTO_JSON body = json_loadb(request->reply.data ? request->reply.data : "",
-                                request->reply.len, 0, NULL);
-    const char *word = json_string_value(json_object_get(body, "code"));
-    const char *said = e2b_value_text(body, "message");
-    if (word && request->is_envd)
-        return e2b_reply_refusal(e2b, request->op, subject, word, said ? said : "",
+    AUTO_JSON body = e2b_reply_load(request);
+    const char *code = e2b_value_text(body, "code");
+    const char *message = e2b_value_text(body, "message");
+    if (code && request->is_envd)
+        return e2b_reply_refusal(e2b, request->op, subject, code, message ? message : "",
                                  fallback, err);
     char what[64];
-    snprintf(what, sizeof what, "the %s answers %d",
+    snprintf(what, sizeof what, "the %s replied with status %d",
              request->is_envd ? "sandbox" : "service", request->status);
     return fail_with(e2b, request->op, subject, code_of_status(request->status, fallback),
-                     what, said ? said : "", !request->is_envd, err);
+                     what, message ? message : "", request->is_envd, err);
 }
 
-int e2b_reply_json(const struct e2b_request *request, json_t **ret_object,
-                   struct cay_error *err)
+int e2b_reply_object(const struct e2b_request *request, json_t **ret_object,
+                     struct cay_error *err)
 {
-    json_t *object = json_loadb(request->reply.data ? request->reply.data : "",
-                                request->reply.len, 0, NULL);
+    AUTO_JSON object = e2b_reply_load(request);
 
-    if (!json_is_object(object)) {
-        json_decref(object);
+    if (!json_is_object(object))
         return e2b_reply_malformed(request->op, request->origin->host,
-                                   "the answer is not a JSON object", err);
-    }
-    *ret_object = object;
+                                   "the reply is not a JSON object", err);
+    *ret_object = TAKE_PTR(object);
     return CAY_OK;
 }

@@ -2,8 +2,8 @@
 
 /* The request that starts a command, as JSON.
  *
- * The daemon keeps no output.  The output of a background command goes to two files
- * inside, which a client that attaches later finds by the pid. */
+ * envd stores no output.  The output of a background command goes to two files inside,
+ * which a client that attaches later finds by the pid. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,10 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "e2b/command.h"
+#include "e2b/envd.h"
 #include "json/json.h"
 
-static const char keep[] =
+static const char redirect_output[] =
     "d=" E2B_OUTPUT_DIR "/$$\n"
     "[ -d " E2B_OUTPUT_DIR " ] || mkdir -m 1777 " E2B_OUTPUT_DIR "\n"
     "rm -rf \"$d\"; mkdir -m 700 \"$d\" || exec \"$@\"\n"
@@ -45,23 +46,25 @@ int e2b_start_check(const struct cay_exec_options *options, const char *op,
                     unsigned flags, struct cay_error *err)
 {
     if (!options->argv || !options->argv[0])
-        return cay_fail(err, CAY_E_INVALID, 0, op, "argv", "there is no command",
-                        "give at least the name of a program");
+        return cay_fail(err, CAY_E_INVALID, 0, op, "argv", "no command given",
+                        "pass at least the name of a program");
     if (options->flags & CAY_EXEC_PIPED)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags",
-                        "the output of an E2B sandbox's commands waits for nobody",
-                        "leave CAY_EXEC_PIPED out; in the background output is kept");
+                        "the E2B protocol does not support CAY_EXEC_PIPED",
+                        "leave the flag out; background output is stored in files");
     if (options->flags & ~flags)
         return cay_fail(err, CAY_E_INVALID, 0, op, "flags",
-                        "a flag is not for this call, or unknown",
-                        "the flags that it takes: 0x%x of enum cay_exec_flag", flags);
+                        "a flag is unknown, or not supported by this call",
+                        "supported flags: 0x%x of enum cay_exec_flag", flags);
     if (options->tag && !is_tag(options->tag))
-        return cay_fail(err, CAY_E_INVALID, 0, op, "tag", "this cannot be a tag",
-                        "a letter, then up to 62 letters, digits, \"-\", \"_\", \".\"");
+        return cay_fail(
+            err, CAY_E_INVALID, 0, op, "tag", "invalid tag",
+            "a tag is a letter and up to 62 letters, digits, \"-\", \"_\", \".\"");
     for (const char *const *env = options->env; env && *env; env++)
         if (!strchr(*env, '=') || **env == '=')
             return cay_fail(err, CAY_E_INVALID, 0, op, "env",
-                            "a variable has no name or no value", "write NAME=value");
+                            "a variable has no name or no value",
+                            "for example NAME=value");
     int code = check_texts(op, "argv", options->argv, err);
     if (!code)
         code = check_texts(op, "env", options->env, err);
@@ -70,14 +73,14 @@ int e2b_start_check(const struct cay_exec_options *options, const char *op,
     return code;
 }
 
-/* --- Words --- */
+/* --- Arguments --- */
 
 struct words {
     struct json *json;
     bool is_begun;
 };
 
-/* The first is the command, the others are its arguments. */
+/* The first word is the program, the others are its arguments. */
 static void put_word(struct words *words, const char *text)
 {
     if (!words->is_begun)
@@ -90,46 +93,39 @@ static void put_word(struct words *words, const char *text)
     words->is_begun = true;
 }
 
-static void put_script(struct words *words, const char *script)
-{
-    put_word(words, "/bin/sh");
-    put_word(words, "-c");
-    put_word(words, script);
-    put_word(words, E2B_HELPER);
-}
-
 static void put_words(struct json *json, const struct e2b_command *command,
                       const struct cay_exec_options *options)
 {
+    const char *const prefix[] = {"/bin/sh", "-c", redirect_output, E2B_HELPER};
     struct words words = {.json = json};
 
     if (command->has_output_files)
-        put_script(&words, keep);
+        for (size_t i = 0; i < sizeof prefix / sizeof *prefix; i++)
+            put_word(&words, prefix[i]);
     for (const char *const *word = options->argv; *word; word++)
         put_word(&words, *word);
     json_put_end(json);
 }
 
-/* Background commands run below the script `keep`: "/bin/sh", "-c", the script, a name.
- */
+/* With output files, four words of ours come first: see put_words(). */
 const char *e2b_start_word(const json_t *config, size_t index)
 {
     const json_t *args = json_object_get(config, "args");
 
-    if (e2b_start_may_keep(args))
+    if (e2b_start_has_output_files(args))
         index += 4;
     return index ? json_string_value(json_array_get(args, index - 1))
                  : json_string_value(json_object_get(config, "cmd"));
 }
 
-bool e2b_start_may_keep(const json_t *args)
+bool e2b_start_has_output_files(const json_t *args)
 {
     const char *script = json_string_value(json_array_get(args, 1));
 
-    return script && strcmp(script, keep) == 0;
+    return script && strcmp(script, redirect_output) == 0;
 }
 
-/* --- Surroundings --- */
+/* --- Environment, directory, terminal --- */
 
 static void put_variable(struct json *json, const char *text)
 {
@@ -200,6 +196,6 @@ int e2b_start_write(const struct e2b_command *command,
     if (json_finish(&json))
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, command->op, options->argv[0],
-                    "the command and its variables are too much to be sent",
-                    "keep them below 16 MiB");
+                    "the arguments and variables of the command are too large",
+                    "the limit is 16 MiB");
 }
