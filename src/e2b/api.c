@@ -347,8 +347,8 @@ int e2b_api_connect(struct e2b *e2b, const char *op, struct cay_error *err)
     return code ? code : read_sandbox(e2b, &request, err);
 }
 
-static int fetch_detail(struct e2b *e2b, const char *op, uint64_t until_ms,
-                        json_t **ret_detail, int64_t *ret_now_s, struct cay_error *err)
+int e2b_api_detail(struct e2b *e2b, const char *op, uint64_t until_ms,
+                   json_t **ret_detail, int64_t *ret_now_s, struct cay_error *err)
 {
     const struct api_request api = {
         .op = op, .method = "GET", .repeatable = true, .until_ms = until_ms};
@@ -364,18 +364,12 @@ static int fetch_detail(struct e2b *e2b, const char *op, uint64_t until_ms,
     return code;
 }
 
-int e2b_api_detail(struct e2b *e2b, const char *op, json_t **ret_detail,
-                   int64_t *ret_now_s, struct cay_error *err)
-{
-    return fetch_detail(e2b, op, 0, ret_detail, ret_now_s, err);
-}
-
 bool e2b_api_is_paused(struct e2b *e2b, const char *op, int *ret_code)
 {
     AUTO_JSON detail = NULL;
     struct cay_error error;
 
-    *ret_code = e2b_api_detail(e2b, op, &detail, NULL, &error);
+    *ret_code = e2b_api_detail(e2b, op, 0, &detail, NULL, &error);
     const char *state = e2b_value_text(detail, "state");
     return state && strcmp(state, "paused") == 0;
 }
@@ -406,8 +400,8 @@ int e2b_api_kill(struct e2b *e2b, struct cay_error *err)
 
 /* --- Lifetime --- */
 
-static int set_timeout(struct e2b *e2b, const char *op, uint64_t seconds,
-                       uint64_t until_ms, struct cay_error *err)
+int e2b_api_set_timeout(struct e2b *e2b, const char *op, uint64_t seconds,
+                        uint64_t until_ms, struct cay_error *err)
 {
     const struct api_request api = {
         .op = op, .method = "POST", .repeatable = true, .until_ms = until_ms};
@@ -419,12 +413,6 @@ static int set_timeout(struct e2b *e2b, const char *op, uint64_t seconds,
     if (!code)
         e2b->extended_ms = clock_ms();
     return code;
-}
-
-int e2b_api_set_timeout(struct e2b *e2b, const char *op, uint64_t seconds,
-                        struct cay_error *err)
-{
-    return set_timeout(e2b, op, seconds, 0, err);
 }
 
 uint64_t e2b_api_keep_alive_due(const struct e2b *e2b)
@@ -441,13 +429,13 @@ static void extend_by_timeout(struct e2b *e2b, const char *op, uint64_t until_ms
     AUTO_JSON detail = NULL;
     int64_t now = 0;
 
-    if (fetch_detail(e2b, op, until_ms, &detail, &now, NULL))
+    if (e2b_api_detail(e2b, op, until_ms, &detail, &now, NULL))
         return;
     const char *state = e2b_value_text(detail, "state");
     int64_t end = e2b_value_time(detail, "endAt") / 1000000000;
     if (end > 0 && end < now + (int64_t)e2b->settings.timeout_s && state &&
         strcmp(state, "running") == 0)
-        (void)set_timeout(e2b, op, e2b->settings.timeout_s, until_ms, NULL);
+        (void)e2b_api_set_timeout(e2b, op, e2b->settings.timeout_s, until_ms, NULL);
 }
 
 void e2b_api_keep_alive(struct e2b *e2b, uint64_t until_ms)

@@ -18,14 +18,15 @@ int e2b_api_find(struct e2b *e2b, const char *op, const char *mark, bool *ret_is
 /* Resumes the sandbox if it is paused. */
 int e2b_api_connect(struct e2b *e2b, const char *op, struct cay_error *err);
 
-/* `ret_now_s` may be NULL; it gets the server's clock. */
-int e2b_api_detail(struct e2b *e2b, const char *op, json_t **ret_detail,
-                   int64_t *ret_now_s, struct cay_error *err);
+/* `ret_now_s` may be NULL; it gets the server's clock.  `until_ms` here and below may be
+ * 0 for E2B_REPLY_MS from now. */
+int e2b_api_detail(struct e2b *e2b, const char *op, uint64_t until_ms,
+                   json_t **ret_detail, int64_t *ret_now_s, struct cay_error *err);
 bool e2b_api_is_paused(struct e2b *e2b, const char *op, int *ret_code);
 int e2b_api_pause(struct e2b *e2b, struct cay_error *err);
 int e2b_api_kill(struct e2b *e2b, struct cay_error *err);
 int e2b_api_set_timeout(struct e2b *e2b, const char *op, uint64_t seconds,
-                        struct cay_error *err);
+                        uint64_t until_ms, struct cay_error *err);
 
 /* Extends the lifetime of a sandbox in use to settings.timeout_s, if settings.keepalive_s
  * have passed since the last time.  Never shortens it.  Takes a few seconds at most, and

@@ -148,7 +148,7 @@ static int state_of(void *cookie, enum cay_state *ret_state, struct cay_error *e
 {
     static const char op[] = "sandbox.state";
     AUTO_JSON detail = NULL;
-    int code = e2b_api_detail(cookie, op, &detail, NULL, err);
+    int code = e2b_api_detail(cookie, op, 0, &detail, NULL, err);
 
     return code ? code : read_state(cookie, detail, op, ret_state, err);
 }
@@ -162,7 +162,7 @@ static int inspect(void *cookie, struct cay_sandbox_info *ret_info, struct cay_e
     AUTO_JSON detail = NULL;
     int64_t now = 0;
 
-    int code = e2b_api_detail(cookie, op, &detail, &now, err);
+    int code = e2b_api_detail(cookie, op, 0, &detail, &now, err);
     if (!code)
         code = read_state(e2b, detail, op, &info.state, err);
     if (code)
@@ -207,7 +207,7 @@ static int set_ttl(void *cookie, uint64_t ttl_ms, struct cay_error *err)
             err, CAY_E_UNSUPPORTED, 0, op, e2b->id,
             "an E2B sandbox always has a time to live",
             "set a long one; keepalive_interval extends it while the sandbox is used");
-    return e2b_api_set_timeout(e2b, op, (ttl_ms + 999) / 1000, err);
+    return e2b_api_set_timeout(e2b, op, (ttl_ms + 999) / 1000, 0, err);
 }
 
 static int kill_sandbox(void *cookie, struct cay_error *err)

@@ -126,6 +126,21 @@ int e2b_call(struct e2b *e2b, const struct e2b_call *call, const struct buf *bod
     return code;
 }
 
+int e2b_call_texts(struct e2b *e2b, const struct e2b_call *call,
+                   const char *const *fields, json_t **ret_reply, struct cay_error *err)
+{
+    struct json json;
+    AUTO_BUF body;
+
+    buf_init(&body, BODY_MAX);
+    json_to_buf(&json, &body);
+    json_put_object(&json);
+    for (; *fields; fields += 2)
+        json_set_text(&json, fields[0], fields[1]);
+    json_put_end(&json);
+    return e2b_call(e2b, call, &body, ret_reply, err);
+}
+
 /* --- Paths and texts --- */
 
 int e2b_check_text(const char *op, const char *what, const char *text,
@@ -204,54 +219,63 @@ static const char *read_names(struct e2b *e2b, char **cache, const char *path)
     return *cache;
 }
 
-/* The number in the line "name:x:number:..."; UINT32_MAX if there is none. */
-static uint32_t find_number(const char *text, const char *name)
+/* Reads the line "name:x:number:..." at *text and moves *text to the next line. */
+static void read_name(const char **text, char *ret_name, size_t room,
+                      uint32_t *ret_number)
 {
-    size_t len = strlen(name);
+    const char *line = *text, *number = line;
+    size_t len = strcspn(line, ":\n"), end = strcspn(line, "\n");
 
-    for (const char *line = text; line && *line;) {
-        const char *number = line + len + 1;
-        if (strncmp(line, name, len) == 0 && line[len] == ':' &&
-            (number = strchr(number, ':')) && isdigit((unsigned char)number[1])) {
-            unsigned long value = strtoul(number + 1, NULL, 10);
-            return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
-        }
-        line = strchr(line, '\n');
-        line += line != NULL;
+    *ret_name = '\0';
+    *ret_number = UINT32_MAX;
+    *text += end + (line[end] == '\n');
+    for (int colons = 0; colons < 2; colons++) {
+        number = memchr(number, ':', (size_t)(line + end - number));
+        if (!number++)
+            return;
+    }
+    unsigned long value = strtoul(number, NULL, 10);
+    if (len == 0 || len >= room || !isdigit((unsigned char)*number) ||
+        value >= UINT32_MAX)
+        return;
+    memcpy(ret_name, line, len);
+    ret_name[len] = '\0';
+    *ret_number = (uint32_t)value;
+}
+
+/* UINT32_MAX if it is unknown. */
+static uint32_t number_of(struct e2b *e2b, char **cache, const char *path,
+                          const char *name)
+{
+    char known[sizeof e2b->user_name], *end;
+    uint32_t number;
+
+    if (!name || !*name)
+        return UINT32_MAX;
+    unsigned long value = strtoul(name, &end, 10);
+    if (isdigit((unsigned char)*name) && !*end && value < UINT32_MAX)
+        return (uint32_t)value;
+    if (strcmp(name, "root") == 0)
+        return 0;
+    for (const char *text = read_names(e2b, cache, path); text && *text;) {
+        read_name(&text, known, sizeof known, &number);
+        if (strcmp(known, name) == 0)
+            return number;
     }
     return UINT32_MAX;
 }
 
-static uint32_t number_of(struct e2b *e2b, char **cache, const char *path,
-                          const char *name)
-{
-    if (!name || !*name)
-        return UINT32_MAX;
-    if (isdigit((unsigned char)*name)) {
-        char *end;
-        unsigned long value = strtoul(name, &end, 10);
-        if (!*end && value < UINT32_MAX)
-            return (uint32_t)value;
-    }
-    return strcmp(name, "root") == 0 ? 0
-                                     : find_number(read_names(e2b, cache, path), name);
-}
-
 const char *e2b_envd_user(struct e2b *e2b, const char *user)
 {
+    uint32_t number;
+
     if (!user || !*user || user[strspn(user, "0123456789")])
         return user;
-    for (const char *line = read_names(e2b, &e2b->passwd, "/etc/passwd");
-         line && *line;) {
-        size_t len = strcspn(line, ":\n");
-        if (len > 0 && len < sizeof e2b->user_name) {
-            memcpy(e2b->user_name, line, len);
-            e2b->user_name[len] = '\0';
-            if (find_number(line, e2b->user_name) == strtoul(user, NULL, 10))
-                return e2b->user_name;
-        }
-        line = strchr(line, '\n');
-        line += line != NULL;
+    for (const char *text = read_names(e2b, &e2b->passwd, "/etc/passwd");
+         text && *text;) {
+        read_name(&text, e2b->user_name, sizeof e2b->user_name, &number);
+        if (*e2b->user_name && number == strtoul(user, NULL, 10))
+            return e2b->user_name;
     }
     return user;
 }
@@ -309,15 +333,9 @@ int e2b_envd_stat(struct e2b *e2b, const char *op, const char *user, const char 
                                   .repeatable = true,
                                   .fallback = CAY_E_IO};
     AUTO_JSON reply = NULL;
-    struct json json;
-    AUTO_BUF body = {0};
 
-    buf_init(&body, BODY_MAX);
-    json_to_buf(&json, &body);
-    json_put_object(&json);
-    json_set_text(&json, "path", path);
-    json_put_end(&json);
-    int code = e2b_call(e2b, &call, &body, &reply, err);
+    int code = e2b_call_texts(e2b, &call, (const char *const[]){"path", path, NULL},
+                              &reply, err);
     if (code)
         return code;
     const char *wrong = e2b_entry_read(e2b, json_object_get(reply, "entry"), ret_entry);

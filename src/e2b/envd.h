@@ -37,6 +37,10 @@ struct e2b_call {
 int e2b_call(struct e2b *e2b, const struct e2b_call *call, const struct buf *body,
              json_t **ret_reply, struct cay_error *err);
 
+/* The same with a body of text fields: names and values, up to a NULL. */
+int e2b_call_texts(struct e2b *e2b, const struct e2b_call *call,
+                   const char *const *fields, json_t **ret_reply, struct cay_error *err);
+
 /* The absolute path without "." and "..", which envd resolves without following links.
  * CAY_E_UNSUPPORTED if it is not UTF-8.  free() it. */
 int e2b_path(const struct e2b *e2b, const char *op, const char *path, char **ret_path,

@@ -128,22 +128,6 @@ static int check_absent(struct e2b *e2b, const char *op, const char *user,
 
 /* --- Mkdir, remove, move --- */
 
-/* `fields` are pairs of names and values, up to a NULL. */
-static int change(struct e2b *e2b, const struct e2b_call *call, const char *const *fields,
-                  struct cay_error *err)
-{
-    struct json json;
-    AUTO_BUF body;
-
-    buf_init(&body, BODY_MAX);
-    json_to_buf(&json, &body);
-    json_put_object(&json);
-    for (; *fields; fields += 2)
-        json_set_text(&json, fields[0], fields[1]);
-    json_put_end(&json);
-    return e2b_call(e2b, call, &body, NULL, err);
-}
-
 static int make_directory(void *cookie, const char *user, const char *path,
                           unsigned flags, struct cay_error *err)
 {
@@ -167,7 +151,8 @@ static int make_directory(void *cookie, const char *user, const char *path,
         code = check_parent(e2b, op, user, whole, path, err);
     if (code)
         return code;
-    code = change(e2b, &call, (const char *const[]){"path", whole, NULL}, &error);
+    code = e2b_call_texts(e2b, &call, (const char *const[]){"path", whole, NULL}, NULL,
+                          &error);
     /* The existing file may be of another type. */
     if (code == CAY_E_EXISTS && flags & CAY_NAME_EXIST_OK &&
         e2b_envd_stat(e2b, op, user, whole, path, &entry, NULL) == CAY_OK &&
@@ -206,7 +191,8 @@ static int remove_path(void *cookie, const char *user, const char *path, unsigne
         entry.stat.type == CAY_TYPE_DIRECTORY)
         return cay_fail(err, CAY_E_NOT_A_FILE, 0, op, path, "is a directory",
                         "remove it recursively");
-    return change(cookie, &call, (const char *const[]){"path", whole, NULL}, err);
+    return e2b_call_texts(cookie, &call, (const char *const[]){"path", whole, NULL}, NULL,
+                          err);
 }
 
 static int move_path(void *cookie, const char *user, const char *source,
@@ -229,8 +215,9 @@ static int move_path(void *cookie, const char *user, const char *source,
         code = check_absent(cookie, op, user, to, destination, err);
     if (code)
         return code;
-    return change(cookie, &call,
-                  (const char *const[]){"source", from, "destination", to, NULL}, err);
+    return e2b_call_texts(cookie, &call,
+                          (const char *const[]){"source", from, "destination", to, NULL},
+                          NULL, err);
 }
 
 /* --- List --- */

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -52,17 +53,6 @@ void e2b_event_done(struct e2b_event *event)
     *event = (struct e2b_event){0};
 }
 
-static const char *read_start(const json_t *start, struct e2b_event *event)
-{
-    int64_t pid = e2b_value_int(start, "pid");
-
-    if (pid <= 0 || pid > INT_MAX)
-        return "a process has no valid pid";
-    event->kind = E2B_EVENT_START;
-    event->pid = (int)pid;
-    return NULL;
-}
-
 static const char *decode(const json_t *text, struct e2b_event *event)
 {
     struct base64_decode_ctx context;
@@ -101,46 +91,18 @@ static const char *read_data(const json_t *data, struct e2b_event *event)
     return NULL; /* no bytes */
 }
 
-/* envd is written in Go and uses Go's names of signals. */
+/* envd is written in Go, whose names of signals are glibc's in lower case. */
 static int signal_number(const char *name)
 {
-    static const struct {
-        const char *name;
-        int number;
-    } names[] = {
-        {"aborted", SIGABRT},
-        {"alarm clock", SIGALRM},
-        {"bad system call", SIGSYS},
-        {"broken pipe", SIGPIPE},
-        {"bus error", SIGBUS},
-        {"CPU time limit exceeded", SIGXCPU},
-        {"file size limit exceeded", SIGXFSZ},
-        {"floating point exception", SIGFPE},
-        {"hangup", SIGHUP},
-        {"I/O possible", SIGIO},
-        {"illegal instruction", SIGILL},
-        {"interrupt", SIGINT},
-        {"killed", SIGKILL},
-        {"power failure", SIGPWR},
-        {"profiling timer expired", SIGPROF},
-        {"quit", SIGQUIT},
-        {"segmentation fault", SIGSEGV},
-        {"stack fault", SIGSTKFLT},
-        {"terminated", SIGTERM},
-        {"trace/breakpoint trap", SIGTRAP},
-        {"user defined signal 1", SIGUSR1},
-        {"user defined signal 2", SIGUSR2},
-        {"virtual timer expired", SIGVTALRM},
-    };
-    size_t len = strlen(name);
     const char *core = strstr(name, " (core dumped)");
     const char *digits = strncmp(name, "signal ", 7) == 0 ? name + 7 : name;
+    size_t len = core ? (size_t)(core - name) : strlen(name);
 
-    if (core)
-        len = (size_t)(core - name);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i].name) == len && strncmp(name, names[i].name, len) == 0)
-            return names[i].number;
+    for (int number = 1; number < NSIG; number++) {
+        const char *known = sigdescr_np(number);
+        if (known && strlen(known) == len && strncasecmp(name, known, len) == 0)
+            return number;
+    }
     long number = isdigit((unsigned char)*digits) ? strtol(digits, NULL, 10) : 0;
     return number > 0 && number < NSIG ? (int)number : 0;
 }
@@ -168,8 +130,12 @@ static const char *read_kind(const json_t *message, struct e2b_event *event)
 
     if (!json_is_object(all))
         return all ? "an event is not an object" : NULL;
-    if ((part = json_object_get(all, "start")))
-        return read_start(part, event);
+    if ((part = json_object_get(all, "start"))) {
+        int64_t pid = e2b_value_int(part, "pid");
+        event->kind = E2B_EVENT_START;
+        event->pid = (int)pid;
+        return pid <= 0 || pid > INT_MAX ? "a process has no valid pid" : NULL;
+    }
     if ((part = json_object_get(all, "data")))
         return json_is_object(part) ? read_data(part, event) : "output is not an object";
     if ((part = json_object_get(all, "end")))
@@ -251,73 +217,23 @@ const char *e2b_value_text(const json_t *object, const char *name)
     return json_string_value(get(object, name));
 }
 
-static bool take_number(const char **text, int digits, int *ret_number)
-{
-    int number = 0;
-
-    for (int i = 0; i < digits; i++, (*text)++) {
-        if (!isdigit((unsigned char)**text))
-            return false;
-        number = number * 10 + (**text - '0');
-    }
-    *ret_number = number;
-    return true;
-}
-
-static bool take_fields(const char **text, struct tm *tm)
-{
-    static const char separators[] = "--T::";
-    int *const fields[] = {&tm->tm_year, &tm->tm_mon, &tm->tm_mday,
-                           &tm->tm_hour, &tm->tm_min, &tm->tm_sec};
-
-    for (int i = 0; i < 6; i++) {
-        if (!take_number(text, i == 0 ? 4 : 2, fields[i]))
-            return false;
-        if (i < 5 && toupper((unsigned char)*(*text)++) != separators[i])
-            return false;
-    }
-    bool is_valid = tm->tm_year >= 1970 && tm->tm_year < YEAR_MAX && tm->tm_mon >= 1 &&
-                    tm->tm_mon <= 12;
-    tm->tm_year -= 1900;
-    tm->tm_mon -= 1;
-    return is_valid;
-}
-
-/* Seconds east of Greenwich; "Z" is 0. */
-static bool take_zone(const char *text, int *ret_seconds)
-{
-    int hours, minutes, sign = *text == '-' ? -1 : 1;
-
-    *ret_seconds = 0;
-    if (*text == 'Z' || *text == 'z')
-        return !text[1];
-    if (*text != '+' && *text != '-')
-        return false;
-    text++;
-    if (!take_number(&text, 2, &hours) || *text++ != ':' ||
-        !take_number(&text, 2, &minutes) || *text)
-        return false;
-    *ret_seconds = sign * (hours * 3600 + minutes * 60);
-    return true;
-}
-
 int64_t e2b_value_time(const json_t *object, const char *name)
 {
     const char *text = e2b_value_text(object, name);
     struct tm tm = {0};
-    int64_t nanos = 0;
-    int zone;
+    int64_t nanos = 0, unit = NANOS;
 
-    if (!text || !take_fields(&text, &tm))
+    if (!text || !(text = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm)) ||
+        tm.tm_year < 1970 - 1900 || tm.tm_year >= YEAR_MAX - 1900)
         return 0;
-    if (*text == '.') {
-        int64_t unit = NANOS;
+    if (*text == '.')
         for (text++; isdigit((unsigned char)*text); text++) {
             unit /= 10;
             nanos += (*text - '0') * unit;
         }
-    }
-    if (!take_zone(text, &zone))
+    text = strptime(text, "%z", &tm);
+    if (!text || *text)
         return 0;
+    int64_t zone = tm.tm_gmtoff; /* timegm() clears it */
     return ((int64_t)timegm(&tm) - zone) * NANOS + nanos;
 }

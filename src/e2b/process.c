@@ -307,28 +307,21 @@ struct process {
 };
 
 /* Kills a foreground process; delivers the pending input of a background process. */
-static void finish(struct process *process)
+static void process_free(void *cookie)
 {
-    struct e2b_command *command = &process->command;
+    struct process *process = cookie;
     uint64_t until = clock_ms() + E2B_KILL_MS;
 
+    if (!process)
+        return;
+    struct e2b_command *command = &process->command;
     if (!process->is_background && e2b_command_may_live(command))
         (void)e2b_command_kill(command, NULL);
     while (process->is_background && e2b_input_pending(&command->input) &&
            !command->is_over && !command->request.ended && clock_ms() < until)
         e2b_script_step(command, until);
-}
-
-static void process_free(void *cookie)
-{
-    struct process *process = cookie;
-
-    if (!process)
-        return;
-    if (process->command.e2b) {
-        finish(process);
-        e2b_command_done(&process->command);
-    }
+    if (command->e2b)
+        e2b_command_done(command);
     const int fds[] = {process->epoll, process->ready, process->alarm};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
@@ -377,14 +370,23 @@ static int process_new(const struct e2b *e2b, uint64_t limit, const char *op,
     return CAY_OK;
 }
 
-/* Makes the caller's poll return for a timeout and for a look at the output files. */
-static void set_alarm(const struct process *process)
+/* Makes the caller's poll return for data that no socket shows, for a timeout and for a
+ * look at the output files. */
+static void update_poll(struct process *process)
 {
     const struct e2b_command *command = &process->command;
     uint64_t when =
         command->is_over || command->is_timed_out ? UINT64_MAX : command->deadline_ms;
     struct itimerspec spec = {0};
+    bool is_ready = process->piece.data || process->tails[0].len ||
+                    process->tails[1].len || e2b_command_has_news(command);
+    uint64_t count = 1;
 
+    if (is_ready && !process->is_ready)
+        (void)!write(process->ready, &count, sizeof count);
+    else if (!is_ready && process->is_ready)
+        (void)!read(process->ready, &count, sizeof count);
+    process->is_ready = is_ready;
     if (process->files.exist && process->files.next_ms < when)
         when = process->files.next_ms;
     if (e2b_script_watch_due(command) < when)
@@ -394,21 +396,6 @@ static void set_alarm(const struct process *process)
         spec.it_value.tv_nsec = (long)(when % 1000 * 1000000 + 1);
     }
     (void)timerfd_settime(process->alarm, TFD_TIMER_ABSTIME, &spec, NULL);
-}
-
-/* Makes the caller's poll return if there is data that no socket shows. */
-static void update_poll(struct process *process)
-{
-    bool is_ready = process->piece.data || process->tails[0].len ||
-                    process->tails[1].len || e2b_command_has_news(&process->command);
-    uint64_t count = 1;
-
-    if (is_ready && !process->is_ready)
-        (void)!write(process->ready, &count, sizeof count);
-    else if (!is_ready && process->is_ready)
-        (void)!read(process->ready, &count, sizeof count);
-    process->is_ready = is_ready;
-    set_alarm(process);
 }
 
 /* --- Start and attach --- */
@@ -440,22 +427,6 @@ static int check_tag(struct e2b *e2b, const char *tag, const char *op,
     return code;
 }
 
-/* Copies the input: the caller's bytes are valid only during the call. */
-static int copy_input(struct process *process, struct cay_exec_options *options,
-                      struct cay_error *err)
-{
-    struct e2b_input *input = &process->command.input;
-
-    if (!options->input)
-        return CAY_OK;
-    input->own = malloc(options->input_len + 1);
-    if (!input->own)
-        return cay_fail_memory(err, "process.start");
-    memcpy(input->own, options->input, options->input_len);
-    options->input = input->own;
-    return CAY_OK;
-}
-
 static int start(void *cookie, const struct cay_exec_options *options, void **ret_process,
                  struct cay_error *err)
 {
@@ -479,11 +450,15 @@ static int start(void *cookie, const struct cay_exec_options *options, void **re
     e2b_api_keep_alive(process->e2b, UINT64_MAX);
     e2b_command_init(&process->command, process->e2b, op);
     process->fails_on_limit = known.flags & CAY_EXEC_FAIL_ON_LIMIT;
-    code = copy_input(process, &known, err);
-    if (!code)
-        code =
-            e2b_command_start(&process->command, &known,
-                              known.flags & CAY_EXEC_BACKGROUND ? 0 : E2B_GRACE_MS, err);
+    if (known.input) { /* the caller's bytes are valid only during the call */
+        process->command.input.own = malloc(known.input_len + 1);
+        if (!process->command.input.own)
+            return cay_fail_memory(err, op);
+        memcpy(process->command.input.own, known.input, known.input_len);
+        known.input = process->command.input.own;
+    }
+    code = e2b_command_start(&process->command, &known,
+                             known.flags & CAY_EXEC_BACKGROUND ? 0 : E2B_GRACE_MS, err);
     if (!code)
         code = e2b_command_wait_start(&process->command, clock_ms() + E2B_REPLY_MS, err);
     if (code) /* is_background is false: a command that did start is killed */
@@ -691,16 +666,6 @@ static int wait_for(void *cookie, uint64_t timeout_ms, struct cay_exec_result *r
 
 /* --- Input and terminal --- */
 
-static int fail_unread(const struct e2b_input *input, struct cay_error *err)
-{
-    if (input->failure.code && err)
-        *err = input->failure;
-    if (input->failure.code)
-        return input->failure.code;
-    return cay_fail(err, CAY_E_IO, 0, "process.write", NULL,
-                    "the command has closed its input", "check whether it has ended");
-}
-
 static int write_some(void *cookie, const void *data, size_t len, size_t *ret_written,
                       struct cay_error *err)
 {
@@ -725,7 +690,14 @@ static int write_some(void *cookie, const void *data, size_t len, size_t *ret_wr
         drive_input(process);
     }
     update_poll(process);
-    return input->is_open && !process->command.is_over ? CAY_OK : fail_unread(input, err);
+    if (input->is_open && !process->command.is_over)
+        return CAY_OK;
+    if (!input->failure.code)
+        return cay_fail(err, CAY_E_IO, 0, "process.write", NULL,
+                        "the command has closed its input", "check whether it has ended");
+    if (err)
+        *err = input->failure;
+    return input->failure.code;
 }
 
 static int close_input(void *cookie, struct cay_error *err)

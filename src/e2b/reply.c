@@ -48,37 +48,21 @@ static const struct meaning errno_texts[] = {
 
 static int code_of_status(int status, int fallback)
 {
-    switch (status) {
-    case 400:
-    case 405:
-    case 406:
-    case 422:
-        return CAY_E_INVALID;
-    case 401:
-    case 403:
-        return CAY_E_DENIED;
-    case 404:
-    case 410:
-        return CAY_E_NOT_FOUND;
-    case 408:
-    case 504:
-        return CAY_E_TIMEOUT;
-    case 409:
-        return CAY_E_BUSY;
-    case 413:
-        return CAY_E_TOO_LARGE;
-    case 429:
-        return CAY_E_LIMIT;
-    case 501:
-        return CAY_E_UNSUPPORTED;
-    case 502:
-    case 503:
-        return CAY_E_UNAVAILABLE;
-    case 507:
-        return CAY_E_NO_SPACE;
-    default:
-        return status >= 500 ? fallback : CAY_E_PROTOCOL;
-    }
+    static const struct {
+        int status, code;
+    } known[] = {
+        {400, CAY_E_INVALID},     {401, CAY_E_DENIED},      {403, CAY_E_DENIED},
+        {404, CAY_E_NOT_FOUND},   {405, CAY_E_INVALID},     {406, CAY_E_INVALID},
+        {408, CAY_E_TIMEOUT},     {409, CAY_E_BUSY},        {410, CAY_E_NOT_FOUND},
+        {413, CAY_E_TOO_LARGE},   {422, CAY_E_INVALID},     {429, CAY_E_LIMIT},
+        {501, CAY_E_UNSUPPORTED}, {502, CAY_E_UNAVAILABLE}, {503, CAY_E_UNAVAILABLE},
+        {504, CAY_E_TIMEOUT},     {507, CAY_E_NO_SPACE},
+    };
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].status == status)
+            return known[i].code;
+    return status >= 500 ? fallback : CAY_E_PROTOCOL;
 }
 
 static const char *hint_for(int code, bool is_envd)

@@ -75,35 +75,21 @@ int e2b_start_check(const struct cay_exec_options *options, const char *op,
 
 /* --- Arguments --- */
 
-struct words {
-    struct json *json;
-    bool is_begun;
-};
-
-/* The first word is the program, the others are its arguments. */
-static void put_word(struct words *words, const char *text)
-{
-    if (!words->is_begun)
-        json_put_key(words->json, "cmd");
-    json_put_text(words->json, text);
-    if (!words->is_begun) {
-        json_put_key(words->json, "args");
-        json_put_array(words->json);
-    }
-    words->is_begun = true;
-}
-
 static void put_words(struct json *json, const struct e2b_command *command,
                       const struct cay_exec_options *options)
 {
-    const char *const prefix[] = {"/bin/sh", "-c", redirect_output, E2B_HELPER};
-    struct words words = {.json = json};
+    const char *const *word = options->argv;
 
-    if (command->has_output_files)
-        for (size_t i = 0; i < sizeof prefix / sizeof *prefix; i++)
-            put_word(&words, prefix[i]);
-    for (const char *const *word = options->argv; *word; word++)
-        put_word(&words, *word);
+    json_set_text(json, "cmd", command->has_output_files ? "/bin/sh" : *word++);
+    json_put_key(json, "args");
+    json_put_array(json);
+    if (command->has_output_files) {
+        json_put_text(json, "-c");
+        json_put_text(json, redirect_output);
+        json_put_text(json, E2B_HELPER);
+    }
+    for (; *word; word++)
+        json_put_text(json, *word);
     json_put_end(json);
 }
 
@@ -156,18 +142,6 @@ static void put_env(struct json *json, const struct e2b_command *command,
     json_put_end(json);
 }
 
-static void put_terminal(struct json *json, const struct cay_exec_options *options)
-{
-    json_put_key(json, "pty");
-    json_put_object(json);
-    json_put_key(json, "size");
-    json_put_object(json);
-    json_set_uint(json, "cols", options->columns ? options->columns : E2B_COLUMNS);
-    json_set_uint(json, "rows", options->rows ? options->rows : E2B_ROWS);
-    json_put_end(json);
-    json_put_end(json);
-}
-
 int e2b_start_write(const struct e2b_command *command,
                     const struct cay_exec_options *options, struct buf *body,
                     struct cay_error *err)
@@ -187,8 +161,16 @@ int e2b_start_write(const struct e2b_command *command,
     put_env(&json, command, options->env);
     json_set_text(&json, "cwd", cwd);
     json_put_end(&json);
-    if (command->has_tty)
-        put_terminal(&json, options);
+    if (command->has_tty) {
+        json_put_key(&json, "pty");
+        json_put_object(&json);
+        json_put_key(&json, "size");
+        json_put_object(&json);
+        json_set_uint(&json, "cols", options->columns ? options->columns : E2B_COLUMNS);
+        json_set_uint(&json, "rows", options->rows ? options->rows : E2B_ROWS);
+        json_put_end(&json);
+        json_put_end(&json);
+    }
     if (options->tag)
         json_set_text(&json, "tag", options->tag);
     json_set_bool(&json, "stdin", command->input.is_open && !command->has_tty);
