@@ -170,9 +170,10 @@ static int set_envd_url(struct e2b *e2b, const char *domain, const char *op,
     const struct e2b_settings *settings = &e2b->settings;
     char url[512];
 
-    if (settings->sandbox_url)
-        return e2b_origin_parse(settings->sandbox_url, op, "sandbox_url", &e2b->envd,
-                                err);
+    if (*settings->sandbox.url) {
+        e2b->envd = settings->sandbox;
+        return CAY_OK;
+    }
     if (!domain || !*domain)
         domain = settings->domain;
     if (!e2b_origin_is_domain(domain))

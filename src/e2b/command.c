@@ -20,7 +20,7 @@ enum {
     RAW_ENOUGH = 256 << 10, /* unread bytes that pause the stream */
     BODY_MAX = 16 << 20,
     PIECE = 256 << 10,       /* of input */
-    KEEPALIVE_S = 50,        /* the interval of keepalives that envd is asked for */
+    KEEPALIVE_S = 50,        /* interval of the keepalives that envd sends */
     SILENCE_MS = 150 * 1000, /* without one the stream is dead */
     HEALTH_MS = 5000,
     TRAILER_MS = 50
@@ -54,6 +54,17 @@ void e2b_command_done(struct e2b_command *command)
 
 /* --- Start and attach --- */
 
+/* As e2b_envelope_read(), of the bytes that are not parsed yet. */
+static ptrdiff_t next_envelope(const struct e2b_command *command,
+                               struct e2b_envelope *ret_envelope)
+{
+    size_t left = command->raw.len - command->raw_at;
+
+    return left ? e2b_envelope_read(command->raw.data + command->raw_at, left,
+                                    ret_envelope)
+                : 0;
+}
+
 static enum e2b_verdict receive(void *cookie, const char *data, size_t len)
 {
     struct e2b_command *command = cookie;
@@ -62,27 +73,9 @@ static enum e2b_verdict receive(void *cookie, const char *data, size_t len)
     if (command->has_end)
         return E2B_ACCEPT;
     if (command->raw.len - command->raw_at > RAW_ENOUGH &&
-        e2b_envelope_read(command->raw.data + command->raw_at,
-                          command->raw.len - command->raw_at, &envelope) != 0)
+        next_envelope(command, &envelope) != 0)
         return E2B_PAUSE;
     return buf_append(&command->raw, data, len) ? E2B_ACCEPT : E2B_ABORT;
-}
-
-static void set_headers(struct e2b_command *command, const char *user,
-                        uint64_t timeout_ms)
-{
-    struct e2b_request *request = &command->request;
-    char number[32];
-
-    e2b_envd_headers(command->e2b, request, user);
-    e2b_request_header(request, "Content-Type", "application/connect+json");
-    e2b_request_header(request, "Connect-Protocol-Version", "1");
-    snprintf(number, sizeof number, "%d", KEEPALIVE_S);
-    e2b_request_header(request, "Keepalive-Ping-Interval", number);
-    if (timeout_ms) {
-        snprintf(number, sizeof number, "%llu", (unsigned long long)timeout_ms);
-        e2b_request_header(request, "Connect-Timeout-Ms", number);
-    }
 }
 
 /* Waits for the first bytes of a reply, or for the deadline. */
@@ -114,6 +107,7 @@ static int send_stream(struct e2b_command *command, const char *method, const ch
 {
     struct e2b_request *request = &command->request;
     unsigned char head[E2B_ENVELOPE_HEAD];
+    char number[32];
 
     e2b_request_init(request, command->op, "POST", &command->e2b->envd);
     buf_format(&request->path, "/process.Process/%s", method);
@@ -123,50 +117,46 @@ static int send_stream(struct e2b_command *command, const char *method, const ch
     request->body_len = command->body.len;
     request->on_body = receive;
     request->cookie = command;
-    set_headers(command, user, timeout_ms);
+    e2b_envd_headers(command->e2b, request, user);
+    e2b_request_header(request, "Content-Type", "application/connect+json");
+    e2b_request_header(request, "Connect-Protocol-Version", "1");
+    snprintf(number, sizeof number, "%d", KEEPALIVE_S);
+    e2b_request_header(request, "Keepalive-Ping-Interval", number);
+    if (timeout_ms) {
+        snprintf(number, sizeof number, "%llu", (unsigned long long)timeout_ms);
+        e2b_request_header(request, "Connect-Timeout-Ms", number);
+    }
     command->begin_ms = clock_ms();
     return open_stream(command, err);
 }
 
-static bool make_marker(struct e2b_command *command)
-{
-    uint64_t number[2];
-
-    if (getrandom(number, sizeof number, 0) != sizeof number)
-        return false;
-    snprintf(command->marker, sizeof command->marker, "CAY_COMMAND=%016llx%016llx",
-             (unsigned long long)number[0], (unsigned long long)number[1]);
-    return true;
-}
-
-static void set_input(struct e2b_command *command, const struct cay_exec_options *options)
+int e2b_command_start(struct e2b_command *command, const struct cay_exec_options *options,
+                      uint64_t grace_ms, struct cay_error *err)
 {
     struct e2b_input *input = &command->input;
+    uint64_t number[2];
 
+    command->has_tty = options->flags & CAY_EXEC_TTY;
+    command->has_output_files = options->flags & CAY_EXEC_BACKGROUND && !command->has_tty;
+    cay_copy_text(command->user, sizeof command->user,
+                  options->user ? options->user : "");
+    command->cwd = options->cwd;
     input->is_open =
         options->input || command->has_tty || options->flags & CAY_EXEC_INPUT;
     input->data = options->input;
     input->left = options->input ? options->input_len : 0;
     input->ends = input->is_open && !(options->flags & CAY_EXEC_INPUT);
     input->ends_left = 1;
-}
-
-int e2b_command_start(struct e2b_command *command, const struct cay_exec_options *options,
-                      uint64_t grace_ms, struct cay_error *err)
-{
-    command->has_tty = options->flags & CAY_EXEC_TTY;
-    command->has_output_files = options->flags & CAY_EXEC_BACKGROUND && !command->has_tty;
-    cay_copy_text(command->user, sizeof command->user,
-                  options->user ? options->user : "");
-    command->cwd = options->cwd;
-    set_input(command, options);
     if (options->timeout_ms && options->timeout_ms < INT64_MAX)
         command->deadline_ms = clock_ms() + options->timeout_ms;
-    int code = command->input.ends ? e2b_input_can_end(command, err) : CAY_OK;
+    int code = input->ends ? e2b_input_can_end(command, err) : CAY_OK;
     if (code)
         return code;
-    if (!command->is_helper && !make_marker(command))
+    if (getrandom(number, sizeof number, 0) != sizeof number)
         return cay_fail_errno(err, errno, command->op, "getrandom");
+    if (!command->is_helper)
+        snprintf(command->marker, sizeof command->marker, "CAY_COMMAND=%016llx%016llx",
+                 (unsigned long long)number[0], (unsigned long long)number[1]);
     buf_append(&command->body, "\0\0\0\0\0", E2B_ENVELOPE_HEAD);
     code = e2b_start_write(command, options, &command->body, err);
     if (code)
@@ -235,24 +225,15 @@ static void fail_cut(struct e2b_command *command, const char *what)
 
 static int errno_of(const struct e2b_refusal *refusal)
 {
-    static const struct {
-        const char *words;
-        int number;
-    } known[] = {{"permission denied", EACCES},
-                 {"not a directory", ENOTDIR},
-                 {"exec format error", ENOEXEC},
-                 {"argument list too long", E2BIG},
-                 {"no such file or directory", ENOENT},
-                 {"not found", ENOENT},
-                 {"does not exist", ENOENT},
-                 {"resource temporarily", EAGAIN}};
+    const char *code = refusal->code, *message = refusal->message;
+    int number = e2b_reply_errno(message);
 
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcasestr(refusal->message, known[i].words))
-            return known[i].number;
-    return strcmp(refusal->code, "not_found") == 0           ? ENOENT
-           : strcmp(refusal->code, "permission_denied") == 0 ? EACCES
-                                                             : EIO;
+    if (number)
+        return number;
+    if (strcasestr(message, "not found") || strcasestr(message, "does not exist") ||
+        strcmp(code, "not_found") == 0)
+        return ENOENT;
+    return strcmp(code, "permission_denied") == 0 ? EACCES : EIO;
 }
 
 /* envd's message does not tell a missing program from a missing working directory. */
@@ -392,28 +373,15 @@ static void take_close(struct e2b_command *command)
     }
 }
 
-static void consume(struct e2b_command *command, size_t len)
-{
-    command->raw_at += len;
-    if (command->raw_at < command->raw.len && command->raw_at < RAW_ENOUGH)
-        return;
-    command->raw.len -= command->raw_at;
-    memmove(command->raw.data, command->raw.data + command->raw_at, command->raw.len);
-    command->raw_at = 0;
-}
-
 /* Handles one message: 1, 0 if there is none now, -1 if the command is over. */
 static int take_one(struct e2b_command *command, struct e2b_event *ret_event)
 {
-    size_t left = command->raw.len - command->raw_at;
     struct e2b_envelope envelope;
     const char *wrong = NULL;
 
     if (command->is_over)
         return -1;
-    ptrdiff_t used =
-        left ? e2b_envelope_read(command->raw.data + command->raw_at, left, &envelope)
-             : 0;
+    ptrdiff_t used = next_envelope(command, &envelope);
     if (used == 0 && !command->request.ended) {
         e2b_http_unpause(&command->request);
         return 0;
@@ -426,8 +394,13 @@ static int take_one(struct e2b_command *command, struct e2b_event *ret_event)
         take_trailer(command, &envelope);
     else
         wrong = take_message(command, &envelope, ret_event);
-    if (used > 0)
-        consume(command, (size_t)used);
+    command->raw_at += used > 0 ? (size_t)used : 0;
+    if (command->raw_at &&
+        (command->raw_at == command->raw.len || command->raw_at >= RAW_ENOUGH)) {
+        command->raw.len -= command->raw_at;
+        memmove(command->raw.data, command->raw.data + command->raw_at, command->raw.len);
+        command->raw_at = 0;
+    }
     if (wrong) {
         e2b_http_abort(&command->request, CURLE_WEIRD_SERVER_REPLY);
         (void)e2b_reply_malformed(command->op, command->e2b->id, wrong,
@@ -493,34 +466,17 @@ bool e2b_command_may_live(const struct e2b_command *command)
 bool e2b_command_has_news(const struct e2b_command *command)
 {
     struct e2b_envelope envelope;
-    size_t left = command->raw.len - command->raw_at;
 
     return command->is_over || command->request.ended ||
-           (left &&
-            e2b_envelope_read(command->raw.data + command->raw_at, left, &envelope) != 0);
-}
-
-static void set_cause(const struct e2b_command *command, struct cay_exec_result *result)
-{
-    bool signalled = command->has_end ? command->end.is_signalled : true;
-
-    result->signal = !signalled ? 0 : command->has_end ? command->end.signal : SIGKILL;
-    result->exit_code = signalled ? 128 + result->signal : command->end.exit_code;
-    result->cause = command->is_timed_out    ? CAY_CAUSE_TIMEOUT
-                    : command->is_over_limit ? CAY_CAUSE_OUTPUT_LIMIT
-                    : !command->has_end      ? CAY_CAUSE_GONE
-                    : signalled              ? CAY_CAUSE_SIGNALLED
-                                             : CAY_CAUSE_EXITED;
-    if (command->is_timed_out)
-        result->exit_code = 124;
+           next_envelope(command, &envelope) != 0;
 }
 
 int e2b_command_result(const struct e2b_command *command,
                        struct cay_exec_result *ret_result, struct cay_error *err)
 {
     const struct cay_error *failure = &command->failure;
-    bool is_ours =
-        command->is_timed_out || command->is_over_limit; /* its end was our doing */
+    bool is_ours = command->is_timed_out || command->is_over_limit;
+    bool is_signalled = command->has_end ? command->end.is_signalled : true;
 
     if (failure->code && failure->code != CAY_E_EXEC_FAILED && !is_ours) {
         if (err)
@@ -534,9 +490,19 @@ int e2b_command_result(const struct e2b_command *command,
         ret_result->cause = CAY_CAUSE_NOT_STARTED;
         ret_result->exec_errno = failure->sys_errno;
         ret_result->exit_code = failure->sys_errno == ENOENT ? 127 : 126;
-    } else {
-        set_cause(command, ret_result);
+        return CAY_OK;
     }
+    ret_result->signal = !is_signalled      ? 0
+                         : command->has_end ? command->end.signal
+                                            : SIGKILL;
+    ret_result->exit_code = command->is_timed_out ? 124
+                            : is_signalled        ? 128 + ret_result->signal
+                                                  : command->end.exit_code;
+    ret_result->cause = command->is_timed_out    ? CAY_CAUSE_TIMEOUT
+                        : command->is_over_limit ? CAY_CAUSE_OUTPUT_LIMIT
+                        : !command->has_end      ? CAY_CAUSE_GONE
+                        : is_signalled           ? CAY_CAUSE_SIGNALLED
+                                                 : CAY_CAUSE_EXITED;
     return CAY_OK;
 }
 
@@ -590,22 +556,6 @@ static void send_bytes(struct e2b_command *command, const char *data, size_t len
     send_input(command, "SendInput");
 }
 
-static void send_end(struct e2b_command *command)
-{
-    struct e2b_input *input = &command->input;
-
-    if (command->has_tty) {
-        input->is_open = input->ends = input->ends_left > 1;
-        input->ends_left = 1;
-        send_bytes(command, "\x04", 1);
-        return;
-    }
-    input->is_open = input->ends = false;
-    input->body.len = 0;
-    buf_format(&input->body, "{\"process\":{\"pid\":%d}}", command->pid);
-    send_input(command, "CloseStdin");
-}
-
 int e2b_input_can_end(const struct e2b_command *command, struct cay_error *err)
 {
     if (command->has_tty || command->e2b->version >= E2B_HAS_CLOSE_STDIN)
@@ -630,12 +580,13 @@ static void receive_input_reply(struct e2b_command *command)
         stop_input(input);
     } else if (!e2b_request_succeeded(request)) {
         /* An attached command may have a terminal: send the piece again as "pty". */
-        bool guessed = command->is_attached && !command->has_tty && input->sent;
-        input->data -= guessed ? input->sent : 0;
-        input->left += guessed ? input->sent : 0;
-        if (!guessed)
+        if (command->is_attached && !command->has_tty && input->sent) {
+            input->data -= input->sent;
+            input->left += input->sent;
+            command->has_tty = true;
+        } else {
             stop_input(input);
-        command->has_tty = command->has_tty || guessed;
+        }
     }
     input->sent = 0;
 }
@@ -656,7 +607,14 @@ void e2b_input_feed(struct e2b_command *command)
         input->data += len;
         input->left -= len;
         input->sent = len;
+    } else if (input->ends && command->has_tty) {
+        input->is_open = input->ends = input->ends_left > 1;
+        input->ends_left = 1;
+        send_bytes(command, "\x04", 1);
     } else if (input->ends) {
-        send_end(command);
+        input->is_open = input->ends = false;
+        input->body.len = 0;
+        buf_format(&input->body, "{\"process\":{\"pid\":%d}}", command->pid);
+        send_input(command, "CloseStdin");
     }
 }

@@ -27,10 +27,10 @@ enum {
 /* The configuration; constant. */
 struct e2b_settings {
     char *key;
-    char *domain;
-    char *sandbox_url; /* NULL: built from the id and the domain */
-    char *workdir;     /* absolute */
+    char *workdir;    /* absolute */
+    char domain[272]; /* a host name of 253 characters, and a port */
     struct e2b_origin api;
+    struct e2b_origin sandbox; /* no url: built from the id and the domain */
     bool force_http;
     unsigned retries;
     uint32_t timeout_s;

@@ -20,8 +20,7 @@ void e2b_envd_file_request(const struct e2b *e2b, struct e2b_request *request,
 int e2b_envd_check(struct e2b *e2b, const struct e2b_request *request,
                    const char *subject, int fallback, struct cay_error *err);
 
-/* The error if envd is unreachable: the sandbox is paused, has ended, or does not reply.
- */
+/* The error if envd is unreachable: the sandbox is paused, or has ended. */
 int e2b_envd_fail_absent(struct e2b *e2b, const char *op, struct cay_error *err);
 
 /* A call of a method with a JSON body and a JSON reply.  *ret_reply may be NULL. */

@@ -82,7 +82,8 @@ static int read_link(void *cookie, const char *user, const char *path, char **re
         return code;
     const char *const argv[] = {"readlink", "-n", "--", whole, NULL};
     buf_init(&out, TARGET_MAX);
-    code = e2b_script_program(cookie, op, user, argv, &out, &exit_code, err);
+    code = e2b_script_run(cookie, &(struct e2b_script){.argv = argv, .user = user}, op,
+                          &out, &exit_code, err);
     if (code)
         return code;
     if (exit_code || !out.len)
@@ -575,11 +576,13 @@ static int unpack(struct e2b *e2b, const char *user, const char *archive,
     static const char op[] = "files.import";
     const char *const argv[] = {"tar", "-x",    "-p", "-vv",     "--no-same-owner",
                                 "-f",  archive, "-C", directory, NULL};
+    const struct e2b_script script = {
+        .argv = argv, .user = user, .timeout_ms = E2B_FILES_MS};
     int exit_code = 0;
     AUTO_BUF out;
 
     buf_init(&out, TAR_OUTPUT_MAX);
-    int code = e2b_script_program(e2b, op, user, argv, &out, &exit_code, err);
+    int code = e2b_script_run(e2b, &script, op, &out, &exit_code, err);
     if (code)
         return code;
     if (exit_code == 126 || exit_code == 127)

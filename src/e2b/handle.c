@@ -119,11 +119,10 @@ static int read_settings(const cay_config *config, const char *op,
     const char *domain = configured(config, "domain", "E2B_DOMAIN");
     const char *url = configured(config, "sandbox_url", "E2B_SANDBOX_URL");
     const char *workdir = cay_config_text(config, "work_dir");
-    struct e2b_origin origin;
 
     int code = check_key(key, op, err);
     if (!code && url)
-        code = e2b_origin_parse(url, op, "sandbox_url", &origin, err);
+        code = e2b_origin_parse(url, op, "sandbox_url", &settings->sandbox, err);
     if (!code && domain && !e2b_origin_is_domain(domain))
         code = cay_fail(err, CAY_E_INVALID, 0, op, "domain", "invalid domain",
                         "for example e2b.app or localhost:8080");
@@ -138,12 +137,11 @@ static int read_settings(const cay_config *config, const char *op,
     settings->timeout_s = (uint32_t)cay_config_integer(config, "timeout");
     settings->keepalive_s = (uint32_t)cay_config_integer(config, "keepalive_interval");
     settings->key = strdup(key);
-    settings->domain = strdup(domain ? domain : default_domain);
-    settings->sandbox_url = url ? strdup(url) : NULL;
     settings->workdir = strdup(workdir && *workdir ? workdir : default_workdir);
-    if (!settings->key || !settings->domain || !settings->workdir ||
-        (url && !settings->sandbox_url))
+    if (!settings->key || !settings->workdir)
         return cay_fail_memory(err, op);
+    cay_copy_text(settings->domain, sizeof settings->domain,
+                  domain ? domain : default_domain);
     return read_api_url(config, op, settings, err);
 }
 
@@ -162,8 +160,6 @@ void e2b_free(struct e2b *e2b)
         return;
     e2b_http_done(&e2b->http);
     free_secret(e2b->settings.key);
-    free(e2b->settings.domain);
-    free(e2b->settings.sandbox_url);
     free(e2b->settings.workdir);
     free_secret(e2b->token);
     free_secret(e2b->traffic_token);
@@ -206,23 +202,19 @@ static bool copy_text(char **to, const char *from)
 int e2b_dup(const struct e2b *e2b, const char *op, struct e2b **ret_copy,
             struct cay_error *err)
 {
-    const struct e2b_settings *settings = &e2b->settings;
     AUTO_E2B copy = NULL;
     int code = new_handle(op, &copy, err);
 
     if (code)
         return code;
-    copy->settings = *settings;
-    copy->settings.key = copy->settings.domain = NULL;
-    copy->settings.sandbox_url = copy->settings.workdir = NULL;
+    copy->settings = e2b->settings;
+    copy->settings.key = copy->settings.workdir = NULL;
     memcpy(copy->id, e2b->id, sizeof copy->id);
     copy->envd = e2b->envd;
     copy->version = e2b->version;
     copy->extended_ms = e2b->extended_ms;
-    if (!copy_text(&copy->settings.key, settings->key) ||
-        !copy_text(&copy->settings.domain, settings->domain) ||
-        !copy_text(&copy->settings.sandbox_url, settings->sandbox_url) ||
-        !copy_text(&copy->settings.workdir, settings->workdir) ||
+    if (!copy_text(&copy->settings.key, e2b->settings.key) ||
+        !copy_text(&copy->settings.workdir, e2b->settings.workdir) ||
         !copy_text(&copy->token, e2b->token) ||
         !copy_text(&copy->traffic_token, e2b->traffic_token))
         return cay_fail_memory(err, op);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* libcurl reports the sockets that it waits for and the time of its next timeout.  They
- * are in one epoll, the timeout as a timerfd, so that a caller can poll one descriptor.
- */
+ * are in one epoll, the timeout as a timerfd, so that callers poll one descriptor. */
 #include "e2b/http.h"
 
 #include <ctype.h>

@@ -12,12 +12,10 @@
 
 enum { TEXT_MAX = 300 };
 
-struct meaning {
+static const struct {
     const char *text;
     int code;
-};
-
-static const struct meaning connect_codes[] = {
+} connect_codes[] = {
     {"aborted", CAY_E_BUSY},
     {"already_exists", CAY_E_EXISTS},
     {"canceled", CAY_E_CANCELLED},
@@ -31,19 +29,6 @@ static const struct meaning connect_codes[] = {
     {"unauthenticated", CAY_E_DENIED},
     {"unavailable", CAY_E_UNAVAILABLE},
     {"unimplemented", CAY_E_UNSUPPORTED},
-};
-
-/* envd reports a failed system call as "internal", with the text of its errno. */
-static const struct meaning errno_texts[] = {
-    {"permission denied", CAY_E_DENIED},
-    {"operation not permitted", CAY_E_DENIED},
-    {"read-only file system", CAY_E_DENIED},
-    {"no space left on device", CAY_E_NO_SPACE},
-    {"disk quota exceeded", CAY_E_NO_SPACE},
-    {"no such file or directory", CAY_E_NOT_FOUND},
-    {"file exists", CAY_E_EXISTS},
-    {"not a directory", CAY_E_NOT_A_DIRECTORY},
-    {"is a directory", CAY_E_NOT_A_FILE},
 };
 
 static int code_of_status(int status, int fallback)
@@ -126,6 +111,17 @@ static int fail_with(const struct e2b *e2b, const char *op, const char *subject,
     return cay_fail(err, code, 0, op, subject, message, "%s", hint_for(code, is_envd));
 }
 
+int e2b_reply_errno(const char *message)
+{
+    static const int known[] = {EACCES, EPERM,   EROFS,  ENOSPC,  EDQUOT, ENOENT,
+                                EEXIST, ENOTDIR, EISDIR, ENOEXEC, E2BIG,  EAGAIN};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcasestr(message, cay_errno_words(known[i])))
+            return known[i];
+    return 0;
+}
+
 int e2b_reply_refusal(const struct e2b *e2b, const char *op, const char *subject,
                       const char *code, const char *message, int fallback,
                       struct cay_error *err)
@@ -135,9 +131,9 @@ int e2b_reply_refusal(const struct e2b *e2b, const char *op, const char *subject
     for (size_t i = 0; !known && i < sizeof connect_codes / sizeof *connect_codes; i++)
         if (strcmp(code, connect_codes[i].text) == 0)
             known = connect_codes[i].code;
-    for (size_t i = 0; !known && i < sizeof errno_texts / sizeof *errno_texts; i++)
-        if (strcasestr(message, errno_texts[i].text))
-            known = errno_texts[i].code;
+    int number = known ? 0 : e2b_reply_errno(message);
+    if (number)
+        known = cay_fail_errno(NULL, number, op, subject);
     return fail_with(e2b, op, subject, known ? known : fallback,
                      "the sandbox refused the request", message, true, err);
 }

@@ -17,6 +17,10 @@ int e2b_reply_refusal(const struct e2b *e2b, const char *op, const char *subject
                       const char *code, const char *message, int fallback,
                       struct cay_error *err);
 
+/* envd reports a failed system call as "internal", with the text of its errno: the errno,
+ * or 0. */
+int e2b_reply_errno(const char *message);
+
 int e2b_reply_malformed(const char *op, const char *subject, const char *what,
                         struct cay_error *err);
 

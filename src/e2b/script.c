@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "e2b/envd.h"
 
-enum { WATCH_AFTER_MS = 500, PROGRAM_MS = 10 * 60 * 1000 };
+enum { WATCH_AFTER_MS = 500 };
 
 /* --- Running --- */
 
@@ -21,7 +21,7 @@ static int start_script(struct e2b_command *command, const struct e2b_script *sc
     const char *argv[8] = {"/bin/sh", "-c", script->text, E2B_HELPER};
     const struct cay_exec_options options = {
         .size = sizeof options,
-        .argv = argv,
+        .argv = script->argv ? script->argv : argv,
         .env = script->env,
         .cwd = script->cwd ? script->cwd : "/",
         .user = script->user,
@@ -70,27 +70,8 @@ int e2b_script_run(struct e2b *e2b, const struct e2b_script *script, const char 
     struct e2b_command command;
 
     e2b_command_init(&command, e2b, op);
-    int code = start_script(&command, script, E2B_KILL_MS, err);
-    if (!code)
-        code = wait_for_exit(&command, out, ret_exit, err);
-    e2b_command_done(&command);
-    return code;
-}
-
-int e2b_script_program(struct e2b *e2b, const char *op, const char *user,
-                       const char *const *argv, struct buf *out, int *ret_exit,
-                       struct cay_error *err)
-{
-    const struct cay_exec_options options = {.size = sizeof options,
-                                             .argv = argv,
-                                             .user = user,
-                                             .cwd = "/",
-                                             .timeout_ms = PROGRAM_MS};
-    struct e2b_command command;
-
-    e2b_command_init(&command, e2b, op);
-    command.is_helper = true;
-    int code = e2b_command_start(&command, &options, 0, err);
+    int code = start_script(&command, script,
+                            script->timeout_ms ? script->timeout_ms : E2B_KILL_MS, err);
     if (!code)
         code = wait_for_exit(&command, out, ret_exit, err);
     e2b_command_done(&command);

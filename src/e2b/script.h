@@ -7,21 +7,19 @@
 /* Helpers that run inside the sandbox, for what envd cannot do.  The text of a script is
  * constant; what it works on is passed as arguments. */
 struct e2b_script {
-    const char *text;
-    const char *words[3]; /* $1 and so on, up to a NULL */
+    const char *text;        /* for sh(1) */
+    const char *words[3];    /* $1 and so on, up to a NULL */
+    const char *const *argv; /* instead of a text: a program */
     const char *user, *cwd;
     const char *const *env;
+    uint64_t timeout_ms; /* 0: E2B_KILL_MS */
 };
 
-/* Runs a script by sh(1).  Its standard output is appended to `out`, which may be NULL.
- */
+enum { E2B_FILES_MS = 10 * 60 * 1000 }; /* timeout for work on many files */
+
+/* Runs the helper.  Its standard output is appended to `out`, which may be NULL. */
 int e2b_script_run(struct e2b *e2b, const struct e2b_script *script, const char *op,
                    struct buf *out, int *ret_exit, struct cay_error *err);
-
-/* Runs a program, with a time limit for work on many files. */
-int e2b_script_program(struct e2b *e2b, const char *op, const char *user,
-                       const char *const *argv, struct buf *out, int *ret_exit,
-                       struct cay_error *err);
 
 /* e2b_command_step(), which also ends the command with its first process: envd by itself
  * waits until no process has the output open. */
