@@ -747,7 +747,8 @@ static int send_signal(void *cookie, int number, struct cay_error *err)
 
     if (process->command.is_over)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "process.signal", NULL,
-                        "the command has ended", "wait for its result");
+                        "the command has ended",
+                        "its output and its result can still be read");
     int code = e2b_command_signal(&process->command, number, err);
     update_poll(process);
     return code;

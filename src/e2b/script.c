@@ -174,7 +174,7 @@ int e2b_command_signal(struct e2b_command *command, int signal, struct cay_error
     int code = e2b_script_run(command->e2b, &script, op, NULL, &exit_code, err);
     if (!code && exit_code)
         code = cay_fail(err, CAY_E_NOT_FOUND, 0, op, NULL, "the command has ended",
-                        "wait for its result");
+                        "its output and its result can still be read");
     return code;
 }
 

@@ -46,7 +46,7 @@ def stamp(seconds):
 # --- Processes ----------------------------------------------------------------------
 
 class Process:
-    """A command, who hears of it, and its end, which is remembered."""
+    """A command, its subscribers, and its end event."""
 
     def __init__(self, box, request, user):
         config = request.get("process") or {}
@@ -77,7 +77,8 @@ class Process:
         threading.Thread(target=self.pump, daemon=True).start()
 
     def end_at(self, deadline):
-        """Also when nobody listens any more; a moment later, for who does is told why."""
+        """Kills the command at the deadline, also without subscribers; a moment later, so that
+        a subscriber gets the reason."""
         timer = threading.Timer(deadline + 0.3 - time.monotonic(), self.expire)
         timer.daemon = True
         timer.start()
@@ -111,7 +112,7 @@ class Process:
                     struct.pack("HHHH", size.get("rows", 24), size.get("cols", 80), 0, 0))
 
     def pump(self):
-        """Until nobody has its output open, or it was signalled to end."""
+        """Waits until no process has the output open, or a signal ended the command."""
         is_cancelled = False
         while self.streams and not is_cancelled:
             ready, _, _ = select.select([*self.streams, self.cancel_read], [], [])
@@ -135,7 +136,7 @@ class Process:
         for fd in fds:
             try:
                 data = os.read(fd, 32768)
-            except OSError:  # a terminal that nobody has open
+            except OSError:  # no process has the terminal open
                 data = b""
             if data:
                 some = True
@@ -160,7 +161,7 @@ class Process:
         for queue in listeners:
             while queue in self.subscribers:
                 try:
-                    queue.put(event, timeout=0.2)  # a slow reader holds up the command
+                    queue.put(event, timeout=0.2)  # a slow reader pauses the command
                     break
                 except Full:
                     continue
@@ -267,7 +268,7 @@ class Box:
 
     def kill(self):
         self.state = "killed"
-        for _ in range(200):  # what forks may be a step ahead
+        for _ in range(200):  # a process may fork meanwhile
             if not self.pids():
                 break
             self.signal(signal.SIGKILL)

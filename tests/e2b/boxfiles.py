@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of one of peer.py's sandboxes: this machine's, but for /home/user and /tmp."""
+"""The files of a sandbox of peer.py: the host's, except /home/user and /tmp."""
 
 import grp
 import os
@@ -28,7 +28,7 @@ class Files:
     HOME = "/home/user"
 
     def __init__(self, folder, is_apart):
-        self.is_apart = is_apart  # whether commands see them so, too
+        self.is_apart = is_apart  # whether commands see the same /home and /tmp
         self.places = {self.HOME: folder + self.HOME}
         if is_apart:
             self.places["/tmp"] = folder + "/tmp"
@@ -41,13 +41,13 @@ class Files:
         return self.HOME if self.is_apart else self.places[self.HOME]
 
     def tidy(self, path):
-        """As the sandbox has it: absolute and without dots."""
+        """The path inside the sandbox: absolute and without dots."""
         if path == "~" or path.startswith("~/"):
             path = self.HOME + path[1:]
         return os.path.normpath(os.path.join(self.HOME, path)).replace("//", "/")
 
     def real(self, path):
-        """Where that is on this machine."""
+        """The path on the host."""
         path = self.tidy(path)
         for inside, here in self.places.items():
             if path == inside or path.startswith(inside + "/"):
@@ -112,7 +112,7 @@ class Files:
             below, inner = os.path.join(path, name), os.path.join(real, name)
             try:
                 yield self.entry(below, inner)
-            except FileNotFoundError:  # it was there just now
+            except FileNotFoundError:  # removed meanwhile
                 continue
             if depth > 1 and os.path.isdir(inner) and not os.path.islink(inner):
                 yield from self.walk(below, inner, depth - 1)

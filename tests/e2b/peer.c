@@ -33,7 +33,7 @@ void stop_peer(void)
         configs[i] = NULL;
     }
     if (to_peer)
-        (void)fclose(to_peer); /* which ends it */
+        (void)fclose(to_peer); /* the peer ends with its stdin */
     if (from_peer)
         (void)fclose(from_peer);
     if (peer > 0)
@@ -117,7 +117,7 @@ void await_silence(void)
             return;
         nanosleep(&pause, NULL);
     }
-    harness_fail(__FILE__, __LINE__, "something still runs");
+    harness_fail(__FILE__, __LINE__, "a process is still running");
 }
 
 const cay_config *configure(const char *more)

@@ -21,28 +21,29 @@ void start_peer(void);
 void stop_peer(void);
 const char *peer_url(void);
 
-/* Sends it a line (see Control in peer.py); its answer lives until the next one. */
+/* Sends a line to the peer (see Control in peer.py); the reply is valid until the next.
+ */
 const char *tell_peer(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* How many requests matched since the last time anybody asked. */
+/* The number of requests that matched since the last call. */
 int count_requests(const char *regex);
 
-/* Until nothing runs in its sandboxes any more: somebody who watched a command that was
- * ended notices a moment later. */
+/* Waits until no process runs in the peer's sandboxes: the helper that watched a command
+ * exits a moment after it. */
 void await_silence(void);
 
-/* A configuration for it with these lines beside; the suite's. */
+/* A configuration for the peer with these lines added; stop_peer() frees it. */
 const cay_config *configure(const char *more);
 
-/* A sandbox of that, by the backend's own table; freed, and gone, with the peer. */
+/* A sandbox of that configuration; stop_peer() frees it. */
 void *make_box(const char *more);
 
-/* What `script` writes to stdout; it must be a success.  Until the next command. */
+/* The standard output of a script that succeeds; valid until the next command. */
 const char *told(void *box, const char *script);
 
 extern struct cay_exec_result result; /* of the last command */
 
-/* `sh -c script`; the code. */
+/* Runs `sh -c script` and returns the code. */
 int run_script(void *box, const char *script, uint64_t timeout_ms,
                struct cay_error *error);
 

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A server that speaks E2B's protocol, for tests, and misbehaves when it is told to.
+"""A server of E2B's protocol, for tests, that misbehaves on request.
 
-    peer.py                 says its address on stdout; ends with its stdin
+    peer.py                 prints its URL on stdout; ends with its stdin
     peer.py --run COMMAND   runs the command with E2B_API_URL and so on set
 
-Commands are really run, as children of this process, with directories of their own in the
-place of /home and /tmp if that can be done (by root); nothing else keeps them in.  Where it
-cannot, only the daemon's side sees /home/user.  "Pausing" stops them.  Lines on stdin are JSON and
-are answered by a line each (see Control).
+Commands run as children of this process, without isolation.  As root they have directories of
+their own mounted on /home and /tmp; otherwise only file requests see /home/user.  A pause stops
+the processes.  Lines on stdin are JSON requests, with a line of reply each (see Control).
 """
 
 import base64
@@ -39,7 +38,7 @@ STATUS = {"canceled": 499, "unknown": 500, "invalid_argument": 400, "deadline_ex
 
 
 class Cut(Exception):
-    """The connection ends here and now."""
+    """Closes the connection."""
 
 
 class Server(ThreadingHTTPServer):
@@ -100,7 +99,7 @@ class Peer:
                         self.remove(box)
 
     def remove(self, box):
-        with box.ending:  # whoever else wants it gone waits until it is
+        with box.ending:  # a second kill waits for the first
             box.kill()
         with self.lock:
             self.boxes.pop(box.id, None)
@@ -118,7 +117,7 @@ class Peer:
             pass
 
     def rule_for(self, what):
-        """The first that matches and has not been used up, or None."""
+        """The first rule that matches and is not used up, or None."""
         with self.lock:
             for rule in self.rules:
                 if re.match(rule["on"], what) and rule.get("skip", 0) <= 0:
@@ -134,7 +133,7 @@ class Peer:
 # --- HTTP ---------------------------------------------------------------------------
 
 class Limited:
-    """What a handler writes to; ends the connection after so many bytes."""
+    """The output of a handler; closes the connection after `limit` bytes."""
 
     def __init__(self, file, limit):
         self.file, self.left = file, limit
@@ -181,7 +180,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             length = int(self.headers.get("Content-Length") or 0)
             data = self.rfile.read(length)
-            if len(data) < length:  # who asked has died
+            if len(data) < length:  # the client has died
                 raise Cut
         self.cached = bytes(data)
         return self.cached
@@ -248,7 +247,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_DELETE = handle_any
 
     def misbehave(self, rule):
-        """True if that was all there will be."""
+        """True if the reply is complete."""
         if "delay" in rule:
             time.sleep(rule["delay"])
         if rule.get("read", True):
@@ -271,7 +270,7 @@ class Handler(BaseHTTPRequestHandler):
             return True
         if "cut" in rule:
             self.wfile = Limited(self.wfile, rule["cut"])
-        if rule.get("lose"):  # done, but nobody hears of it
+        if rule.get("lose"):  # the request has its effect, but no reply
             self.wfile = Limited(open(os.devnull, "wb"), 1 << 60)
             self.route()
             raise Cut
@@ -324,7 +323,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.answer(201, box.reply())
 
     def list(self, is_new):
-        """Pages of settings["page"]; what a query filters by is escaped three times over."""
+        """Pages of settings["page"]; the filter in the query is escaped three times."""
         peer = self.server.peer
         states = self.query.get("state", "running,paused") if is_new else "running"
         wanted = {urllib.parse.unquote(key): urllib.parse.unquote(value) for key, value
@@ -454,7 +453,7 @@ class Handler(BaseHTTPRequestHandler):
     def follow(self, box, process, deadline):
         queue = process.subscribe()
         if self.path_only.endswith("/Start"):
-            process.begin()  # so that nothing is said before somebody listens
+            process.begin()  # after subscribe(), so that no event is lost
             if deadline:
                 process.end_at(deadline)
         ping = float(self.headers.get("Keepalive-Ping-Interval") or 90)
@@ -566,16 +565,16 @@ def split_multipart(kind, data):
 
 class Control:
     """{"rule": {"on": REGEX, ...}}  misbehave once (or "times") on "METHOD /path"; see
-                                     Handler.misbehave; "skip": only after so many
-       {"set": {...}}                Peer.settings
-       {"log": REGEX}                the requests so far that match, and forgets them
-       {"boxes": null}               what there is
-       {"settle": null}              waits until all that was asked so far is done, and
-                                     those who asked are gone
-       {"pids": null}                how many processes run in all of them
+                                     Handler.misbehave; "skip": only after so many requests
+       {"set": {...}}                change Peer.settings
+       {"log": REGEX}                return the requests that match, and clear the log
+       {"boxes": null}               the sandboxes
+       {"settle": null}              wait until all requests are complete and all
+                                     connections are closed
+       {"pids": null}                the number of processes in all sandboxes
        {"apart": null}               whether commands have a /home and /tmp of their own
-       {"tls": FOLDER}               from now on by TLS as "localhost"; its authority goes
-                                     there
+       {"tls": FOLDER}               use TLS as "localhost"; write the authority's
+                                     certificate to FOLDER
     """
 
     def __init__(self, peer):
@@ -601,7 +600,7 @@ class Control:
 
     def settle(self, _):
         server = self.peer.server
-        with socket.create_connection(server.server_address) as last:  # they come in turn
+        with socket.create_connection(server.server_address) as last:  # connections are accepted in order
             last.sendall(b"GET /health HTTP/1.0\r\n\r\n")
             while last.recv(4096):
                 pass

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def serving(cay: str) -> Iterator[dict[str, str]]:
-    """A server, and what it says is to be exported; it must end well."""
+    """A server and the variables that it prints; it must exit with 0."""
     with tempfile.TemporaryDirectory(prefix="cay-serve-") as home:
         server = subprocess.Popen(
             [cay, "serve", "--listen", "127.0.0.1:0", "--on-exit", "kill"],

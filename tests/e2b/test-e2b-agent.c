@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What an agent does, in a sandbox that is somewhere else. */
+/* The agent API on a remote sandbox. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -45,7 +45,7 @@ WITH_PEER(shell_commands_are_run)
     ASSERT_INT(late.status, CAY_STATUS_TIMEOUT);
 }
 
-WITH_PEER(commands_go_on_in_the_background)
+WITH_PEER(background_commands_keep_running)
 {
     AUTO(cay_sandbox) sandbox = make();
     const struct cay_command_options options = {.size = sizeof options,
@@ -57,7 +57,7 @@ WITH_PEER(commands_go_on_in_the_background)
                            "echo two; exit 5",
                            &options, &started, &err));
     ASSERT(started.background_pid > 0);
-    /* Its program is gone: another handle has only the number. */
+    /* A second handle knows only the pid. */
     AUTO(cay_sandbox) other = NULL;
     ASSERT_OK(
         cay_backend_connect(configure(NULL), cay_sandbox_id(sandbox), &other, &err));
@@ -73,7 +73,7 @@ WITH_PEER(commands_go_on_in_the_background)
     }
 }
 
-WITH_PEER(commands_in_the_background_are_killed)
+WITH_PEER(background_commands_can_be_killed)
 {
     AUTO(cay_sandbox) sandbox = make();
     const struct cay_command_options options = {.size = sizeof options,
@@ -128,7 +128,7 @@ WITH_PEER(files_are_read_written_edited_and_found)
     ASSERT_INT(cay_file_exists(sandbox, NULL, "d", &err), 0);
 }
 
-WITH_PEER(directories_go_up_and_come_down)
+WITH_PEER(directories_can_be_uploaded_and_downloaded)
 {
     AUTO(cay_sandbox) sandbox = make();
     struct cay_transfer transfer = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Commands that are waited for, where the conformance suite cannot look: what goes wrong
- * on the way, and what only this backend has. */
+/* Commands that the caller waits for: failures of the connection and the server, which
+ * the conformance suite cannot cause. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static void expect_start(const char *envelopes)
 
 /* --- Streams --- */
 
-WITH_PEER(a_stream_is_told_as_it_is)
+WITH_PEER(stream_events_become_the_result)
 {
     void *box = make_box(NULL);
 
@@ -42,7 +42,7 @@ WITH_PEER(a_stream_is_told_as_it_is)
     ASSERT_INT(result.cause, CAY_CAUSE_EXITED);
 }
 
-WITH_PEER(a_stream_without_its_last_words_is_good_if_the_end_was_told)
+WITH_PEER(stream_without_trailer_is_valid_after_the_end_event)
 {
     void *box = make_box(NULL);
 
@@ -51,7 +51,7 @@ WITH_PEER(a_stream_without_its_last_words_is_good_if_the_end_was_told)
     ASSERT_INT(result.cause, CAY_CAUSE_EXITED);
 }
 
-WITH_PEER(streams_that_make_no_sense_are_refused)
+WITH_PEER(malformed_streams_are_refused)
 {
     static const char *const streams[] = {
         "",
@@ -95,7 +95,7 @@ WITH_PEER(streams_that_make_no_sense_are_refused)
 }
 
 /* "HTTP/1.1 200 OK", chunked, and a message of 4 GiB less one byte. */
-WITH_PEER(a_message_has_a_size)
+WITH_PEER(message_of_a_stream_has_a_size_limit)
 {
     void *box = make_box("max_retries: 0\n");
 
@@ -106,9 +106,9 @@ WITH_PEER(a_message_has_a_size)
     ASSERT_HAS(err.message, "length");
 }
 
-/* However the connection breaks, the command has run once, or it is known that it has
- * not; and what is told of it is never half the truth. */
-WITH_PEER(a_stream_that_breaks_off_anywhere_is_no_result_and_no_second_run)
+/* Wherever the connection breaks, the command runs at most once, and the caller gets a
+ * complete result or an error. */
+WITH_PEER(broken_stream_gives_no_result_and_no_second_run)
 {
     void *box = make_box("max_retries: 3\n");
     bool whole = false;
@@ -127,13 +127,13 @@ WITH_PEER(a_stream_that_breaks_off_anywhere_is_no_result_and_no_second_run)
         } else {
             ASSERT_INT(code, CAY_E_PROTOCOL);
         }
-        /* One that was cut off is ended, perhaps before it came so far. */
+        /* The client kills the command, perhaps before it wrote the file. */
         const char *runs = told(box, "cat runs 2>/dev/null || :");
         ASSERT(strcmp(runs, "once") == 0 || (!whole && !*runs));
     }
 }
 
-WITH_PEER(one_that_was_not_begun_is_begun_again)
+WITH_PEER(start_that_had_no_effect_is_retried)
 {
     void *box = make_box("max_retries: 2\n");
 
@@ -143,7 +143,7 @@ WITH_PEER(one_that_was_not_begun_is_begun_again)
     ASSERT_STR(told(box, "echo x >> runs; cat runs"), "x");
 }
 
-WITH_PEER(one_that_may_have_begun_is_not)
+WITH_PEER(start_that_may_have_had_effect_is_not_retried)
 {
     static const char *const rules[] = {"\"status\": 503", "\"status\": 500",
                                         "\"close\": true"};
@@ -160,7 +160,7 @@ WITH_PEER(one_that_may_have_begun_is_not)
 
 /* --- Refusals --- */
 
-WITH_PEER(what_could_not_be_started_is_a_result)
+WITH_PEER(failed_exec_is_a_result)
 {
     static const struct {
         const char *trailer;
@@ -209,7 +209,7 @@ static int run_words(void *box, const char *const *argv, const char *user,
     return backend_e2b.exec(box, &options, &result, &err);
 }
 
-WITH_PEER(a_program_that_is_not_there_did_not_start)
+WITH_PEER(missing_program_did_not_start)
 {
     static const char *const paths[] = {"/no/such/program", "no-such-program", "./none"};
     void *box = make_box(NULL);
@@ -231,7 +231,7 @@ WITH_PEER(a_program_that_is_not_there_did_not_start)
     ASSERT_INT(result.exit_code, 126);
 }
 
-WITH_PEER(nobody_runs_as_who_is_not_there)
+WITH_PEER(command_of_an_unknown_user_fails)
 {
     void *box = make_box(NULL);
     const char *const argv[] = {"true", NULL};
@@ -242,7 +242,7 @@ WITH_PEER(nobody_runs_as_who_is_not_there)
     ASSERT_CODE(run_words(box, argv, NULL, "no/such/directory"), CAY_E_NOT_FOUND);
 }
 
-WITH_PEER(users_have_numbers_too)
+WITH_PEER(user_can_be_given_by_number)
 {
     void *box = make_box(NULL);
     const char *const argv[] = {"sh", "-c", "echo $USER", NULL};
@@ -252,7 +252,7 @@ WITH_PEER(users_have_numbers_too)
     ASSERT_CODE(run_words(box, argv, "4294967294", NULL), CAY_E_NOT_FOUND);
 }
 
-WITH_PEER(the_last_variable_of_a_name_counts)
+WITH_PEER(last_variable_of_a_name_is_used)
 {
     const char *const argv[] = {"sh", "-c", "printf '[%s][%s]' \"$A\" \"$B\"", NULL};
     const char *const env[] = {"A=1", "B=\xc3\xa9\n", "A=last", NULL};
@@ -286,7 +286,7 @@ WITH_PEER(arguments_and_variables_that_are_not_utf8_are_refused_before_a_request
 
 /* --- Ends --- */
 
-WITH_PEER(a_sandbox_that_ends_takes_its_commands_along)
+WITH_PEER(commands_end_with_their_sandbox)
 {
     void *box = make_box("status_after_run: stop\npersist_sandbox: false\n"
                          "keepalive_interval: 0\n");
@@ -298,7 +298,7 @@ WITH_PEER(a_sandbox_that_ends_takes_its_commands_along)
     ASSERT_STR(result.out, "before\n");
 }
 
-WITH_PEER(a_sandbox_that_is_paused_keeps_its_commands)
+WITH_PEER(commands_survive_a_pause_of_their_sandbox)
 {
     void *box = make_box("keepalive_interval: 0\n");
 
@@ -307,8 +307,8 @@ WITH_PEER(a_sandbox_that_is_paused_keeps_its_commands)
     ASSERT_HAS(err.message, "paused");
 }
 
-/* Though nothing answers. */
-WITH_PEER(a_timeout_holds_before_the_start)
+/* The server does not reply. */
+WITH_PEER(timeout_covers_the_start_of_a_command)
 {
     void *box = make_box("max_retries: 0\n");
 
@@ -321,7 +321,7 @@ WITH_PEER(a_timeout_holds_before_the_start)
     await_silence();
 }
 
-WITH_PEER(a_server_that_ends_a_command_in_time_is_believed)
+WITH_PEER(timeout_of_the_server_is_a_timeout)
 {
     void *box = make_box("max_retries: 0\n");
 
@@ -331,7 +331,7 @@ WITH_PEER(a_server_that_ends_a_command_in_time_is_believed)
     ASSERT_STR(result.out, "hi");
 }
 
-WITH_PEER(input_that_gets_lost_is_an_error)
+WITH_PEER(lost_input_is_an_error)
 {
     const char *const argv[] = {"cat", NULL};
     const struct cay_exec_options options = {.size = sizeof options,
@@ -352,7 +352,7 @@ WITH_PEER(input_that_gets_lost_is_an_error)
     await_silence();
 }
 
-WITH_PEER(an_old_sandbox_says_what_it_cannot_do)
+WITH_PEER(old_envd_cannot_close_the_input)
 {
     const char *const argv[] = {"cat", NULL};
     const struct cay_exec_options options = {
@@ -367,7 +367,7 @@ WITH_PEER(an_old_sandbox_says_what_it_cannot_do)
                "\"Authorization\": \"Basic dXNlcjo=\"");
 }
 
-/* --- Whoever listens --- */
+/* --- Output callbacks --- */
 
 struct nested {
     void *box;
@@ -375,7 +375,7 @@ struct nested {
     int code;
 };
 
-/* The handle is free while a command tells its output. */
+/* A callback uses the handle of its sandbox. */
 static int look_meanwhile(void *cookie, int stream, const void *data, size_t len)
 {
     struct nested *nested = cookie;
@@ -388,7 +388,7 @@ static int look_meanwhile(void *cookie, int stream, const void *data, size_t len
     return 0;
 }
 
-WITH_PEER(whoever_listens_may_use_the_sandbox)
+WITH_PEER(output_callback_may_use_the_sandbox)
 {
     struct nested nested = {.box = make_box(NULL), .code = 1};
     const char *const argv[] = {"sh", "-c", "echo > file; echo now; sleep 0.1", NULL};

@@ -79,7 +79,7 @@ static const char *const names[] = {
     "colon:x@y",
 };
 
-WITH_PEER(names_mean_nothing_but_themselves)
+WITH_PEER(special_characters_in_names_are_escaped)
 {
     void *box = make_box(NULL);
 
@@ -131,13 +131,13 @@ WITH_PEER(file_names_that_are_not_utf8_are_refused)
     ASSERT_CODE(calls()->move(box, NULL, "fine", name, &err), CAY_E_UNSUPPORTED);
     ASSERT_CODE(calls()->remove(box, NULL, name, 0, &err), CAY_E_UNSUPPORTED);
     ASSERT_STR(told(box, "cat d/*"), "x");
-    /* The peer fails to encode such a name, as the real daemon does. */
+    /* The peer fails to encode such a name, as envd does. */
     ASSERT_CODE(calls()->list(box, NULL, "d", 1, &listing, &err), CAY_E_UNSUPPORTED);
     ASSERT(strstr(err.message, "UTF-8"));
     ASSERT_OK(calls()->remove(box, NULL, "d", CAY_NAME_RECURSIVE, &err));
 }
 
-WITH_PEER(paths_start_at_the_working_directory)
+WITH_PEER(relative_paths_start_at_the_working_directory)
 {
     void *box = make_box("work_dir: /home/user/work\n");
 
@@ -149,7 +149,7 @@ WITH_PEER(paths_start_at_the_working_directory)
 
 /* --- Content --- */
 
-WITH_PEER(content_is_as_it_was)
+WITH_PEER(content_survives_a_round_trip)
 {
     enum { LEN = 5 << 20 };
     void *box = make_box(NULL);
@@ -188,7 +188,7 @@ static void *feed(void *cookie)
     return NULL;
 }
 
-WITH_PEER(content_of_unknown_size_comes_through_a_pipe)
+WITH_PEER(content_of_unknown_size_can_be_read_from_a_pipe)
 {
     static const char *const versions[] = {"0.6.13", "0.5.6", "0.3.9"};
 
@@ -212,7 +212,7 @@ WITH_PEER(content_of_unknown_size_comes_through_a_pipe)
     }
 }
 
-WITH_PEER(a_reader_that_goes_away_is_an_error)
+WITH_PEER(closed_descriptor_of_the_reader_is_an_error)
 {
     void *box = make_box(NULL);
     int ends[2];
@@ -226,7 +226,7 @@ WITH_PEER(a_reader_that_goes_away_is_an_error)
     ASSERT_INT(err.sys_errno, EPIPE);
 }
 
-WITH_PEER(content_that_breaks_off_is_no_content)
+WITH_PEER(incomplete_content_is_an_error)
 {
     void *box = make_box("max_retries: 2\n");
 
@@ -244,7 +244,7 @@ WITH_PEER(content_that_breaks_off_is_no_content)
     }
 }
 
-/* The end of the connection says nothing about the end of a file. */
+/* A closed connection does not prove that the file is complete. */
 WITH_PEER(content_without_a_length_is_refused)
 {
     void *box = make_box("max_retries: 0\n");
@@ -269,7 +269,7 @@ WITH_PEER(an_upload_is_not_repeated_once_it_was_read)
     ASSERT_INT(err.sys_errno, EBADF);
 }
 
-WITH_PEER(content_that_is_to_be_had_in_an_hour_is_not_waited_for)
+WITH_PEER(transfer_does_not_wait_for_a_long_retry_after)
 {
     void *box = make_box("max_retries: 2\n");
 
@@ -283,9 +283,9 @@ WITH_PEER(content_that_is_to_be_had_in_an_hour_is_not_waited_for)
     ASSERT_STR(get(box, "file"), "here");
 }
 
-/* --- What is there --- */
+/* --- Stat and list --- */
 
-WITH_PEER(a_description_is_that_of_the_file)
+WITH_PEER(stat_describes_the_file)
 {
     void *box = make_box(NULL);
     struct cay_stat stat, there;
@@ -311,7 +311,7 @@ WITH_PEER(a_description_is_that_of_the_file)
     ASSERT_INT(there.type, CAY_TYPE_LINK);
 }
 
-WITH_PEER(owners_have_their_numbers)
+WITH_PEER(owners_are_reported_by_number)
 {
     void *box = make_box(NULL);
     struct cay_stat stat;
@@ -326,7 +326,7 @@ WITH_PEER(owners_have_their_numbers)
     ASSERT_INT(stat.gid, 8);
 }
 
-WITH_PEER(links_tell_where_they_lead)
+WITH_PEER(links_report_their_targets)
 {
     void *box = make_box(NULL);
     char *target = NULL;
@@ -343,7 +343,7 @@ WITH_PEER(links_tell_where_they_lead)
     ASSERT_CODE(calls()->read_link(box, NULL, "none", &target, &err), CAY_E_NOT_FOUND);
 }
 
-WITH_PEER(a_listing_is_sorted_and_as_deep_as_asked)
+WITH_PEER(listing_is_sorted_and_has_the_requested_depth)
 {
     void *box = make_box(NULL);
     struct cay_listing listing = {0};
@@ -356,7 +356,7 @@ WITH_PEER(a_listing_is_sorted_and_as_deep_as_asked)
     ASSERT_INT(listing.entries[1].stat.type, CAY_TYPE_DIRECTORY);
     ASSERT_INT(listing.entries[2].stat.type, CAY_TYPE_LINK);
     cay_listing_done(&listing);
-    /* An absolute path is spelled as it was given. */
+    /* Entries have the caller's spelling of an absolute path. */
     ASSERT_OK(calls()->list(box, NULL, "/home/user/x/../top/", 0, &listing, &err));
     ASSERT_INT(listing.count, 5);
     ASSERT_STR(listing.entries[3].path, "/home/user/x/../top/b/c/d");
@@ -366,7 +366,7 @@ WITH_PEER(a_listing_is_sorted_and_as_deep_as_asked)
     ASSERT_CODE(calls()->list(box, NULL, "none", 1, &listing, &err), CAY_E_NOT_FOUND);
 }
 
-WITH_PEER(entries_from_elsewhere_are_not_believed)
+WITH_PEER(entries_outside_of_the_directory_are_refused)
 {
     static const char *const paths[] = {
         "/etc/passwd",
@@ -395,7 +395,7 @@ WITH_PEER(entries_from_elsewhere_are_not_believed)
     }
 }
 
-WITH_PEER(descriptions_that_make_no_sense_are_refused)
+WITH_PEER(malformed_entries_are_refused)
 {
     static const char *const bodies[] = {
         "",
@@ -419,7 +419,7 @@ WITH_PEER(descriptions_that_make_no_sense_are_refused)
 
 /* --- Changing --- */
 
-WITH_PEER(what_is_not_a_file_is_not_read_or_written)
+WITH_PEER(directories_cannot_be_read_or_written)
 {
     void *box = make_box(NULL);
 
@@ -431,7 +431,7 @@ WITH_PEER(what_is_not_a_file_is_not_read_or_written)
     ASSERT_CODE(put(box, "dir", "x", 0), CAY_E_NOT_A_FILE);
 }
 
-WITH_PEER(flags_of_writing_are_heeded)
+WITH_PEER(write_flags_are_applied)
 {
     void *box = make_box(NULL);
 
@@ -447,7 +447,7 @@ WITH_PEER(flags_of_writing_are_heeded)
     ASSERT_CODE(put(box, "file", "x", 1u << 30), CAY_E_UNSUPPORTED);
 }
 
-WITH_PEER(directories_are_made_and_removed_as_asked)
+WITH_PEER(mkdir_and_remove_apply_their_flags)
 {
     void *box = make_box(NULL);
 
@@ -470,7 +470,7 @@ WITH_PEER(directories_are_made_and_removed_as_asked)
     ASSERT_STR(told(box, "ls -d kept way 2>/dev/null || :"), "kept");
 }
 
-WITH_PEER(nothing_is_moved_over_something)
+WITH_PEER(move_does_not_replace_a_file)
 {
     void *box = make_box(NULL);
 
@@ -483,7 +483,7 @@ WITH_PEER(nothing_is_moved_over_something)
     ASSERT_STR(get(box, "new/three"), "1");
 }
 
-WITH_PEER(refusals_of_the_kernel_inside_are_told_as_such)
+WITH_PEER(errno_texts_of_envd_become_codes)
 {
     static const struct {
         const char *words;

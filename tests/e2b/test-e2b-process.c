@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Commands that are not waited for, beyond what the conformance suite asks of everybody.
- */
+/* Processes that the caller drives, beyond the conformance suite. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -48,7 +47,7 @@ static void wait_for(void *process)
     ASSERT_OK(calls()->wait(process, PATIENCE_MS, &result, &err));
 }
 
-/* Reads until it is over or this text has come. */
+/* Reads until the process is over or has written this text. */
 static void hear(void *process, const char *part, char *text, size_t room)
 {
     size_t used = strlen(text);
@@ -93,8 +92,8 @@ WITH_PEER(input_of_any_size_is_written_in_pieces)
     ASSERT_CODE(calls()->write(process, "x", 1, &done, &err), CAY_E_INVALID);
 }
 
-/* A pipe takes 64 KiB, then it is full; nobody waits for that. */
-WITH_PEER(whoever_does_not_read_holds_nobody_up)
+/* A pipe has room for 64 KiB. */
+WITH_PEER(full_pipe_of_a_command_does_not_block_the_writer)
 {
     enum { LEN = 256 << 10 };
     void *box = make_box(NULL);
@@ -116,7 +115,7 @@ WITH_PEER(whoever_does_not_read_holds_nobody_up)
     ASSERT_INT(result.signal, SIGKILL);
 }
 
-WITH_PEER(input_that_nobody_reads_any_more_is_told)
+WITH_PEER(closed_input_of_a_command_is_reported)
 {
     void *box = make_box(NULL);
     size_t put = 0;
@@ -130,7 +129,7 @@ WITH_PEER(input_that_nobody_reads_any_more_is_told)
     ASSERT_INT(code, CAY_E_IO);
 }
 
-WITH_PEER(a_process_without_input_takes_none)
+WITH_PEER(process_without_input_refuses_bytes)
 {
     void *box = make_box(NULL);
     size_t put = 0;
@@ -142,7 +141,7 @@ WITH_PEER(a_process_without_input_takes_none)
     ASSERT_STR(result.out, "end\n");
 }
 
-WITH_PEER(input_of_the_start_goes_first_also_if_nobody_stays_to_see)
+WITH_PEER(input_of_the_start_is_delivered_after_the_handle_is_freed)
 {
     void *box = make_box(NULL);
     void *process = NULL;
@@ -158,7 +157,7 @@ WITH_PEER(input_of_the_start_goes_first_also_if_nobody_stays_to_see)
 
 /* --- Terminals --- */
 
-WITH_PEER(a_terminal_reads_its_end)
+WITH_PEER(closed_input_is_end_of_file_on_a_terminal)
 {
     void *box = make_box(NULL);
     const char *const argv[] = {"sh", "-c", "cat; echo END $TERM", NULL};
@@ -175,7 +174,7 @@ WITH_PEER(a_terminal_reads_its_end)
     ASSERT_HAS(result.out, "rest");
 }
 
-WITH_PEER(a_terminal_in_the_background_is_typed_at_by_another)
+WITH_PEER(attached_client_can_write_to_a_background_terminal)
 {
     void *box = make_box(NULL);
     char pid[16], text[512] = "";
@@ -191,7 +190,7 @@ WITH_PEER(a_terminal_in_the_background_is_typed_at_by_another)
     ASSERT_HAS(text, "got it");
 }
 
-WITH_PEER(what_has_no_terminal_has_no_size)
+WITH_PEER(process_without_terminal_cannot_be_resized)
 {
     void *box = make_box(NULL);
 
@@ -201,7 +200,7 @@ WITH_PEER(what_has_no_terminal_has_no_size)
 
 /* --- In the background --- */
 
-WITH_PEER(of_much_output_the_last_is_kept)
+WITH_PEER(attached_reader_gets_the_last_mebibyte_of_output)
 {
     void *box = make_box(NULL);
     char pid[16];
@@ -225,7 +224,7 @@ WITH_PEER(of_much_output_the_last_is_kept)
                "0"); /* fetched: gone */
 }
 
-WITH_PEER(a_list_shows_words_as_they_were_given)
+WITH_PEER(list_shows_the_original_arguments)
 {
     static const char *const commands[][6] = {
         {"sh", "-c", "sleep 86400", "text", NULL},
@@ -254,8 +253,8 @@ WITH_PEER(a_list_shows_words_as_they_were_given)
     }
 }
 
-/* The script that makes the files may be slower than who attaches. */
-WITH_PEER(who_attaches_before_there_are_files_misses_nothing)
+/* The script that creates the files may be slower than the client that attaches. */
+WITH_PEER(reader_that_attaches_before_the_output_files_exist_misses_nothing)
 {
     void *box = make_box(NULL);
     char pid[16], text[256] = "";
@@ -273,7 +272,7 @@ WITH_PEER(who_attaches_before_there_are_files_misses_nothing)
     ASSERT_OK(calls()->kill(again, &err));
 }
 
-WITH_PEER(output_in_the_background_is_heard_while_it_comes)
+WITH_PEER(background_output_can_be_read_while_the_command_runs)
 {
     void *box = make_box(NULL);
     char text[256] = "";
@@ -289,7 +288,7 @@ WITH_PEER(output_in_the_background_is_heard_while_it_comes)
     ASSERT_INT(result.exit_code, 4);
 }
 
-WITH_PEER(a_tag_belongs_to_one_that_runs)
+WITH_PEER(tag_of_a_running_command_is_unique)
 {
     void *box = make_box(NULL);
     void *other = NULL;
@@ -313,7 +312,7 @@ WITH_PEER(a_tag_belongs_to_one_that_runs)
     calls()->free(other);
 }
 
-WITH_PEER(the_list_has_commands_and_nothing_of_ours)
+WITH_PEER(list_has_no_helper_scripts)
 {
     void *box = make_box(NULL);
     AUTO_FREE struct cay_process_info *infos = NULL;
@@ -321,7 +320,7 @@ WITH_PEER(the_list_has_commands_and_nothing_of_ours)
 
     AUTO_HANDLE one = start(box, 0, "sleep 86401");
     AUTO_HANDLE two = start(box, CAY_EXEC_BACKGROUND, "sleep 86402");
-    /* By then somebody inside watches the first one. */
+    /* By now a helper watches the first command. */
     ASSERT_CODE(calls()->wait(one, 1500, &result, &err), CAY_E_TIMEOUT);
     ASSERT_OK(calls()->list(box, &infos, &count, &err));
     ASSERT_INT(count, 2);
@@ -331,9 +330,9 @@ WITH_PEER(the_list_has_commands_and_nothing_of_ours)
     ASSERT_INT(infos[1].pid, calls()->pid(two));
 }
 
-/* --- Its end --- */
+/* --- Signals and the end --- */
 
-WITH_PEER(signals_of_every_kind_arrive)
+WITH_PEER(every_signal_is_delivered)
 {
     void *box = make_box(NULL);
     char text[256] = "";
@@ -353,7 +352,7 @@ WITH_PEER(signals_of_every_kind_arrive)
     ASSERT_OK(calls()->kill(process, &err));
 }
 
-WITH_PEER(a_descriptor_is_quiet_while_nothing_happens)
+WITH_PEER(descriptor_is_not_readable_without_an_event)
 {
     void *box = make_box(NULL);
     char byte;
@@ -382,7 +381,7 @@ static double cpu_seconds(void)
            (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
 }
 
-WITH_PEER(whoever_waits_sleeps)
+WITH_PEER(wait_uses_no_processor_time)
 {
     static const unsigned flags[] = {0, CAY_EXEC_BACKGROUND, CAY_EXEC_TTY};
     void *box = make_box(NULL);
@@ -396,7 +395,7 @@ WITH_PEER(whoever_waits_sleeps)
     }
 }
 
-WITH_PEER(a_handle_outlives_the_sandboxs)
+WITH_PEER(process_handle_outlives_the_handle_of_the_sandbox)
 {
     void *box = NULL, *process = NULL;
     const cay_config *config = configure(NULL);
@@ -409,7 +408,7 @@ WITH_PEER(a_handle_outlives_the_sandboxs)
     ASSERT_STR(result.out, "on\n");
 }
 
-WITH_PEER(a_stream_that_breaks_off_is_told_once_its_output_was_read)
+WITH_PEER(broken_stream_is_reported_after_its_output)
 {
     void *box = make_box("max_retries: 0\n");
     char data[64];
@@ -429,7 +428,7 @@ WITH_PEER(a_stream_that_breaks_off_is_told_once_its_output_was_read)
     ASSERT_CODE(calls()->wait(process, 0, &result, &err), CAY_E_PROTOCOL);
 }
 
-WITH_PEER(output_that_nobody_reads_holds_up_the_command_not_the_memory)
+WITH_PEER(unread_output_pauses_the_command)
 {
     void *box = make_box(NULL);
     char text[8192] = "";

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Making sandboxes and ending them: what the service is asked, and what becomes of its
- * answers. */
+/* Requests to the service: create, find, pause, kill, and malformed replies. */
 #include <dirent.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -29,16 +28,16 @@ static void rest_ms(long ms)
     nanosleep(&pause, NULL);
 }
 
-/* Nothing that can be shown has the key, or the token. */
+/* No part of the error contains the key or the token. */
 static void assert_no_secret(const char *secret)
 {
     ASSERT(!strstr(err.message, secret) && !strstr(err.hint, secret) &&
            !strstr(err.subject, secret));
 }
 
-/* --- Making one --- */
+/* --- Create --- */
 
-WITH_PEER(what_is_configured_is_asked_for)
+WITH_PEER(create_sends_the_configuration)
 {
     void *box = make_box("template: mine\ntimeout: 77\nmetadata: {who: \"a \\\"b\\\"\"}\n"
                          "envs: {ONE: \"x y\"}\nstatus_after_run: pause\n");
@@ -53,13 +52,13 @@ WITH_PEER(what_is_configured_is_asked_for)
     ASSERT_STR(told(box, "echo $ONE"), "x y");
 }
 
-WITH_PEER(one_that_is_to_be_stopped_is_not_paused_when_its_time_is_over)
+WITH_PEER(sandbox_with_status_stop_has_no_auto_pause)
 {
     (void)make_box("status_after_run: stop\npersist_sandbox: false\n");
     ASSERT_HAS(tell_peer("{\"boxes\": null}"), "\"autoPause\": false");
 }
 
-WITH_PEER(older_services_are_asked_in_the_older_way)
+WITH_PEER(old_service_gets_requests_without_v2)
 {
     (void)tell_peer("{\"set\": {\"old\": true}}");
     void *box = make_box(NULL);
@@ -70,14 +69,14 @@ WITH_PEER(older_services_are_asked_in_the_older_way)
     ASSERT_INT(count_requests("POST /sandboxes/.*/connect"), 1);
 }
 
-WITH_PEER(a_working_directory_is_made)
+WITH_PEER(working_directory_is_created)
 {
     void *box = make_box("work_dir: /home/user/a b/c\n");
     ASSERT_HAS(told(box, "pwd"), "/home/user/a b/c");
 }
 
-/* Where the user may not make it, root does. */
-WITH_PEER(a_working_directory_is_made_for_the_user)
+/* envd reports permission denied, so root creates the directory. */
+WITH_PEER(root_creates_the_working_directory_for_the_user)
 {
     if (strcmp(tell_peer("{\"apart\": null}"), "true") != 0)
         SKIP("commands have the host's /home");
@@ -89,7 +88,7 @@ WITH_PEER(a_working_directory_is_made_for_the_user)
     ASSERT_STR(told(box, "test -O . && echo mine"), "mine");
 }
 
-TEST(without_a_key_there_is_a_hint)
+TEST(missing_key_is_an_error_with_a_hint)
 {
     cay_config *config = NULL;
     void *box = NULL;
@@ -102,7 +101,7 @@ TEST(without_a_key_there_is_a_hint)
     cay_config_free(config);
 }
 
-WITH_PEER(a_key_comes_from_the_environment)
+WITH_PEER(key_can_come_from_the_environment)
 {
     char text[512];
     cay_config *config = NULL;
@@ -123,7 +122,7 @@ WITH_PEER(a_key_comes_from_the_environment)
 }
 
 /* The peer repeats the key in its refusal. */
-WITH_PEER(a_wrong_key_is_refused_and_never_shown)
+WITH_PEER(wrong_key_is_never_shown)
 {
     (void)tell_peer(
         "{\"rule\": {\"on\": \"POST /v2\", \"status\": 401, \"body\": "
@@ -137,7 +136,7 @@ WITH_PEER(a_wrong_key_is_refused_and_never_shown)
     assert_no_secret(key);
 }
 
-WITH_PEER(a_token_is_never_shown)
+WITH_PEER(token_is_never_shown)
 {
     (void)tell_peer("{\"set\": {\"reply\": {\"envdAccessToken\": \"wrong-token-77\"}}}");
     void *box = make_box(NULL);
@@ -146,13 +145,13 @@ WITH_PEER(a_token_is_never_shown)
     assert_no_secret("wrong-token-77");
 }
 
-WITH_PEER(a_template_that_is_not_there_is_named)
+WITH_PEER(error_names_a_missing_template)
 {
     ASSERT_CODE(create("template: no-such-template\n"), CAY_E_NOT_FOUND);
     ASSERT_STR(err.subject, "no-such-template");
 }
 
-TEST(addresses_that_could_lead_elsewhere_are_refused)
+TEST(urls_with_users_queries_or_odd_characters_are_refused)
 {
     static const char *const urls[] = {
         "ftp://host",        "http://user:secret@host",
@@ -177,7 +176,7 @@ TEST(addresses_that_could_lead_elsewhere_are_refused)
     }
 }
 
-WITH_PEER(a_name_is_looked_up_without_a_thread)
+WITH_PEER(host_name_is_looked_up_without_a_thread)
 {
     int tasks = 0;
 
@@ -202,9 +201,9 @@ WITH_PEER(a_name_is_looked_up_without_a_thread)
     ASSERT_INT(tasks, 3); /* ".", ".." and us */
 }
 
-/* --- Again, or not --- */
+/* --- Retries --- */
 
-WITH_PEER(too_many_requests_are_asked_again_when_the_service_says)
+WITH_PEER(status_429_is_retried_after_the_given_time)
 {
     struct timespec begin, end;
 
@@ -217,7 +216,7 @@ WITH_PEER(too_many_requests_are_asked_again_when_the_service_says)
     ASSERT_INT(count_requests("POST /v2/sandboxes"), 2);
 }
 
-WITH_PEER(nobody_waits_an_hour)
+WITH_PEER(request_does_not_wait_for_a_long_retry_after)
 {
     (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 429, "
                     "\"headers\": {\"Retry-After\": \"3600\"}}}");
@@ -225,8 +224,8 @@ WITH_PEER(nobody_waits_an_hour)
     ASSERT_INT(count_requests("POST /v2/sandboxes"), 1);
 }
 
-/* The first is a number of seconds that has few milliseconds, if it is not looked at. */
-WITH_PEER(numbers_that_are_too_large_are_no_reason_to_hurry)
+/* The first number of seconds overflows to a few milliseconds. */
+WITH_PEER(retry_after_does_not_overflow)
 {
     static const char *const seconds[] = {"18446744073709552", "9223372036854775807",
                                           "99999999999999999999999"};
@@ -240,7 +239,7 @@ WITH_PEER(numbers_that_are_too_large_are_no_reason_to_hurry)
     }
 }
 
-WITH_PEER(what_may_have_been_done_is_not_asked_again)
+WITH_PEER(request_that_may_have_had_effect_is_not_retried)
 {
     static const char *const rules[] = {"\"status\": 503", "\"status\": 502",
                                         "\"status\": 500", "\"close\": true",
@@ -255,7 +254,7 @@ WITH_PEER(what_may_have_been_done_is_not_asked_again)
     }
 }
 
-WITH_PEER(what_the_service_says_it_did_not_do_is_asked_again)
+WITH_PEER(should_retry_of_the_service_is_obeyed)
 {
     (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 503, "
                     "\"headers\": {\"Should-Retry\": \"true\"}}}");
@@ -265,9 +264,8 @@ WITH_PEER(what_the_service_says_it_did_not_do_is_asked_again)
     ASSERT_CODE(create("max_retries: 1\n"), CAY_E_LIMIT);
 }
 
-/* A connection that was kept and turns out dead is no reason either: libcurl by itself
- * would send the request again on another one. */
-WITH_PEER(a_kept_connection_that_dies_is_no_licence_to_repeat)
+/* libcurl by itself sends a request again if a kept connection turns out to be closed. */
+WITH_PEER(closed_connection_does_not_repeat_a_request)
 {
     void *box = make_box("max_retries: 3\n");
     ASSERT_STR(told(box, "echo one >> runs; cat runs"), "one");
@@ -278,7 +276,7 @@ WITH_PEER(a_kept_connection_that_dies_is_no_licence_to_repeat)
     ASSERT_STR(told(box, "grep -c two runs"), "1");
 }
 
-WITH_PEER(questions_are_asked_again)
+WITH_PEER(repeatable_requests_are_retried)
 {
     static const char *const rules[] = {"\"status\": 503", "\"status\": 502",
                                         "\"close\": true", "\"cut\": 40"};
@@ -296,7 +294,7 @@ WITH_PEER(questions_are_asked_again)
     ASSERT_CODE(backend_e2b.state(box, &state, &err), CAY_E_UNAVAILABLE);
 }
 
-WITH_PEER(where_nothing_listens_that_is_said)
+WITH_PEER(refused_connection_is_reported)
 {
     (void)configure(NULL);
     cay_config *config = NULL;
@@ -309,7 +307,7 @@ WITH_PEER(where_nothing_listens_that_is_said)
     cay_config_free(config);
 }
 
-/* --- Answers that are not --- */
+/* --- Malformed replies --- */
 
 WITH_PEER(redirections_are_not_followed)
 {
@@ -320,7 +318,7 @@ WITH_PEER(redirections_are_not_followed)
     ASSERT_INT(count_requests(".*elsewhere"), 0);
 }
 
-WITH_PEER(answers_that_make_no_sense_are_refused)
+WITH_PEER(malformed_replies_are_refused)
 {
     static const char *const bodies[] = {
         "",
@@ -343,7 +341,7 @@ WITH_PEER(answers_that_make_no_sense_are_refused)
     }
 }
 
-WITH_PEER(a_sandbox_whose_domain_is_odd_is_refused_and_ended)
+WITH_PEER(sandbox_with_an_invalid_domain_is_killed)
 {
     static const char *const domains[] = {"evil.com/x", "a@b", "x y", "e:80:90", "-x"};
 
@@ -361,7 +359,7 @@ WITH_PEER(a_sandbox_whose_domain_is_odd_is_refused_and_ended)
     }
 }
 
-WITH_PEER(an_answer_has_a_size)
+WITH_PEER(reply_has_a_size_limit)
 {
     (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"large\": 3000000}}");
     ASSERT_CODE(create(NULL), CAY_E_PROTOCOL);
@@ -375,8 +373,8 @@ WITH_PEER(an_answer_has_a_size)
     ASSERT_CODE(create(NULL), CAY_E_INVALID);
 }
 
-/* "HTTP/1.1 200 OK" and so on, and what is no HTTP at all. */
-WITH_PEER(what_is_not_http_is_refused)
+/* Parts of "HTTP/1.1 200 OK", and bytes that are not HTTP. */
+WITH_PEER(reply_that_is_not_http_is_refused)
 {
     static const char *const raw[] = {
         "", "AAECAwQ=", "aGVsbG8NCg0K", "SFRUUC8xLjEg", "SFRUUC8xLjEgMjAwIE9LDQpD",
@@ -389,7 +387,7 @@ WITH_PEER(what_is_not_http_is_refused)
     }
 }
 
-WITH_PEER(an_answer_that_breaks_off_anywhere_is_refused)
+WITH_PEER(incomplete_reply_is_refused)
 {
     const cay_config *config;
 
@@ -398,7 +396,7 @@ WITH_PEER(an_answer_that_breaks_off_anywhere_is_refused)
         void *box = NULL;
         (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"cut\": %d}}", cut);
         int code = backend_e2b.create(NULL, config, &box, &err);
-        if (!code) { /* the whole of it */
+        if (!code) { /* the complete reply */
             backend_e2b.free(box);
             ASSERT(cut > 200);
             return;
@@ -408,9 +406,9 @@ WITH_PEER(an_answer_that_breaks_off_anywhere_is_refused)
     }
 }
 
-/* --- Its life --- */
+/* --- Lifetime --- */
 
-WITH_PEER(one_is_found_again_by_its_id_only)
+WITH_PEER(sandbox_is_found_by_its_exact_id)
 {
     static const char *const ids[] = {"inosuchsandbox", "", "../x", "a b", "a/b", "%41"};
     void *other = NULL;
@@ -425,14 +423,14 @@ WITH_PEER(one_is_found_again_by_its_id_only)
     backend_e2b.free(other);
 }
 
-WITH_PEER(nothing_is_done_in_a_paused_sandbox)
+WITH_PEER(requests_to_a_paused_sandbox_fail)
 {
     struct cay_stat stat;
     enum cay_state state;
 
     void *box = make_box(NULL);
     ASSERT_OK(backend_e2b.pause(box, &err));
-    ASSERT_OK(backend_e2b.pause(box, &err)); /* it is what was wanted */
+    ASSERT_OK(backend_e2b.pause(box, &err)); /* it is paused already */
     ASSERT_OK(backend_e2b.state(box, &state, &err));
     ASSERT_INT(state, CAY_STATE_PAUSED);
     ASSERT_CODE(run_script(box, "true", 0, &err), CAY_E_BUSY);
@@ -441,7 +439,7 @@ WITH_PEER(nothing_is_done_in_a_paused_sandbox)
     ASSERT_STR(told(box, "echo on"), "on");
 }
 
-WITH_PEER(nothing_is_done_in_one_that_has_ended)
+WITH_PEER(requests_to_an_ended_sandbox_fail)
 {
     struct cay_stat stat;
     enum cay_state state;
@@ -465,7 +463,7 @@ static double seconds_left(void)
     return strtod(left + 8, NULL);
 }
 
-WITH_PEER(its_time_can_be_set)
+WITH_PEER(time_to_live_can_be_set)
 {
     struct cay_sandbox_info info;
 
@@ -482,8 +480,8 @@ WITH_PEER(its_time_can_be_set)
     ASSERT_CODE(backend_e2b.set_ttl(box, 0, &err), CAY_E_UNSUPPORTED);
 }
 
-/* Uses it until the service hears that it is in use. */
-static void use_until_prolonged(void *box, const char *regex)
+/* Runs commands until the client extends the lifetime. */
+static void use_until_extended(void *box, const char *regex)
 {
     for (int i = 0; i < 600; i++) {
         (void)told(box, "true");
@@ -491,10 +489,10 @@ static void use_until_prolonged(void *box, const char *regex)
             return;
         rest_ms(100);
     }
-    harness_fail(__FILE__, __LINE__, "nobody was told");
+    harness_fail(__FILE__, __LINE__, "the lifetime was not extended");
 }
 
-WITH_PEER(use_prolongs_its_life_but_never_shortens_it)
+WITH_PEER(use_extends_the_lifetime_and_never_shortens_it)
 {
     static const char *const ways[] = {"true", "false"};
     static const char *const requests[] = {"POST /sandboxes/.*/refreshes",
@@ -504,16 +502,16 @@ WITH_PEER(use_prolongs_its_life_but_never_shortens_it)
         void *box = make_box("timeout: 100\nkeepalive_interval: 1\n");
         (void)tell_peer("{\"set\": {\"refreshes\": %s}}", ways[i]);
         ASSERT_OK(backend_e2b.set_ttl(box, 1000000, &err));
-        use_until_prolonged(box, requests[i]);
+        use_until_extended(box, requests[i]);
         ASSERT(seconds_left() > 500);
         ASSERT_OK(backend_e2b.set_ttl(box, 30000, &err));
-        use_until_prolonged(box, requests[i]);
+        use_until_extended(box, requests[i]);
         ASSERT(seconds_left() > 50);
         ASSERT_OK(backend_e2b.kill(box, &err));
     }
 }
 
-WITH_PEER(a_long_command_is_use)
+WITH_PEER(long_command_extends_the_lifetime)
 {
     void *box = make_box("timeout: 100\nkeepalive_interval: 1\n");
     (void)count_requests(".");
@@ -521,7 +519,7 @@ WITH_PEER(a_long_command_is_use)
     ASSERT(count_requests("POST /sandboxes/.*/refreshes") > 0);
 }
 
-WITH_PEER(whoever_wants_it_left_alone_has_it_left_alone)
+WITH_PEER(keepalive_interval_0_sends_no_request)
 {
     void *box = make_box("timeout: 100\nkeepalive_interval: 0\n");
     (void)count_requests(".");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Sessions whose sandboxes are elsewhere: whatever dies when, none is left there that
- * nobody knows. */
+/* Sessions with remote sandboxes: no sandbox is lost, at whatever point a process dies.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static void rest_ms(long ms)
     nanosleep(&pause, NULL);
 }
 
-/* The sandboxes that the peer has, in that state. */
+/* The number of the peer's sandboxes in that state. */
 static int count_boxes(const char *state)
 {
     char wanted[64];
@@ -60,7 +60,7 @@ static cay_sandbox *sandbox_of(cay_manager *manager)
     return sandbox;
 }
 
-/* What crashed starts have asked for may come to be a moment later. */
+/* A sandbox that a killed process requested may be created a moment later. */
 static void collect_until(cay_store *store, int count)
 {
     size_t collected;
@@ -74,7 +74,7 @@ static void collect_until(cay_store *store, int count)
 
 /* --- Marks --- */
 
-WITH_PEER(a_sandbox_is_found_by_its_mark)
+WITH_PEER(sandbox_is_found_by_its_mark)
 {
     const cay_config *config = configure(NULL);
     void *made = NULL, *found = NULL, *box = make_box(NULL);
@@ -93,7 +93,7 @@ WITH_PEER(a_sandbox_is_found_by_its_mark)
     backend_e2b.free(made);
 }
 
-WITH_PEER(a_paused_one_is_found_and_stays_paused)
+WITH_PEER(paused_sandbox_is_found_and_stays_paused)
 {
     const cay_config *config = configure(NULL);
     void *made = NULL, *found = NULL;
@@ -110,7 +110,7 @@ WITH_PEER(a_paused_one_is_found_and_stays_paused)
     backend_e2b.free(made);
 }
 
-WITH_PEER(it_is_found_on_any_page_even_of_a_server_that_does_not_filter)
+WITH_PEER(sandbox_is_found_on_any_page_of_an_unfiltered_list)
 {
     const cay_config *config = configure("metadata: {who: me}\n");
     void *made = NULL, *found = NULL;
@@ -132,7 +132,7 @@ WITH_PEER(it_is_found_on_any_page_even_of_a_server_that_does_not_filter)
     backend_e2b.free(made);
 }
 
-WITH_PEER(what_is_no_mark_or_no_list_is_refused)
+WITH_PEER(invalid_marks_and_lists_are_refused)
 {
     const cay_config *config = configure("max_retries: 0\n");
     void *box = NULL;
@@ -149,9 +149,9 @@ WITH_PEER(what_is_no_mark_or_no_list_is_refused)
                 CAY_E_UNAVAILABLE);
 }
 
-/* --- Answers that are lost --- */
+/* --- Lost replies --- */
 
-WITH_PEER(what_was_made_but_not_heard_of_is_removed)
+WITH_PEER(sandbox_of_a_lost_reply_is_removed)
 {
     AUTO(cay_store) store = open_store();
     AUTO(cay_manager) manager = manage(store, configure(NULL));
@@ -172,14 +172,14 @@ static void start_and_die(void *cookie)
     (void)!cay_manager_start(manager, &err);
 }
 
-/* The one who asked is dead, and the next one starts, before it is made. */
-WITH_PEER(what_is_made_late_is_removed_later)
+/* The next manager starts before the sandbox that a dead one requested is created. */
+WITH_PEER(sandbox_created_late_is_removed_later)
 {
     const cay_config *config = configure("max_retries: 0\n");
 
-    (void)setenv("E2B_API_KEY", "e2b_5ec2e7", 1); /* who collects has no other */
+    (void)setenv("E2B_API_KEY", "e2b_5ec2e7", 1); /* for the collector */
     (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"delay\": 2}}");
-    (void)scratch_path(""); /* is the child's, too */
+    (void)scratch_path(""); /* shared with the child */
     pid_t pid = in_child(start_and_die, &config);
     while (count_requests("POST /v2/sandboxes") == 0)
         rest_ms(5);
@@ -199,7 +199,7 @@ WITH_PEER(what_is_made_late_is_removed_later)
     (void)unsetenv("E2B_API_KEY");
 }
 
-/* --- Deaths at every point --- */
+/* --- Kills at every system call --- */
 
 struct deed {
     bool begins; /* without a sandbox; else with a running or a paused one */
@@ -231,7 +231,7 @@ static void prepare(const struct deed *deed, const cay_config *config,
         ASSERT_OK(cay_manager_pause(manager, &err));
 }
 
-/* Of starts that were killed too early it remembers that they may still come. */
+/* The store remembers the marks of starts that were killed early. */
 static void forget_all(void)
 {
     static const char *const names[] = {"sessions.db", "sessions.db-wal",
@@ -241,7 +241,7 @@ static void forget_all(void)
         ASSERT(unlink(scratch_path(names[i])) == 0 || errno == ENOENT);
 }
 
-/* The next program gets the session's sandbox, and in the end there is none. */
+/* The next process gets the sandbox of the session, and removes it. */
 static void go_on(const struct deed *deed, const cay_config *config, const char *before)
 {
     AUTO(cay_store) store = open_store();
@@ -257,7 +257,7 @@ static void go_on(const struct deed *deed, const cay_config *config, const char 
     collect_until(store, 0);
 }
 
-/* True if the deed was done before it could be killed. */
+/* True if the action was complete before the kill. */
 static bool kill_after(const struct deed *deed, const cay_config *config, unsigned steps)
 {
     char before[CAY_ID_MAX], told_so;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Certificates are checked, whatever else is configured. */
+/* Certificates are verified in every configuration. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ static int create(const char *host)
     return code;
 }
 
-WITH_PEER(only_servers_with_a_trusted_certificate_hear_the_key)
+WITH_PEER(server_without_a_trusted_certificate_does_not_get_the_key)
 {
     const char *file = scratch_path("authority.pem");
 

@@ -128,7 +128,7 @@ def test_a_key_is_never_stored(
     if where == "reference":
         assert E2BSandbox(**session.sandbox_state).execute_bash("echo hi").exit_code == 0
     elif where != "environment":
-        with pytest.raises(SandboxError, match="there is no API key"):
+        with pytest.raises(SandboxError, match="no API key given"):
             E2BSandbox(**session.sandbox_state).execute_bash("true")
     assert manager.stop() is True
 

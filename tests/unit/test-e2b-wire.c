@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What the e2b backend reads from bytes, without a connection. */
+/* The parsers of the e2b backend, without a connection. */
 #include <signal.h>
 #include <stdio.h>
 
@@ -10,7 +10,7 @@
 
 /* --- Envelopes --- */
 
-TEST(an_envelope_is_read_when_all_of_it_is_there)
+TEST(envelope_is_read_when_it_is_complete)
 {
     char bytes[] = "\0\0\0\0\3abcd";
     struct e2b_envelope envelope;
@@ -25,7 +25,7 @@ TEST(an_envelope_is_read_when_all_of_it_is_there)
     ASSERT_INT(envelope.flags, E2B_ENVELOPE_END);
 }
 
-TEST(an_envelope_that_cannot_be_is_refused_at_once)
+TEST(invalid_envelope_is_refused_at_once)
 {
     struct e2b_envelope envelope;
 
@@ -36,7 +36,7 @@ TEST(an_envelope_that_cannot_be_is_refused_at_once)
     ASSERT_INT(e2b_envelope_read("\0\0\x40\0\0", 5, &envelope), 0); /* the largest */
 }
 
-TEST(what_is_written_is_read_again)
+TEST(envelope_head_survives_a_round_trip)
 {
     static const size_t lens[] = {0, 1, 255, 256, 65536, E2B_ENVELOPE_MAX};
     static char bytes[E2B_ENVELOPE_HEAD + E2B_ENVELOPE_MAX];
@@ -71,7 +71,7 @@ TEST(output_is_decoded)
     e2b_event_done(&event);
 }
 
-TEST(ends_are_told_in_the_words_of_the_server)
+TEST(end_event_has_exit_code_or_signal)
 {
     static const struct {
         const char *json;
@@ -104,7 +104,7 @@ TEST(ends_are_told_in_the_words_of_the_server)
     }
 }
 
-TEST(what_is_not_known_is_passed_over)
+TEST(unknown_events_are_ignored)
 {
     static const char *const all[] = {
         "{}", "{\"event\":{}}", "{\"event\":{\"keepalive\":{}}}",
@@ -117,7 +117,7 @@ TEST(what_is_not_known_is_passed_over)
     }
 }
 
-TEST(an_end_may_carry_a_refusal)
+TEST(trailer_may_have_an_error)
 {
     struct e2b_refusal refusal;
     static const char some[] = "{\"error\":{\"code\":\"not_found\",\"message\":\"m\"}}";
@@ -165,9 +165,9 @@ TEST(times_are_read_with_their_zones)
     }
 }
 
-/* --- Addresses --- */
+/* --- URLs --- */
 
-TEST(an_address_has_a_host_and_a_port)
+TEST(url_has_a_host_and_a_port)
 {
     struct e2b_origin origin;
 
@@ -183,7 +183,7 @@ TEST(an_address_has_a_host_and_a_port)
                 CAY_E_INVALID);
 }
 
-TEST(names_below_localhost_are_here)
+TEST(names_below_localhost_resolve_to_loopback)
 {
     struct e2b_origin origin;
     char entry[512];
