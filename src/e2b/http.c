@@ -178,25 +178,6 @@ void e2b_http_done(struct e2b_http *http)
     *http = (struct e2b_http){.epoll = -1, .timer = -1};
 }
 
-static void handle_event(const struct e2b_http *http, const struct epoll_event *event)
-{
-    uint64_t times;
-    int running, what = 0;
-
-    if (event->data.fd == http->timer) {
-        (void)!read(http->timer, &times, sizeof times);
-        libcurl.curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-        return;
-    }
-    if (event->events & EPOLLIN)
-        what |= CURL_CSELECT_IN;
-    if (event->events & EPOLLOUT)
-        what |= CURL_CSELECT_OUT;
-    if (event->events & (EPOLLERR | EPOLLHUP))
-        what |= CURL_CSELECT_ERR;
-    libcurl.curl_multi_socket_action(http->multi, event->data.fd, what, &running);
-}
-
 void e2b_http_step(struct e2b_http *http, uint64_t until_ms)
 {
     struct epoll_event events[EVENTS_MAX];
@@ -204,13 +185,24 @@ void e2b_http_step(struct e2b_http *http, uint64_t until_ms)
     uint64_t left = until_ms > now ? until_ms - now : 0;
     const CURLMsg *message;
     sigset_t before;
-    int queued;
+    uint64_t times;
+    int running, queued;
 
     int count =
         epoll_wait(http->epoll, events, EVENTS_MAX, left > INT_MAX ? INT_MAX : (int)left);
     sigpipe_block(&before);
-    for (int i = 0; i < count; i++)
-        handle_event(http, &events[i]);
+    for (int i = 0; i < count; i++) {
+        int fd = events[i].data.fd, what = 0;
+        if (fd == http->timer) {
+            (void)!read(http->timer, &times, sizeof times);
+            fd = CURL_SOCKET_TIMEOUT;
+        } else {
+            what |= events[i].events & EPOLLIN ? CURL_CSELECT_IN : 0;
+            what |= events[i].events & EPOLLOUT ? CURL_CSELECT_OUT : 0;
+            what |= events[i].events & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0;
+        }
+        libcurl.curl_multi_socket_action(http->multi, fd, what, &running);
+    }
     while ((message = libcurl.curl_multi_info_read(http->multi, &queued))) {
         struct e2b_request *request = NULL;
         CURLcode result = message->data.result;

@@ -209,56 +209,31 @@ static void find_output_files(struct e2b *e2b, struct output_files *files, int p
         stat_output_files(e2b, files, pid);
 }
 
-struct range {
-    const struct e2b_request *request;
-    uint64_t skip;
-    struct buf data;
-};
-
-/* Status 200 instead of 206: the server ignored the range and sends the whole file. */
-static enum e2b_verdict receive_range(void *cookie, const char *data, size_t len)
-{
-    struct range *range = cookie;
-
-    if (range->request->status == 200 && range->skip) {
-        size_t skip = range->skip < len ? (size_t)range->skip : len;
-        range->skip -= skip;
-        data += skip;
-        len -= skip;
-    }
-    if (len > range->data.max - range->data.len)
-        len = range->data.max - range->data.len;
-    return buf_append(&range->data, data, len) ? E2B_ACCEPT : E2B_ABORT;
-}
-
 static bool read_output_file(struct e2b *e2b, struct output_files *files, int stream,
                              struct e2b_event *ret_event)
 {
+    uint64_t *at = &files->at[stream - 1];
     E2B_REQUEST request;
-    struct range range = {.request = &request, .skip = files->at[stream - 1]};
     char path[128], bytes[64];
 
     name_file(files, stream, path, sizeof path);
     e2b_envd_file_request(e2b, &request, "process.read", "GET", "root", path);
-    snprintf(bytes, sizeof bytes, "bytes=%llu-%llu", (unsigned long long)range.skip,
-             (unsigned long long)(range.skip + OUTPUT_PIECE - 1));
+    snprintf(bytes, sizeof bytes, "bytes=%llu-%llu", (unsigned long long)*at,
+             (unsigned long long)(*at + OUTPUT_PIECE - 1));
     e2b_request_header(&request, "Range", bytes);
-    buf_init(&range.data, OUTPUT_PIECE);
-    request.on_body = receive_range;
-    request.cookie = &range;
+    request.reply_max = OUTPUT_PIECE;
     request.repeatable = true;
     int code = e2b_http_send(&e2b->http, &request, e2b->settings.retries,
                              clock_ms() + E2B_REPLY_MS, NULL);
-    size_t len = range.data.len;
-    if (!code && len) {
-        *ret_event = (struct e2b_event){.kind = E2B_EVENT_OUTPUT,
-                                        .stream = stream,
-                                        .data = buf_take(&range.data),
-                                        .len = len};
-        files->at[stream - 1] += len;
-    }
-    buf_done(&range.data);
-    return !code && len && ret_event->data;
+    size_t len = request.reply.len;
+    if (code || request.status != 206 || !len)
+        return false;
+    *ret_event = (struct e2b_event){.kind = E2B_EVENT_OUTPUT,
+                                    .stream = stream,
+                                    .data = buf_take(&request.reply),
+                                    .len = len};
+    *at += ret_event->data ? len : 0;
+    return ret_event->data;
 }
 
 /* As e2b_command_next().  `is_last`: the command is over. */
