@@ -124,31 +124,9 @@ static void classify(struct e2b *e2b, const struct cay_exec_options *options,
     result->out_len = result->error_len = 0;
 }
 
-static int run_command(struct e2b_command *command, struct sink *sink,
-                       struct cay_exec_result *result, struct cay_error *err)
-{
-    int code = e2b_command_start(command, sink->options, E2B_GRACE_MS, err);
-
-    if (code)
-        return code;
-    code = pump(command, sink, err);
-    if (!code && !command->is_over)
-        command->is_timed_out = !sink->wants_end;
-    if (code || e2b_command_may_live(command))
-        kill_command(command, sink);
-    if (!code)
-        code = e2b_command_result(command, result, err);
-    if (!code)
-        code = streams_take(sink->tails, result, op, err);
-    if (!code)
-        classify(command->e2b, sink->options, result);
-    return code;
-}
-
 int e2b_exec(void *cookie, const struct cay_exec_options *options,
              struct cay_exec_result *ret_result, struct cay_error *err)
 {
-    struct e2b *e2b = cookie;
     struct cay_exec_options known;
     struct cay_exec_result result = {0};
     struct e2b_command command;
@@ -162,9 +140,21 @@ int e2b_exec(void *cookie, const struct cay_exec_options *options,
     struct sink sink = {.options = &known};
     tail_init(&sink.tails[0], (size_t)limit);
     tail_init(&sink.tails[1], (size_t)limit);
-    e2b_api_keep_alive(e2b, UINT64_MAX);
-    e2b_command_init(&command, e2b, op);
-    code = run_command(&command, &sink, &result, err);
+    e2b_api_keep_alive(cookie, UINT64_MAX);
+    e2b_command_init(&command, cookie, op);
+    code = e2b_command_start(&command, &known, E2B_GRACE_MS, err);
+    if (!code) {
+        code = pump(&command, &sink, err);
+        command.is_timed_out |= !code && !command.is_over && !sink.wants_end;
+        if (code || e2b_command_may_live(&command))
+            kill_command(&command, &sink);
+    }
+    if (!code)
+        code = e2b_command_result(&command, &result, err);
+    if (!code)
+        code = streams_take(sink.tails, &result, op, err);
+    if (!code)
+        classify(cookie, &known, &result);
     e2b_command_done(&command);
     tail_done(&sink.tails[0]);
     tail_done(&sink.tails[1]);

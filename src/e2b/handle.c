@@ -2,6 +2,7 @@
 
 /* The configuration of the backend, and handles made from it. */
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -100,16 +101,13 @@ static int read_api_url(const cay_config *config, const char *op,
                         struct e2b_settings *settings, struct cay_error *err)
 {
     const char *url = configured(config, "api_url", "E2B_API_URL");
-    AUTO_BUF made = {0};
+    char made[sizeof settings->api.url];
 
     if (url)
         return e2b_origin_parse(url, op, "api_url", &settings->api, err);
-    buf_init(&made, sizeof settings->api.url);
-    buf_format(&made, "%s://api.%s", settings->force_http ? "http" : "https",
-               settings->domain);
-    if (made.failed)
-        return cay_fail_memory(err, op);
-    return e2b_origin_parse(made.data, op, "domain", &settings->api, err);
+    snprintf(made, sizeof made, "%s://api.%s", settings->force_http ? "http" : "https",
+             settings->domain);
+    return e2b_origin_parse(made, op, "domain", &settings->api, err);
 }
 
 static int read_settings(const cay_config *config, const char *op,

@@ -34,46 +34,37 @@ static int start_script(struct e2b_command *command, const struct e2b_script *sc
     return e2b_command_start(command, &options, 0, err);
 }
 
-static int wait_for_exit(struct e2b_command *command, struct buf *out, int *ret_exit,
-                         struct cay_error *err)
-{
-    struct e2b_event event;
-    int next;
-
-    while ((next = e2b_command_next(command, &event)) >= 0 &&
-           clock_ms() < command->deadline_ms) {
-        if (next > 0 && out && event.stream == 1)
-            buf_append(out, event.data, event.len);
-        if (next > 0)
-            e2b_event_done(&event);
-        else
-            e2b_command_step(command, command->deadline_ms);
-    }
-    if (next > 0)
-        e2b_event_done(&event);
-    if (command->failure.code) {
-        if (err)
-            *err = command->failure;
-        return command->failure.code;
-    }
-    if (!command->has_end || command->end.is_signalled)
-        return cay_fail(err, CAY_E_TIMEOUT, 0, command->op, command->e2b->id,
-                        "a helper script in the sandbox did not finish",
-                        "the sandbox may be overloaded; try again");
-    *ret_exit = command->end.exit_code;
-    return CAY_OK;
-}
-
 int e2b_script_run(struct e2b *e2b, const struct e2b_script *script, const char *op,
                    struct buf *out, int *ret_exit, struct cay_error *err)
 {
     struct e2b_command command;
+    struct e2b_event event;
+    int next = 0;
 
     e2b_command_init(&command, e2b, op);
     int code = start_script(&command, script,
                             script->timeout_ms ? script->timeout_ms : E2B_KILL_MS, err);
+    while (!code && (next = e2b_command_next(&command, &event)) >= 0 &&
+           clock_ms() < command.deadline_ms) {
+        if (next > 0 && out && event.stream == 1)
+            buf_append(out, event.data, event.len);
+        if (next == 0)
+            e2b_command_step(&command, command.deadline_ms);
+        e2b_event_done(&event);
+    }
+    if (!code && next > 0)
+        e2b_event_done(&event);
+    if (!code && command.failure.code) {
+        code = command.failure.code;
+        if (err)
+            *err = command.failure;
+    }
+    if (!code && (!command.has_end || command.end.is_signalled))
+        code = cay_fail(err, CAY_E_TIMEOUT, 0, op, e2b->id,
+                        "a helper script in the sandbox did not finish",
+                        "the sandbox may be overloaded; try again");
     if (!code)
-        code = wait_for_exit(&command, out, ret_exit, err);
+        *ret_exit = command.end.exit_code;
     e2b_command_done(&command);
     return code;
 }
