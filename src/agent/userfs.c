@@ -12,15 +12,12 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/passwd.h"
 #include "sandbox/backend.h"
 
-enum {
-    ENTRIES_MAX = 1000000,
-    COMMAND_MS = 60000,
-    MODES_BATCH = 256,
-    PASSWD_MAX = 1 << 20,
-    PERMISSIONS = 0777
-};
+enum { ENTRIES_MAX = 1000000, COMMAND_MS = 60000, MODES_BATCH = 256, PERMISSIONS = 0777 };
+
+#define ID_MAX (UINT32_MAX - 1)
 
 int userfs_open(cay_sandbox *sandbox, const char *user, struct userfs *ret_fs,
                 struct cay_error *err)
@@ -712,62 +709,6 @@ int userfs_set_modes(struct userfs *fs, const char *top,
 /* --- The user -------------------------------------------------------------------------
  */
 
-/* A whole decimal number up to `end`. */
-static bool parse_id(const char *text, const char *end, uint32_t *ret_id)
-{
-    uint64_t id = 0;
-
-    if (text == end || end - text > 10)
-        return false;
-    for (; text < end; text++) {
-        if (*text < '0' || *text > '9')
-            return false;
-        id = 10 * id + (uint64_t)(*text - '0');
-    }
-    *ret_id = (uint32_t)id;
-    return id < UINT32_MAX;
-}
-
-/* "name:password:uid:gid:..." */
-static bool parse_line(const char *line, const char *end, const char *user,
-                       struct identity *ret_identity)
-{
-    const char *fields[5];
-    struct identity found = {.is_known = true};
-    uint32_t number;
-
-    for (int i = 0; i < 5; i++) {
-        fields[i] = line;
-        const char *colon = line < end ? memchr(line, ':', (size_t)(end - line)) : NULL;
-        if (!colon && i < 4)
-            return false;
-        line = colon ? colon + 1 : end;
-    }
-    if (!parse_id(fields[2], fields[3] - 1, &found.uid) ||
-        !parse_id(fields[3], fields[4] - 1, &found.gid))
-        return false;
-    size_t len = (size_t)(fields[1] - 1 - fields[0]);
-    bool named = strlen(user) == len && memcmp(user, fields[0], len) == 0;
-    bool numbered = parse_id(user, user + strlen(user), &number) && number == found.uid;
-    if (named || numbered)
-        *ret_identity = found;
-    return named || numbered;
-}
-
-static bool find_user(const struct cay_content *passwd, const char *user,
-                      struct identity *ret_identity)
-{
-    const char *at = passwd->data, *end = at + passwd->len;
-
-    while (at < end) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        if (parse_line(at, stop ? stop : end, user, ret_identity))
-            return true;
-        at = stop ? stop + 1 : end;
-    }
-    return false;
-}
-
 /* The number after "uid=" or "gid=" in the output of id(1). */
 static bool parse_part(const char *text, const char *part, uint32_t *ret_id)
 {
@@ -776,7 +717,7 @@ static bool parse_part(const char *text, const char *part, uint32_t *ret_id)
     if (!at)
         return false;
     at += strlen(part);
-    return parse_id(at, at + strspn(at, "0123456789"), ret_id);
+    return passwd_parse_id(at, strspn(at, "0123456789"), ID_MAX, ret_id);
 }
 
 /* For backends that do not name their default user. */
@@ -791,19 +732,27 @@ static struct identity run_id(const struct userfs *fs)
     return identity;
 }
 
+/* A number needs no line in /etc/passwd. */
 static struct identity look_up(struct userfs *fs, const char *user)
 {
     struct cay_content passwd = {0};
-    struct identity identity = {0};
+    struct identity found = {0};
+    struct passwd_line line;
+    uint32_t number;
     uint64_t total;
 
-    bool read =
-        userfs_read(fs, "/etc/passwd", 0, PASSWD_MAX, &passwd, &total, NULL) == CAY_OK;
-    if (!(read && find_user(&passwd, user, &identity)) &&
-        parse_id(user, user + strlen(user), &identity.uid))
-        identity = (struct identity){true, identity.uid, identity.uid};
+    bool is_number = passwd_parse_id(user, strlen(user), ID_MAX, &number);
+    if (userfs_read(fs, "/etc/passwd", 0, PASSWD_MAX, &passwd, &total, NULL) != CAY_OK)
+        passwd.data = NULL;
+    for (const char *at = passwd.data; at && !found.is_known && passwd_next(&at, &line);)
+        found.is_known =
+            passwd_id(&line, 2, ID_MAX, &found.uid) &&
+            passwd_id(&line, 3, ID_MAX, &found.gid) &&
+            (passwd_is(&line, user, strlen(user)) || (is_number && number == found.uid));
     free(passwd.data);
-    return identity;
+    if (!found.is_known && is_number)
+        return (struct identity){true, number, number};
+    return found;
 }
 
 struct identity userfs_identity(struct userfs *fs)

@@ -17,10 +17,9 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/passwd.h"
 #include "sys/io.h"
 #include "sys/path.h"
-
-enum { FILE_MAX = 1 << 20, FIELDS = 7 };
 
 /* A negative errno for a shortage (EMFILE, ENOMEM).  A missing or irregular file counts
  * as empty. */
@@ -34,7 +33,7 @@ static int read_text(const char *path, char **ret_text)
     *ret_text = NULL;
     if (fd < 0)
         return cay_errno_is_shortage(-fd) ? fd : 0;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > PASSWD_MAX)
         return 0;
     char *text = malloc((size_t)st.st_size + 1);
     if (!text)
@@ -51,68 +50,28 @@ static int read_text(const char *path, char **ret_text)
 
 static uint32_t id_max = USER_ID_MAX;
 
-static bool parse_id(const char *text, unsigned *ret_id)
-{
-    uint64_t value = 0;
-
-    if (!*text || (text[0] == '0' && text[1]) || strlen(text) > 10)
-        return false;
-    for (; *text; text++) {
-        if (*text < '0' || *text > '9')
-            return false;
-        value = value * 10 + (unsigned)(*text - '0');
-    }
-    *ret_id = (unsigned)value;
-    return value <= id_max;
-}
-
-/* Cuts the next line off `*text` and splits it; the number of fields, or -1 at the end.
- */
-static int next_line(char **text, char *fields[FIELDS])
-{
-    char *line = *text;
-    int count = 0;
-
-    if (!*line)
-        return -1;
-    char *end = strchr(line, '\n');
-    *text = end ? end + 1 : line + strlen(line);
-    if (end)
-        *end = '\0';
-    while (count < FIELDS) {
-        fields[count++] = line;
-        line = strchr(line, ':');
-        if (!line)
-            break;
-        *line++ = '\0';
-    }
-    return count;
-}
-
-static bool is_asked_for(const struct user *user, const char *who, bool by_id,
-                         char *fields[FIELDS], unsigned uid)
-{
-    return by_id ? uid == user->uid : strcmp(fields[0], who) == 0;
-}
-
 /* 1 if found, 0 if not; negative as above. */
 static int find_in_passwd(const char *who, bool by_id, struct user *user)
 {
     AUTO_FREE char *text = NULL;
-    int error = read_text("/etc/passwd", &text), count;
-    char *rest = text, *fields[FIELDS];
-    unsigned uid, gid;
+    int error = read_text("/etc/passwd", &text);
+    const char *rest = text ? text : "";
+    struct passwd_line line;
+    uint32_t uid, gid;
 
     if (error)
         return error;
-
-    while (rest && (count = next_line(&rest, fields)) >= 0) {
-        if (count < 6 || !parse_id(fields[2], &uid) || !parse_id(fields[3], &gid) ||
-            strlen(fields[0]) >= USER_NAME_MAX || strlen(fields[5]) >= PATH_MAX ||
-            !is_asked_for(user, who, by_id, fields, uid))
+    while (passwd_next(&rest, &line)) {
+        if (line.count < 6 || !passwd_id(&line, 2, id_max, &uid) ||
+            !passwd_id(&line, 3, id_max, &gid) || line.fields[0].len >= USER_NAME_MAX ||
+            line.fields[5].len >= PATH_MAX)
             continue;
-        memcpy(user->name, fields[0], strlen(fields[0]) + 1);
-        memcpy(user->home, fields[5], strlen(fields[5]) + 1);
+        if (by_id ? uid != user->uid : !passwd_is(&line, who, strlen(who)))
+            continue;
+        memcpy(user->name, line.fields[0].text, line.fields[0].len);
+        user->name[line.fields[0].len] = '\0';
+        memcpy(user->home, line.fields[5].text, line.fields[5].len);
+        user->home[line.fields[5].len] = '\0';
         user->uid = uid;
         user->gid = gid;
         return 1;
@@ -120,29 +79,32 @@ static int find_in_passwd(const char *who, bool by_id, struct user *user)
     return 0;
 }
 
-static bool lists(const char *members, const char *name)
+static bool lists(const struct passwd_line *group, const char *name)
 {
+    const char *at = group->fields[3].text, *end = at + group->fields[3].len;
     size_t len = strlen(name);
 
-    for (const char *at = members; *at;
-         at += strcspn(at, ",") + (at[strcspn(at, ",")] == ','))
-        if (strncmp(at, name, len) == 0 && (at[len] == ',' || at[len] == '\0'))
+    while (at < end) {
+        size_t member = strcspn(at, ",:\n");
+        if (member == len && memcmp(at, name, len) == 0)
             return true;
+        at += member + 1;
+    }
     return false;
 }
 
 static int find_groups(struct user *user)
 {
     AUTO_FREE char *text = NULL;
-    int error = read_text("/etc/group", &text), count;
-    char *rest = text, *fields[FIELDS];
-    unsigned gid;
+    int error = read_text("/etc/group", &text);
+    const char *rest = text ? text : "";
+    struct passwd_line line;
+    uint32_t gid;
 
     user->groups[user->group_count++] = user->gid;
-    while (rest && (count = next_line(&rest, fields)) >= 0 &&
-           user->group_count < USER_GROUPS_MAX)
-        if (count >= 4 && parse_id(fields[2], &gid) && gid != user->gid &&
-            lists(fields[3], user->name))
+    while (user->group_count < USER_GROUPS_MAX && passwd_next(&rest, &line))
+        if (line.count >= 4 && passwd_id(&line, 2, id_max, &gid) && gid != user->gid &&
+            lists(&line, user->name))
             user->groups[user->group_count++] = gid;
     return error;
 }
@@ -150,15 +112,15 @@ static int find_groups(struct user *user)
 static int find_group(const char *which, gid_t *ret_gid)
 {
     AUTO_FREE char *text = NULL;
-    char *fields[FIELDS];
-    int count;
+    struct passwd_line line;
 
-    if (parse_id(which, ret_gid))
+    if (passwd_parse_id(which, strlen(which), id_max, ret_gid))
         return 1;
     int error = read_text("/etc/group", &text);
-    char *rest = text;
-    while (rest && (count = next_line(&rest, fields)) >= 0)
-        if (count >= 3 && strcmp(fields[0], which) == 0 && parse_id(fields[2], ret_gid))
+    const char *rest = text ? text : "";
+    while (passwd_next(&rest, &line))
+        if (passwd_is(&line, which, strlen(which)) &&
+            passwd_id(&line, 2, id_max, ret_gid))
             return 1;
     return error;
 }
@@ -326,7 +288,7 @@ static int find_named(const char *name, const char *who, struct user *ret_user,
 
     if (caller.is_known && strcmp(name, caller.name) == 0)
         name = caller.number;
-    bool by_id = parse_id(name, &id);
+    bool by_id = passwd_parse_id(name, strlen(name), id_max, &id);
     *ret_user = (struct user){.home = "/"};
     if (by_id) {
         ret_user->uid = ret_user->gid = id;

@@ -13,6 +13,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/passwd.h"
 #include "files/handle.h"
 #include "init/plan.h"
 #include "native/record/idmap.h"
@@ -192,21 +193,12 @@ static int by_target(const void *a, const void *b)
 /* The id of a user or group that every template has, or of a number. */
 static bool is_known(const char *text, size_t len, uint32_t *ret_id)
 {
-    uint32_t id = 0;
-
     if (len == 4 && (memcmp(text, "root", 4) == 0 || memcmp(text, "user", 4) == 0)) {
         *ret_id = *text == 'r' ? 0 : PLAN_USER;
         return true;
     }
-    for (size_t i = 0; i < len; i++) {
-        if (text[i] < '0' || text[i] > '9' || len > 5)
-            return false;
-        id = id * 10 + (uint32_t)(text[i] - '0');
-    }
-    if (len == 0 || id >= RUNTIME_IDS) /* such an id is in another sandbox's range */
-        return false;
-    *ret_id = id;
-    return true;
+    /* A higher id is in another sandbox's range. */
+    return passwd_parse_id(text, len, RUNTIME_IDS - 1, ret_id);
 }
 
 /* A bind mount belongs to the default user of commands; if neither the template nor every

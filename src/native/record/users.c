@@ -15,6 +15,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/passwd.h"
 #include "init/plan.h"
 #include "native/record/runtime.h"
 #include "native/record/state.h"
@@ -22,8 +23,6 @@
 #include "sys/path.h"
 
 static const char op[] = "template.user";
-
-enum { FILE_MAX = 1 << 20 };
 
 static int fail(int sys_errno, const char *path, struct cay_error *err)
 {
@@ -36,48 +35,20 @@ static int fail(int sys_errno, const char *path, struct cay_error *err)
     return cay_fail_errno(err, sys_errno, op, path);
 }
 
-/* The line with this name, or NULL. */
-static const char *find_line(const char *text, const char *name, size_t len)
-{
-    for (const char *line = text; *line;) {
-        if (strncmp(line, name, len) == 0 && line[len] == ':')
-            return line;
-        line += strcspn(line, "\n");
-        line += *line == '\n';
-    }
-    return NULL;
-}
-
-/* The number in field `field` (from 0) of a line. */
-static bool read_id(const char *line, int field, uint32_t *ret_id)
-{
-    char *end;
-
-    for (; field > 0; field--) {
-        line += strcspn(line, ":\n");
-        if (*line++ != ':')
-            return false;
-    }
-    if (*line < '0' || *line > '9')
-        return false;
-    unsigned long id = strtoul(line, &end, 10);
-    *ret_id = (uint32_t)id;
-    return *end == ':' && id < RUNTIME_IDS;
-}
-
 bool users_find(int root, const char *name, size_t len, uint32_t *ret_uid,
                 uint32_t *ret_gid)
 {
     size_t size;
-    uint32_t uid, gid;
+    uint32_t uid;
+    struct passwd_line line;
     AUTO_FD etc = path_open(root, "etc", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
-    AUTO_FREE char *text = etc < 0 ? NULL : state_read(etc, "passwd", FILE_MAX, &size);
-    const char *line = text ? find_line(text, name, len) : NULL;
+    AUTO_FREE char *text = etc < 0 ? NULL : state_read(etc, "passwd", PASSWD_MAX, &size);
 
-    if (!line || !read_id(line, 2, &uid) || !read_id(line, 3, &gid))
+    if (!text || !passwd_find(text, name, len, &line) ||
+        !passwd_id(&line, 2, RUNTIME_IDS - 1, &uid) ||
+        !passwd_id(&line, 3, RUNTIME_IDS - 1, ret_gid))
         return false;
     *ret_uid = uid;
-    *ret_gid = gid;
     return true;
 }
 
@@ -86,11 +57,12 @@ static int read_one(int etc, struct users_file *file, const char *others,
                     const char *line, struct cay_error *err)
 {
     size_t len = 0;
-    AUTO_FREE char *text = etc < 0 ? NULL : state_read(etc, file->name, FILE_MAX, &len);
+    struct passwd_line present;
+    AUTO_FREE char *text = etc < 0 ? NULL : state_read(etc, file->name, PASSWD_MAX, &len);
 
     if (!text && etc >= 0 && errno != ENOENT)
         return fail(errno, file->name, err);
-    if (text && find_line(text, "user", strlen("user")))
+    if (text && passwd_find(text, "user", strlen("user"), &present))
         return CAY_OK;
     file->is_new = !text;
     const char *before = text ? text : others;
