@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "init/exec-cgroup.h"
 #include "init/request.h"
+#include "init/subreaper.h"
 
 enum { CHILD_STACK = 24 << 10 };
 

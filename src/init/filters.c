@@ -29,9 +29,9 @@
 #include "init/report.h"
 #include "init/serve.h"
 #include "init/suid-filter.h"
+#include "sys/procstat.h"
 
 enum {
-    START_FIELD = 22, /* of /proc/PID/stat; the name, before ")", is field 2 */
     TRIES = 6,
     REPLY_ROOM = 1024, /* the kernel's structures may be larger than the headers' */
     TASKS_MAX = 1 << 16,
@@ -41,12 +41,12 @@ enum {
 
 struct task {
     pid_t process, parent;
-    unsigned long long start; /* start time of the process: detects a reused pid */
+    uint64_t start; /* start time of the process: detects a reused pid */
     unsigned filters;
 };
 
 struct installer {
-    unsigned long long start;
+    uint64_t start;
     pid_t process;
     unsigned inherited, installed;
     bool lives;
@@ -60,17 +60,6 @@ static unsigned vain;
 static uint64_t look_again; /* not before */
 
 /* --- /proc --- */
-
-static bool read_file(const char *path, char *text, size_t room)
-{
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, room - 1);
-
-    text[len > 0 ? len : 0] = '\0';
-    if (len == 0)
-        errno = EIO;
-    return len > 0;
-}
 
 struct field {
     const char *name;
@@ -119,21 +108,6 @@ static int read_status(pid_t id, struct field *fields, size_t count)
     return len < 0 ? -errno : 0;
 }
 
-static int read_start(pid_t process, unsigned long long *ret_start)
-{
-    char path[32], text[1024];
-
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
-    if (!read_file(path, text, sizeof text))
-        return -errno;
-    const char *at = strrchr(text, ')'); /* the name may contain any byte */
-    for (int field = 2; at && field < START_FIELD; field++)
-        at = strchr(at + 1, ' ');
-    if (at)
-        *ret_start = strtoull(at, NULL, 10);
-    return at ? 0 : -EIO;
-}
-
 static bool is_gone(int error)
 {
     return error == -ENOENT || error == -ESRCH;
@@ -145,31 +119,35 @@ static int read_task(pid_t id, struct task *ret_task)
 {
     struct field fields[] = {
         {"\nTgid:", 0, false}, {"\nPPid:", 0, false}, {"\nSeccomp_filters:", 0, false}};
+    struct procstat stat = {0};
     int error = read_status(id, fields, 3);
 
     for (size_t i = 0; !error && i < 3; i++)
         error = fields[i].is_known ? 0 : -EIO;
-    if (error)
-        return error;
+    if (!error)
+        error = procstat_read((pid_t)fields[0].value, &stat);
     ret_task->process = (pid_t)fields[0].value;
     ret_task->parent = (pid_t)fields[1].value;
     ret_task->filters = (unsigned)fields[2].value;
-    return read_start(ret_task->process, &ret_task->start);
+    ret_task->start = stat.start;
+    return error;
 }
 
 /* The pid that was assigned last; -1 if unknown. */
 static long last_started(void)
 {
     char text[128];
-    const char *at =
-        read_file("/proc/loadavg", text, sizeof text) ? strrchr(text, ' ') : NULL;
+    AUTO_FD fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
 
+    text[len > 0 ? len : 0] = '\0';
+    const char *at = strrchr(text, ' ');
     return at ? strtol(at, NULL, 10) : -1;
 }
 
 /* --- The count --- */
 
-static struct installer *find(pid_t process, unsigned long long start)
+static struct installer *find(pid_t process, uint64_t start)
 {
     for (size_t i = 0; i < installer_count; i++)
         if (installers[i].process == process && installers[i].start == start)

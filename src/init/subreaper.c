@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "init/subreaper.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -11,14 +12,15 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "init/descendants.h"
 #include "init/process.h"
 #include "init/serve.h"
+#include "sys/procstat.h"
 
 enum { SUBREAPERS_MAX = 1024, CHANNEL = 3, CLONE_MS = 5000 };
 
@@ -65,9 +67,190 @@ static size_t count_subreapers(void)
     return found;
 }
 
-static bool has_subreapers(void)
+/* --- Descendants: the processes below this one, except subreapers and those below them
+ * --- */
+
+enum { ENTRIES_MAX = 1 << 20, PASSES_MAX = 64, MANY = 16 };
+
+struct entry {
+    pid_t pid;
+    struct procstat stat;
+    bool is_ours;
+};
+
+/* Sorted by pid, as /proc lists them.  Without a PID namespace these are all processes of
+ * the host. */
+static struct entry *entries;
+static size_t entry_room;
+
+static bool make_room(size_t count)
 {
-    return count_subreapers() > 0;
+    if (count < entry_room)
+        return true;
+    size_t room = entry_room ? 2 * entry_room : 1024;
+    struct entry *more =
+        room > ENTRIES_MAX ? NULL : realloc(entries, room * sizeof *entries);
+    if (!more)
+        return false;
+    entries = more;
+    entry_room = room;
+    return true;
+}
+
+static const struct entry *find_process(pid_t pid, size_t count)
+{
+    for (size_t low = 0, high = count; low < high;) {
+        size_t middle = low + (high - low) / 2;
+        if (entries[middle].pid == pid)
+            return &entries[middle];
+        if (entries[middle].pid < pid)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+/* Without a PID namespace the pid may have been reused by another process, unless it is
+ * PID 1's own child. */
+static void send_signal(const struct entry *one, int number)
+{
+    struct procstat now;
+
+    if (getpid() == 1 || one->stat.parent == getpid()) {
+        (void)kill(one->pid, number);
+        return;
+    }
+    AUTO_FD fd = (int)syscall(SYS_pidfd_open, one->pid, 0);
+    if (fd >= 0 && procstat_read(one->pid, &now) == 0 && now.start == one->stat.start)
+        (void)syscall(SYS_pidfd_send_signal, fd, number, NULL, 0);
+}
+
+static bool has_our_parent(const struct entry *one, size_t count)
+{
+    if (one->stat.parent == getpid())
+        return !is_subreaper(one->pid);
+    const struct entry *parent = find_process(one->stat.parent, count);
+    return parent && parent->is_ours;
+}
+
+static size_t list_processes(void)
+{
+    DIR *directory = opendir("/proc");
+    size_t count = 0;
+    bool found = true;
+
+    for (struct dirent *entry;
+         directory && make_room(count) && (entry = readdir(directory));) {
+        struct entry *one = &entries[count];
+        *one = (struct entry){.pid = (pid_t)strtol(entry->d_name, NULL, 10)};
+        count += one->pid > 0 && procstat_read(one->pid, &one->stat) == 0;
+    }
+    if (directory)
+        closedir(directory);
+    while (found) {
+        found = false;
+        for (size_t i = 0; i < count; i++)
+            if (!entries[i].is_ours && has_our_parent(&entries[i], count))
+                found = entries[i].is_ours = true;
+    }
+    return count;
+}
+
+/* Sends SIGSTOP to all descendants that run; how many there were. */
+static size_t stop_below(void)
+{
+    size_t running = 0, count = list_processes();
+
+    for (size_t i = 0; i < count; i++)
+        if (entries[i].is_ours && !strchr("TtZX", entries[i].stat.state)) {
+            send_signal(&entries[i], SIGSTOP);
+            running++;
+        }
+    return running;
+}
+
+static size_t kill_below(size_t count)
+{
+    size_t children = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (entries[i].is_ours) {
+            send_signal(&entries[i], SIGKILL);
+            children += entries[i].stat.parent == getpid();
+        }
+    return children;
+}
+
+/* Stops all processes of the PID namespace at once, kills the descendants, and continues
+ * the others except those that were stopped before.  With many forking processes there is
+ * no time to do it one by one. */
+static size_t kill_many(size_t count)
+{
+    AUTO_FREE pid_t *still = calloc(count + 1, sizeof *still);
+    size_t still_count = 0;
+
+    for (size_t i = 0; still && i < count; i++)
+        if (strchr("Tt", entries[i].stat.state))
+            still[still_count++] = entries[i].pid;
+    (void)kill(-1, SIGSTOP);
+    count = list_processes();
+    size_t children = kill_below(count);
+    for (size_t i = 0; i < count; i++) {
+        bool stood = false;
+        for (size_t j = 0; j < still_count && !stood; j++)
+            stood = still[j] == entries[i].pid;
+        if (!entries[i].is_ours && !stood && entries[i].pid != getpid())
+            (void)kill(entries[i].pid, SIGCONT);
+    }
+    return children;
+}
+
+/* Whether there is a child that is not a subreaper: 1, 0, or -1 if the kernel has no list
+ * of children (CONFIG_PROC_CHILDREN).  It returns one page at a time, some hundreds of
+ * pids; a child stays listed until it is waited for. */
+static int has_children(void)
+{
+    char text[4096];
+    AUTO_FD fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
+    ssize_t len = -1;
+    pid_t pid = 0;
+
+    while (fd >= 0 && (len = read(fd, text, sizeof text)) > 0)
+        for (ssize_t i = 0; i < len; i++) {
+            if (text[i] >= '0' && text[i] <= '9') {
+                pid = 10 * pid + (text[i] - '0');
+                continue;
+            }
+            if (pid > 0 && !is_subreaper(pid))
+                return 1;
+            pid = 0;
+        }
+    return len < 0 ? -1 : 0;
+}
+
+/* Processes that fork faster than they die are stopped first: then they cannot fork, and
+ * their number is bounded by the limit.  Without subreapers nothing is listed first: a
+ * load inside may leave PID 1 too little processor time to walk a list.  False if there
+ * was no child left to kill. */
+static bool kill_descendants(void)
+{
+    int has = has_children();
+
+    if (has == 0)
+        return false;
+    if (getpid() == 1 && count_subreapers() == 0 && has > 0) {
+        (void)kill(-1, SIGKILL);
+        return true;
+    }
+    size_t count = list_processes(), ours = 0;
+    for (size_t i = 0; i < count; i++)
+        ours += entries[i].is_ours;
+    if (getpid() == 1 && ours >= MANY)
+        return kill_many(count) > 0;
+    for (int pass = 0; pass < PASSES_MAX && stop_below() > 0; pass++)
+        continue;
+    return kill_below(list_processes()) > 0;
 }
 
 /* --- The subreaper process --- */
@@ -123,7 +306,7 @@ static _Noreturn void supervise(pid_t command, bool has_namespace)
             (void)pause();
             continue;
         }
-        (void)descendants_kill(is_subreaper, has_subreapers());
+        (void)kill_descendants();
         reap(command, true);
     }
 }
@@ -206,7 +389,7 @@ static struct subreaper *find(const struct exec_cgroup *cgroup)
     return NULL;
 }
 
-int subreaper_open(struct exec_cgroup *ret_cgroup)
+static int subreaper_open(struct exec_cgroup *ret_cgroup)
 {
     int ends[2];
 
@@ -220,7 +403,7 @@ int subreaper_open(struct exec_cgroup *ret_cgroup)
     return 0;
 }
 
-void subreaper_close(struct exec_cgroup *cgroup)
+static void subreaper_close(struct exec_cgroup *cgroup)
 {
     for (size_t i = 0; i < subreaper_count; i++)
         if (subreapers[i]->channel == cgroup->fd) {
@@ -313,7 +496,7 @@ void subreaper_reaped(pid_t pid)
     }
 }
 
-int subreaper_kill(const struct exec_cgroup *cgroup)
+static int subreaper_kill(const struct exec_cgroup *cgroup)
 {
     const struct subreaper *subreaper = find(cgroup);
 
@@ -325,7 +508,7 @@ int subreaper_kill(const struct exec_cgroup *cgroup)
     return 0;
 }
 
-bool subreaper_is_empty(const struct exec_cgroup *cgroup)
+static bool subreaper_is_empty(const struct exec_cgroup *cgroup)
 {
     const struct subreaper *subreaper = find(cgroup);
 
@@ -354,7 +537,7 @@ static void report_lost_ends(void)
 
 void subreaper_update(void)
 {
-    if (has_orphans && !descendants_kill(is_subreaper, has_subreapers())) {
+    if (has_orphans && !kill_descendants()) {
         has_orphans = false;
         report_lost_ends();
     }
@@ -372,8 +555,84 @@ void subreaper_end_all(void)
             (void)kill(subreapers[i]->pid, SIGKILL);
     subreaper_count = 0;
     for (;;) {
-        (void)descendants_kill(is_subreaper, has_subreapers());
+        (void)kill_descendants();
         if (waitpid(-1, NULL, __WALL) < 0 && errno == ECHILD)
             return;
     }
+}
+
+/* --- Exec cgroups --- */
+
+static bool use_subreapers;
+
+void exec_cgroup_prepare(bool has_cgroup)
+{
+    use_subreapers = !has_cgroup;
+}
+
+static void name_of(unsigned number, char name[16])
+{
+    snprintf(name, 16, "e%u", number);
+}
+
+int exec_cgroup_open(unsigned number, struct exec_cgroup *ret_cgroup)
+{
+    char name[16];
+
+    if (use_subreapers)
+        return subreaper_open(ret_cgroup);
+    *ret_cgroup = (struct exec_cgroup){.fd = -1, .events = -1, .number = number};
+    name_of(number, name);
+    if (mkdirat(CGROUP_FD, name, 0755) != 0 && errno != EEXIST)
+        return -errno;
+    ret_cgroup->fd = openat(CGROUP_FD, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (ret_cgroup->fd >= 0)
+        ret_cgroup->events =
+            openat(ret_cgroup->fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
+    if (ret_cgroup->events >= 0)
+        return 0;
+    int error = errno;
+    exec_cgroup_close(ret_cgroup);
+    return -error;
+}
+
+int exec_cgroup_kill(const struct exec_cgroup *cgroup)
+{
+    if (cgroup->has_subreaper)
+        return subreaper_kill(cgroup);
+    AUTO_FD fd = openat(cgroup->fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);
+
+    return fd >= 0 && write(fd, "1", 1) == 1 ? 0 : -errno;
+}
+
+bool exec_cgroup_is_empty(const struct exec_cgroup *cgroup)
+{
+    char text[128];
+
+    if (cgroup->has_subreaper)
+        return subreaper_is_empty(cgroup);
+    ssize_t len = pread(cgroup->events, text, sizeof text - 1, 0);
+
+    if (len <= 0)
+        return false;
+    text[len] = '\0';
+    return strstr(text, "populated 0") != NULL;
+}
+
+void exec_cgroup_close(struct exec_cgroup *cgroup)
+{
+    char name[16];
+
+    if (cgroup->has_subreaper) {
+        subreaper_close(cgroup);
+        return;
+    }
+    if (cgroup->events >= 0)
+        (void)close(cgroup->events);
+    if (cgroup->fd >= 0) {
+        (void)close(cgroup->fd);
+        name_of(cgroup->number, name);
+        (void)unlinkat(CGROUP_FD, name, AT_REMOVEDIR);
+    }
+    cgroup->fd = cgroup->events = -1;
 }

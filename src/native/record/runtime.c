@@ -26,6 +26,7 @@
 #include "native/record/remove.h"
 #include "sys/io.h"
 #include "sys/path.h"
+#include "sys/procstat.h"
 #include "sys/state-home.h"
 
 static const char op[] = "sandbox.runtime";
@@ -635,21 +636,11 @@ uint64_t runtime_pid_namespace(void)
 
 int runtime_start_time(pid_t pid, uint64_t *ret_start)
 {
-    char path[64], text[1024];
+    struct procstat stat;
+    int error = procstat_read(pid, &stat);
 
-    *ret_start = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    ssize_t len = io_read_text(AT_FDCWD, path, text, sizeof text);
-    if (len <= 0)
-        return cay_errno_is_shortage((int)-len) ? (int)len : 0;
-    /* The name may contain any byte; fields 3 and later follow its last ")". */
-    const char *at = strrchr(text, ')');
-    if (!at || strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0)
-        return 0;
-    for (int field = 2; at && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    *ret_start = at ? strtoull(at + 1, NULL, 10) : 0;
-    return 0;
+    *ret_start = error || strchr("ZX", stat.state) ? 0 : stat.start;
+    return error && cay_errno_is_shortage(-error) ? error : 0;
 }
 
 /* PID 1 listens there; when it ends, no other process does. */
