@@ -26,11 +26,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "init/confine.h"
 #include "init/report.h"
 #include "init/subreaper.h"
-#include "init/suid-filter.h"
 #include "sys/clone.h"
 #include "sys/raw.h"
 
@@ -231,7 +231,7 @@ static void run_child(void *cookie)
     if (!error && !is_unconfined)
         error = drop_caps(&request->user);
     if (!error)
-        error = suid_filter_install();
+        error = confine_add_suid_filter();
     if (!error) {
         child->step = "exec.cwd";
         error = change_directory(request);
@@ -265,7 +265,7 @@ void child_prepare(const struct plan *plan)
     commands_file_size = plan->file_size;
     has_higher_priority = getpriority(PRIO_PROCESS, 0) < plan->nice;
     is_unconfined = plan->unconfined;
-    suid_filter_prepare(plan);
+    confine_prepare_suid_filter(plan);
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd < 0)
         report_failure(errno, "init.serve", "/dev/null");
@@ -381,4 +381,112 @@ int child_error(const struct child *child, struct cay_error *err)
     return cay_fail(err, CAY_E_EXEC_FAILED, child->error, child->step, request->argv[0],
                     words, "check that the file exists and that user %s may execute it",
                     request->user.name);
+}
+
+/* --- Preforks --- */
+
+enum { CGROUPS = 8, PREFORK_MS = 1000 };
+
+static unsigned next_number;
+static struct exec_cgroup cgroups[CGROUPS];
+static size_t cgroup_count;
+
+static bool is_wanted;
+static struct ready {
+    struct child *child; /* NULL: none */
+    struct exec_cgroup cgroup;
+    pid_t pid;
+    uint64_t until_ns;
+    bool leaving; /* it was sent SIGKILL */
+} ready = {.cgroup = EXEC_CGROUP_NONE};
+
+int prefork_take_cgroup(struct exec_cgroup *ret_cgroup)
+{
+    if (cgroup_count > 0) {
+        *ret_cgroup = cgroups[--cgroup_count];
+        return 0;
+    }
+    return exec_cgroup_open(next_number++, ret_cgroup);
+}
+
+void prefork_keep_cgroup(struct exec_cgroup *cgroup)
+{
+    if (cgroup_count < CGROUPS)
+        cgroups[cgroup_count++] = *cgroup;
+    else
+        exec_cgroup_close(cgroup);
+}
+
+struct child *prefork_child(void)
+{
+    return ready.leaving ? NULL : ready.child;
+}
+
+pid_t prefork_take(struct exec_cgroup *ret_cgroup)
+{
+    struct child *child = ready.child;
+    pid_t pid = ready.pid;
+
+    *ret_cgroup = ready.cgroup;
+    ready = (struct ready){.cgroup = EXEC_CGROUP_NONE};
+    child_release(child);
+    return pid;
+}
+
+pid_t prefork_pid(void)
+{
+    return ready.child ? ready.pid : 0;
+}
+
+void prefork_want(void)
+{
+    is_wanted = true;
+}
+
+bool prefork_is_wanted(void)
+{
+    return is_wanted && !ready.child;
+}
+
+void prefork_make(void)
+{
+    struct child *child = child_new();
+    struct exec_cgroup cgroup = EXEC_CGROUP_NONE;
+
+    is_wanted = false;
+    if (!child || prefork_take_cgroup(&cgroup) != 0) {
+        child_free(child);
+        return;
+    }
+    pid_t pid = child_start(child, &cgroup);
+    if (pid < 0) {
+        child_free(child);
+        prefork_keep_cgroup(&cgroup);
+        return;
+    }
+    ready =
+        (struct ready){child, cgroup, pid, clock_ns() + PREFORK_MS * 1000000ull, false};
+}
+
+bool prefork_reaped(pid_t pid)
+{
+    if (!ready.child || pid != ready.pid)
+        return false;
+    child_free(ready.child);
+    prefork_keep_cgroup(&ready.cgroup);
+    ready = (struct ready){.cgroup = EXEC_CGROUP_NONE};
+    return true;
+}
+
+void prefork_update(void)
+{
+    if (ready.child && !ready.leaving && clock_ns() >= ready.until_ns) {
+        ready.leaving = true;
+        (void)kill(ready.pid, SIGKILL);
+    }
+}
+
+uint64_t prefork_next_ns(void)
+{
+    return ready.child && !ready.leaving ? ready.until_ns : UINT64_MAX;
 }

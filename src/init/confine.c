@@ -9,6 +9,7 @@
 #include <linux/seccomp.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -20,6 +21,7 @@
 #include "base/auto.h"
 #include "init/report.h"
 #include "sys/landlock.h"
+#include "sys/raw.h"
 
 _Static_assert(sizeof(struct plan_filter) == sizeof(struct sock_filter),
                "the same thing");
@@ -211,16 +213,12 @@ static bool is_filtered(void)
 }
 
 static int listener = -1;
-static uint64_t pass;
+static uint64_t
+    pass; /* the fourth argument by which seccomp(2) accepts our filter uncounted */
 
 int confine_listener(void)
 {
     return listener;
-}
-
-uint64_t confine_pass(void)
-{
-    return pass;
 }
 
 static void choose_pass(const struct plan *plan, struct sock_filter *code)
@@ -306,4 +304,100 @@ void confine_nothing(const struct plan *plan)
 const struct rlimit *confine_files_limit(void)
 {
     return files_of_commands.rlim_max ? &files_of_commands : NULL;
+}
+
+/* --- The suid filter --- */
+
+enum {
+    PROGRAM_MAX = 80,
+    FCHMODAT2 = 452, /* newer than the kernel headers of Debian 12 */
+    MAKES_FILES = O_CREAT | (O_TMPFILE & ~O_DIRECTORY)
+};
+
+static struct sock_filter program[PROGRAM_MAX];
+static unsigned short program_len;
+
+static void put(unsigned code, uint32_t value, uint8_t if_true, uint8_t if_false)
+{
+    program[program_len++] =
+        (struct sock_filter){(uint16_t)code, if_true, if_false, value};
+}
+
+static void load_argument(int number)
+{
+    /* The lower half: both architectures are little-endian. */
+    put(BPF_LD | BPF_W | BPF_ABS,
+        (uint32_t)(offsetof(struct seccomp_data, args) + 8 * (size_t)number), 0, 0);
+}
+
+static void forbid(uint32_t call, int error)
+{
+    put(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1);
+    put(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error, 0, 0);
+}
+
+/* A call that sets a file's mode, which is argument `mode`. If it does so only with
+ * certain flags, those are argument `flags`; else that is -1. */
+static void forbid_set_id(uint32_t call, int mode, int flags)
+{
+    put(BPF_JMP | BPF_JEQ | BPF_K, call, 0, flags < 0 ? 4 : 7);
+    if (flags >= 0) {
+        load_argument(flags);
+        put(BPF_JMP | BPF_JSET | BPF_K, MAKES_FILES, 1, 0);
+        put(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
+    }
+    load_argument(mode);
+    put(BPF_JMP | BPF_JSET | BPF_K, S_ISUID | S_ISGID, 0, 1);
+    put(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM, 0, 0);
+    put(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
+}
+
+/* A file that belongs to a host user and is writable inside must not become a set-user-id
+ * program, which would run as that user for anyone who executes it outside. */
+static void forbid_set_ids(void)
+{
+    forbid_set_id(SYS_fchmod, 1, -1);
+    forbid_set_id(SYS_fchmodat, 2, -1);
+    forbid_set_id(FCHMODAT2, 2, -1);
+    forbid_set_id(SYS_mknodat, 2, -1);
+    forbid_set_id(SYS_openat, 3, 2);
+    forbid(SYS_openat2, ENOSYS); /* a filter cannot read its struct argument */
+#ifdef SYS_chmod
+    forbid_set_id(SYS_chmod, 1, -1);
+    forbid_set_id(SYS_creat, 1, -1);
+    forbid_set_id(SYS_mknod, 1, -1);
+    forbid_set_id(SYS_open, 2, 1);
+#endif
+}
+
+void confine_prepare_suid_filter(const struct plan *plan)
+{
+    bool has_host_namespaces = plan->no_namespaces && !plan->unconfined;
+
+    if (!has_host_namespaces && !plan->no_set_ids)
+        return;
+    put(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr), 0, 0);
+    /* A filter cannot read the flags of clone3(2) either.  That matters where nothing
+     * else forbids new user namespaces. */
+    if (has_host_namespaces)
+        forbid(SYS_clone3, ENOSYS);
+    if (plan->no_set_ids)
+        forbid_set_ids();
+    put(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
+}
+
+unsigned confine_suid_filters(void)
+{
+    return program_len > 0;
+}
+
+int confine_add_suid_filter(void)
+{
+    const struct sock_fprog filter = {.len = program_len, .filter = program};
+
+    if (program_len == 0)
+        return 0;
+    long error = raw_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0,
+                          (long)(uintptr_t)&filter, (long)pass, 0);
+    return error < 0 ? (int)-error : 0;
 }

@@ -42,10 +42,17 @@ const struct rlimit *confine_files_limit(void);
  * every filter but ours. */
 int confine_listener(void);
 
-/* The secret fourth argument by which seccomp(2) accepts our own filter uncounted. */
-uint64_t confine_pass(void);
-
 /* The landlock ruleset that each command enters before execve, or -1. */
 int confine_ruleset(void);
+
+/* The suid filter: a second seccomp filter that each command installs before execve.  It
+ * forbids what PID 1 itself needs. */
+void confine_prepare_suid_filter(const struct plan *plan);
+
+/* How many filters a command has in addition to PID 1's: 0 or 1. */
+unsigned confine_suid_filters(void);
+
+/* Called in the child, which must not use errno. 0 or an errno. */
+int confine_add_suid_filter(void);
 
 #endif

@@ -15,7 +15,6 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "init/prefork.h"
 #include "init/process.h"
 #include "init/pty.h"
 

@@ -28,7 +28,6 @@
 #include "init/confine.h"
 #include "init/report.h"
 #include "init/serve.h"
-#include "init/suid-filter.h"
 #include "sys/procstat.h"
 
 enum {
@@ -237,7 +236,7 @@ static unsigned sum_inherited(const struct task *tasks, size_t many)
     struct task own;
     unsigned sum = 0;
     unsigned base =
-        (read_task(getpid(), &own) == 0 ? own.filters : 0) + suid_filter_count();
+        (read_task(getpid(), &own) == 0 ? own.filters : 0) + confine_suid_filters();
 
     for (size_t i = 0; i < installer_count; i++)
         installers[i].lives = false;

@@ -18,7 +18,6 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "init/prefork.h"
 #include "init/pty.h"
 #include "init/serve.h"
 #include "init/subreaper.h"

@@ -1,15 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Two processes: PID 1, which serves the socket, and the program `sudo`, a copy of
+ * cay-init under that name, run by `user` without privileges.  The program accepts the
+ * options of sudo(8) that scripts use and requests PID 1 to start the command with its
+ * own standard streams.  On a terminal PID 1 opens another one for the command, so that
+ * job control works, and the program relays between the two. */
 #include "init/sudo.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/buf.h"
+#include "base/error.h"
 #include "init/process.h"
+#include "sys/io.h"
+
+/* --- PID 1 --- */
 
 /* If the socket cannot be created, the sandbox has no sudo. */
 int sudo_listen(const struct plan *plan)
@@ -83,4 +105,510 @@ bool sudo_handle(struct peer *peer, struct packet *packet)
     if (packet->head.kind == MESSAGE_SIGNAL)
         return packet->head.fd_count == 0 && control_signal(peer, packet);
     return false;
+}
+
+/* --- The program: its command line --- */
+
+#define SAFE_PATH "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+extern char **environ;
+
+struct options {
+    const char *user, *directory;
+    bool keeps_env, sets_home, is_login, is_shell, is_check;
+    const char *kept; /* names with commas between them, or NULL */
+    char **set;       /* VAR=value before the command */
+    size_t set_count;
+    char **argv;
+};
+
+static int complain(const char *what, const char *why)
+{
+    char line[1024];
+    int len = snprintf(line, sizeof line, "sudo: %.400s: %.400s\n", what, why);
+
+    (void)!write(2, line, (size_t)len);
+    return 1;
+}
+
+static const char usage[] =
+    "usage: sudo [-EHSin] [-u user] [-D directory] [VAR=value] command [argument...]\n"
+    "       sudo -v | -l | -k\n"
+    "This sudo asks for no password; PID 1 of the sandbox starts the command.\n";
+
+/* The value of an option, in the same word or the next; NULL if there is none. */
+static const char *value_of(const char *rest, char ***at)
+{
+    if (*rest)
+        return rest;
+    return (*at)[1] ? *++*at : NULL;
+}
+
+/* Options about passwords, and options that have no effect here. */
+static bool is_needless(char letter)
+{
+    return strchr("nSAPBNK", letter) != NULL;
+}
+
+/* False for an unknown option.  `*at` is left at the last word that was used. */
+static bool take_letters(struct options *options, char ***at)
+{
+    for (const char *letter = **at + 1; *letter; letter++) {
+        if (strchr("ugpCDhTrtR", *letter)) {
+            char which = *letter;
+            const char *value = value_of(letter + 1, at);
+            if (!value || strchr("hrtR", which))
+                return false;
+            if (which == 'u')
+                options->user = value;
+            if (which == 'D')
+                options->directory = value;
+            return true;
+        }
+        if (*letter == 'E')
+            options->keeps_env = true;
+        else if (*letter == 'H')
+            options->sets_home = true;
+        else if (*letter == 'i')
+            options->is_login = true;
+        else if (*letter == 's')
+            options->is_shell = true;
+        else if (strchr("vlk", *letter))
+            options->is_check = true;
+        else if (!is_needless(*letter))
+            return false;
+    }
+    return true;
+}
+
+static bool take_word(struct options *options, const char *word)
+{
+    static const char *const needless[] = {"non-interactive", "stdin", "reset-timestamp"};
+
+    if (strncmp(word, "user=", 5) == 0)
+        options->user = word + 5;
+    else if (strncmp(word, "chdir=", 6) == 0)
+        options->directory = word + 6;
+    else if (strcmp(word, "preserve-env") == 0)
+        options->keeps_env = true;
+    else if (strncmp(word, "preserve-env=", 13) == 0)
+        options->kept = word + 13;
+    else if (strcmp(word, "set-home") == 0)
+        options->sets_home = true;
+    else if (strcmp(word, "login") == 0)
+        options->is_login = true;
+    else if (strcmp(word, "shell") == 0)
+        options->is_shell = true;
+    else if (strcmp(word, "validate") == 0 || strcmp(word, "list") == 0)
+        options->is_check = true;
+    else
+        return strcmp(word, needless[0]) == 0 || strcmp(word, needless[1]) == 0 ||
+               strcmp(word, needless[2]) == 0;
+    return true;
+}
+
+static bool is_assignment(const char *word)
+{
+    return strchr(word, '=') && *word != '=' && *word != '/';
+}
+
+/* Options and assignments may follow each other in any order. */
+static bool parse(char **argv, struct options *ret_options)
+{
+    char **at = argv + 1;
+
+    *ret_options = (struct options){.user = "root", .set = argv};
+    for (; *at; at++) {
+        bool is_option = **at == '-' && (*at)[1];
+        if (strcmp(*at, "--") == 0) {
+            at++;
+            break;
+        }
+        if (!is_option && !is_assignment(*at))
+            break;
+        if (!is_option)
+            ret_options->set[ret_options->set_count++] = *at;
+        else if ((*at)[1] == '-' ? !take_word(ret_options, *at + 2)
+                                 : !take_letters(ret_options, &at))
+            return false;
+    }
+    ret_options->argv = at;
+    return *at || ret_options->is_login || ret_options->is_shell || ret_options->is_check;
+}
+
+/* --- The request --- */
+
+struct strings {
+    struct buf bytes;
+    uint32_t argc, envc;
+};
+
+static void add(struct buf *bytes, const char *text)
+{
+    buf_append(bytes, text, strlen(text) + 1);
+}
+
+/* "-i" and "-s": the shell of the user, which gets the words as one command. */
+static void add_shell(const struct options *options, struct strings *strings)
+{
+    AUTO_BUF line = {0};
+    const char *shell = "/bin/bash";
+    FILE *file = fopen("/etc/passwd", "re");
+    const struct passwd *entry;
+
+    while (file && (entry = fgetpwent(file)))
+        if (strcmp(entry->pw_name, options->user) == 0 && *entry->pw_shell)
+            shell = strdup(entry->pw_shell);
+    if (file)
+        (void)fclose(file);
+    add(&strings->bytes, shell ? shell : "/bin/sh");
+    strings->argc = 1;
+    if (options->is_login && ++strings->argc)
+        add(&strings->bytes, "-l");
+    if (!*options->argv)
+        return;
+    buf_init(&line, EXEC_STRINGS_MAX);
+    for (char **word = options->argv; *word; word++) {
+        buf_append(&line, " ", word != options->argv);
+        for (const char *at = *word; *at; at++) {
+            bool is_plain = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') ||
+                            (*at >= '0' && *at <= '9') || strchr("_-$", *at) ||
+                            *at & 0x80;
+            buf_append(&line, "\\", !is_plain);
+            buf_append(&line, at, 1);
+        }
+    }
+    buf_append(&line, "", 1);
+    add(&strings->bytes, "-c");
+    buf_append(&strings->bytes, line.data, line.len);
+    strings->argc += 2;
+}
+
+static bool is_named(const char *assignment, const char *list)
+{
+    size_t len = strcspn(assignment, "=");
+
+    for (; list && *list; list += strcspn(list, ",") + (list[strcspn(list, ",")] != 0))
+        if (strcspn(list, ",") == len && strncmp(list, assignment, len) == 0)
+            return true;
+    return false;
+}
+
+/* As sudo(8) does by default: few variables are kept, PATH never. */
+static bool is_kept(const struct options *options, const char *assignment)
+{
+    static const char by_default[] =
+        "TERM,COLORTERM,LANG,LANGUAGE,TZ,DISPLAY,XAUTHORITY,http_proxy,https_proxy,"
+        "no_proxy,HTTP_PROXY,HTTPS_PROXY,NO_PROXY";
+
+    if (is_named(assignment, "PATH,USER,LOGNAME,SHELL") ||
+        (options->sets_home && is_named(assignment, "HOME")))
+        return false;
+    return options->keeps_env || strncmp(assignment, "LC_", 3) == 0 ||
+           is_named(assignment, by_default) || is_named(assignment, options->kept);
+}
+
+static void add_env(const struct options *options, struct strings *strings)
+{
+    char text[128];
+    const char *names[] = {"SUDO_USER=%s", "SUDO_UID=%u", "SUDO_GID=%u"};
+
+    for (size_t i = 0; i < options->set_count; i++, strings->envc++)
+        add(&strings->bytes, options->set[i]);
+    for (char **at = environ; !options->is_login && *at; at++)
+        if (is_kept(options, *at) && ++strings->envc)
+            add(&strings->bytes, *at);
+    add(&strings->bytes, SAFE_PATH);
+    snprintf(text, sizeof text, names[0], getuid() ? "user" : "root");
+    add(&strings->bytes, text);
+    snprintf(text, sizeof text, names[1], getuid());
+    add(&strings->bytes, text);
+    snprintf(text, sizeof text, names[2], getgid());
+    add(&strings->bytes, text);
+    strings->envc += 4;
+}
+
+static void add_directory(const struct options *options, struct buf *bytes)
+{
+    char here[4096];
+
+    if (options->directory)
+        add(bytes, options->directory);
+    else if (options->is_login)
+        add(bytes, strcmp(options->user, "root") == 0 ? "/root" : "");
+    else
+        add(bytes, getcwd(here, sizeof here) && *here == '/' ? here : "/");
+}
+
+static void write_strings(const struct options *options, struct strings *ret_strings)
+{
+    buf_init(&ret_strings->bytes, EXEC_STRINGS_MAX);
+    add_directory(options, &ret_strings->bytes);
+    add(&ret_strings->bytes, options->user);
+    add(&ret_strings->bytes, "");
+    if (options->is_login || options->is_shell)
+        add_shell(options, ret_strings);
+    else
+        for (char **word = options->argv; *word; word++, ret_strings->argc++)
+            add(&ret_strings->bytes, *word);
+    add_env(options, ret_strings);
+}
+
+/* In the foreground of a terminal; else the command gets our own streams. */
+static bool is_terminal(void)
+{
+    return isatty(0) && isatty(1) && isatty(2) && tcgetpgrp(0) == getpgrp();
+}
+
+static int open_memfd(const struct buf *bytes)
+{
+    AUTO_FD fd = memfd_create("sudo", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0 || io_write(fd, bytes->data, bytes->len) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
+        return -errno;
+    return TAKE_FD(fd);
+}
+
+static int send_request(int socket, const struct strings *strings, bool tty)
+{
+    static char payload[MESSAGE_MAX];
+    struct exec_request request = {
+        .argc = strings->argc,
+        .envc = strings->envc,
+        .strings_len = (uint32_t)strings->bytes.len,
+        .flags = tty ? EXEC_TTY : EXEC_INPUT,
+    };
+    struct winsize size = {0};
+    int fds[4] = {0, 1, 2};
+    size_t count = tty ? 0 : 3, len = sizeof request;
+    AUTO_FD memfd = -1;
+
+    if (tty && ioctl(0, TIOCGWINSZ, &size) == 0) {
+        request.rows = size.ws_row;
+        request.columns = size.ws_col;
+    }
+    if (strings->bytes.len <= MESSAGE_MAX - sizeof request) {
+        memcpy(payload + len, strings->bytes.data, strings->bytes.len);
+        len += strings->bytes.len;
+    } else {
+        memfd = open_memfd(&strings->bytes);
+        if (memfd < 0)
+            return memfd;
+        request.flags |= EXEC_IN_MEMFD;
+        fds[count++] = memfd;
+    }
+    memcpy(payload, &request, sizeof request);
+    return packet_send(socket, MESSAGE_EXEC, payload, len, fds, count);
+}
+
+/* --- While it runs --- */
+
+static const int passed[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM,
+                             SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH};
+enum { PASSED = sizeof passed / sizeof *passed };
+
+static struct termios before;
+static bool is_raw;
+
+/* Read from a signalfd, so that none is lost. */
+static int open_signals(void)
+{
+    sigset_t all;
+
+    sigemptyset(&all);
+    for (size_t i = 0; i < PASSED; i++)
+        sigaddset(&all, passed[i]);
+    int fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+    sigaddset(&all, SIGPIPE);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    return fd;
+}
+
+static void pass_signals(int signals, int socket, int terminal)
+{
+    struct signalfd_siginfo info;
+    struct winsize size;
+
+    while (read(signals, &info, sizeof info) == sizeof info) {
+        int32_t number = (int32_t)info.ssi_signo;
+        if (number == SIGWINCH && terminal >= 0 && ioctl(0, TIOCGWINSZ, &size) == 0)
+            (void)ioctl(terminal, TIOCSWINSZ, &size);
+        else if (number != SIGWINCH)
+            (void)packet_send(socket, MESSAGE_SIGNAL, &number, sizeof number, NULL, 0);
+    }
+}
+
+static void make_raw(void)
+{
+    struct termios raw;
+
+    if (tcgetattr(0, &before) != 0)
+        return;
+    raw = before;
+    cfmakeraw(&raw);
+    is_raw = tcsetattr(0, TCSADRAIN, &raw) == 0;
+}
+
+static void restore_terminal(void)
+{
+    if (is_raw)
+        (void)tcsetattr(0, TCSADRAIN, &before);
+    is_raw = false;
+}
+
+/* False at end of file. */
+static bool relay(int from, int to)
+{
+    char bytes[4096];
+    ssize_t len = read(from, bytes, sizeof bytes);
+
+    if (len < 0 && (errno == EAGAIN || errno == EINTR))
+        return true;
+    return len > 0 && io_write(to, bytes, (size_t)len) == 0;
+}
+
+static int fail_start(const struct options *options, const struct cay_error *error)
+{
+    const char *what = *options->argv ? *options->argv : "shell";
+
+    if (error->sys_errno == ENOENT && error->code == CAY_E_EXEC_FAILED)
+        return complain(what, "command not found");
+    return complain(*error->subject ? error->subject : what, error->message);
+}
+
+static int end_like(int status)
+{
+    restore_terminal();
+    if (WIFSIGNALED(status)) {
+        sigset_t none;
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        (void)raise(WTERMSIG(status));
+        return 128 + WTERMSIG(status);
+    }
+    return WEXITSTATUS(status);
+}
+
+/* What the command wrote last. */
+static void drain(int terminal)
+{
+    struct pollfd poll_fd = {.fd = terminal, .events = POLLIN};
+
+    while (terminal >= 0 && poll(&poll_fd, 1, 0) > 0 && relay(terminal, 1))
+        continue;
+}
+
+/* The status to exit with, or -1 to go on. */
+static int take_reply(const struct options *options, int socket, int *terminal)
+{
+    static struct packet packet;
+    struct exec_end end;
+    struct cay_error error;
+
+    if (packet_receive(socket, &packet) != 1) {
+        restore_terminal();
+        return complain(SUDO_SOCKET, "PID 1 closed the connection");
+    }
+    if (packet.head.kind == MESSAGE_STARTED && packet.head.fd_count == 1) {
+        *terminal = TAKE_FD(packet.fds[0]);
+        make_raw();
+    }
+    packet_close_fds(&packet);
+    if (packet.head.kind == MESSAGE_ENDED && packet.head.len == sizeof end) {
+        memcpy(&end, packet.payload, sizeof end);
+        drain(*terminal);
+        return end_like(end.status);
+    }
+    if (packet.head.kind == MESSAGE_FAILED && packet.head.len == sizeof error) {
+        memcpy(&error, packet.payload, sizeof error);
+        /* Ignore the error of a signal that arrived after the end. */
+        return strncmp(error.op, "process.", 8) == 0 ? -1 : fail_start(options, &error);
+    }
+    return -1;
+}
+
+static int attend(const struct options *options, int socket, int signals)
+{
+    int terminal = -1, status = -1;
+    bool reads = true;
+
+    while (status < 0) {
+        struct pollfd fds[4] = {
+            {.fd = socket, .events = POLLIN},
+            {.fd = signals, .events = POLLIN},
+            {.fd = terminal, .events = POLLIN},
+            {.fd = terminal >= 0 && reads ? 0 : -1, .events = POLLIN}};
+        if (poll(fds, 4, -1) <= 0)
+            continue;
+        pass_signals(signals, socket, terminal);
+        if (fds[2].revents && !relay(terminal, 1)) {
+            (void)close(terminal);
+            terminal = -1;
+        }
+        if (fds[3].revents && terminal >= 0)
+            reads = relay(0, terminal);
+        if (fds[0].revents)
+            status = take_reply(options, socket, &terminal);
+    }
+    return status;
+}
+
+/* --- */
+
+static int connect_to_init(void)
+{
+    const struct sockaddr_un address = {AF_UNIX, SUDO_SOCKET};
+    AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof address) != 0)
+        return -errno;
+    return TAKE_FD(fd);
+}
+
+/* Otherwise the socket could get a number of 0 to 2. */
+static void open_streams(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd < 3);
+    if (fd > 2)
+        (void)close(fd);
+}
+
+static int print(int fd, const char *text)
+{
+    return io_write(fd, text, strlen(text)) != 0;
+}
+
+int sudo_main(char **argv)
+{
+    const char *first = argv[1] ? argv[1] : "";
+    struct strings strings = {0};
+    struct options options;
+
+    if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0)
+        return print(1, "sudo of Cay " CAY_VERSION "\n");
+    if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0)
+        return print(1, usage);
+    if (!parse(argv, &options)) {
+        (void)print(2, usage);
+        return 1;
+    }
+    if (options.is_check && !*options.argv)
+        return 0;
+    open_streams();
+    write_strings(&options, &strings);
+    if (strings.bytes.failed)
+        return complain("command", "the arguments and environment are too long");
+    AUTO_FD socket = connect_to_init();
+    if (socket < 0)
+        return complain(SUDO_SOCKET, cay_errno_words(-socket));
+    AUTO_FD signals = open_signals();
+    int error = send_request(socket, &strings, is_terminal());
+    buf_done(&strings.bytes);
+    return error ? complain(SUDO_SOCKET, cay_errno_words(-error))
+                 : attend(&options, socket, signals);
 }
