@@ -401,14 +401,11 @@ int background_start(cay_sandbox *sandbox, const char *command,
     free(launch.file);
     free(launch.exit_file);
     free(launch.shell_error_file);
-    if (!code) {
+    if (code)
+        cay_command_done(&result);
+    else
         *ret_result = result;
-        return CAY_OK;
-    }
-    cay_command_done(&result);
-    if (err)
-        *err = error;
-    return code;
+    return cay_fail_as(err, code, &error);
 }
 
 /* --- Its state ------------------------------------------------------------------------
@@ -527,11 +524,8 @@ static int poll_process(cay_sandbox *sandbox, struct task *task, cay_process *pr
     *ret_progress = code ? RUNS : ENDED;
     if (code == CAY_E_TIMEOUT)
         return CAY_OK;
-    if (code) {
-        if (err)
-            *err = why;
-        return code;
-    }
+    if (code)
+        return cay_fail_as(err, code, &why);
     if (!task->fs.files && !read_exit(task, ret_end) && ret_end->end.signal &&
         has_timed_out(sandbox, task, ret_end))
         return CAY_OK;
@@ -554,9 +548,7 @@ static int attach(cay_sandbox *sandbox, const struct task *task,
         *ret_process = NULL;
         return CAY_OK;
     }
-    if (code && err)
-        *err = why;
-    return code;
+    return cay_fail_as(err, code, &why);
 }
 
 /* Another caller may have got the outcome, and be about to record it. */

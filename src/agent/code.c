@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/code.h"
+#include "agent/command.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "agent/command.h"
-#include "agent/results.h"
+#include "agent/output.h"
 #include "agent/text.h"
 #include "base/auto.h"
 #include "base/error.h"
@@ -293,8 +292,8 @@ static int run_code(const struct run *run, bool *ret_missing,
     *ret_missing = !code;
     if (code && command_blame(&why, ret_result))
         return command_fill(ret_result, err);
-    if (code && err)
-        *err = why;
+    if (code)
+        return cay_fail_as(err, code, &why);
     for (size_t i = 0; i < LANGUAGE_PROGRAMS && language->programs[i]; i++)
         if (!code && *ret_missing)
             code = run_program(run, language->programs[i], script.path, ret_missing,

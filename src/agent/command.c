@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "agent/output.h"
-#include "agent/results.h"
 #include "base/auto.h"
 #include "base/error.h"
 
@@ -229,11 +228,8 @@ static int run(const struct command_job *job, struct capture *capture, bool *ret
     int code = cay_sandbox_exec(job->sandbox, &options, &end, &error);
     if (code && command_blame(&error, result))
         return command_fill(result, err);
-    if (code) {
-        if (err)
-            *err = error;
-        return code;
-    }
+    if (code)
+        return cay_fail_as(err, code, &error);
     *ret_missing = end.cause == CAY_CAUSE_NOT_STARTED && end.exec_errno == ENOENT;
     code = capture->no_memory ? cay_fail_memory(err, "command.run")
                               : command_judge(job->sandbox, &end, options.timeout_ms,

@@ -53,4 +53,8 @@ int background_start(cay_sandbox *sandbox, const char *command,
                      const struct cay_command_options *options,
                      struct cay_command_result *ret_result, struct cay_error *err);
 
+/* The line of a Python traceback that names the error: "ZeroDivisionError: division by
+ * zero".  False if the text has no traceback. */
+bool code_traceback_error(const char *text, size_t len, char *ret_line, size_t room);
+
 #endif

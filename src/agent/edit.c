@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/encoding.h"
+#include "agent/text.h"
 #include "agent/userfs.h"
 #include "base/auto.h"
 #include "base/error.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/encoding.h"
+#include "agent/text.h"
 #include "agent/userfs.h"
 #include "base/array.h"
 #include "base/auto.h"
@@ -67,9 +67,7 @@ static int stat_if_exists(struct userfs *fs, const char *path, bool no_follow,
     *ret_exists = code == CAY_OK;
     if (code == CAY_E_NOT_FOUND || code == CAY_E_NOT_A_DIRECTORY)
         return CAY_OK;
-    if (code && err)
-        *err = why;
-    return code;
+    return cay_fail_as(err, code, &why);
 }
 
 int cay_file_exists(cay_sandbox *sandbox, const char *user, const char *path,
@@ -96,11 +94,7 @@ static int follow(struct userfs *fs, const char *path, struct cay_file_info *inf
         info->link_target = target;
     int code = stat_if_exists(fs, path, false, &info->stat, &info->exists, &why);
     /* A loop of links (ELOOP) counts as missing, like a dangling link. */
-    if (!code || code == CAY_E_INVALID)
-        return CAY_OK;
-    if (err)
-        *err = why;
-    return code;
+    return code == CAY_E_INVALID ? CAY_OK : cay_fail_as(err, code, &why);
 }
 
 static void set_access(struct cay_file_info *info, int access)
@@ -338,11 +332,7 @@ static int list(struct expansion *exp, const char *dir, bool recursive,
                         "the pattern leads through too many directories",
                         "give a narrower pattern; links may form a loop");
     }
-    if (!code || means_no_match(code))
-        return CAY_OK;
-    if (err)
-        *err = why;
-    return code;
+    return means_no_match(code) ? CAY_OK : cay_fail_as(err, code, &why);
 }
 
 static bool is_hidden(const char *path)
@@ -399,11 +389,7 @@ static int finish(struct expansion *exp, char *path, struct cay_error *err)
         (!exp->glob.only_directories || leads_to_directory(exp, path, stat.type)))
         return add_path(exp, path, err);
     free(path);
-    if (!code || means_no_match(code))
-        return CAY_OK;
-    if (err)
-        *err = why;
-    return code;
+    return means_no_match(code) ? CAY_OK : cay_fail_as(err, code, &why);
 }
 
 static int expand(struct expansion *exp, size_t component, const char *dir,

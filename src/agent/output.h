@@ -2,9 +2,74 @@
 #ifndef AGENT_OUTPUT_H
 #define AGENT_OUTPUT_H
 
-#include "agent/results.h"
 #include "agent/userfs.h"
 #include "base/tail.h"
+
+/* Where the output of commands is stored inside.
+ *
+ * Each user has a base directory in userfs_temp(), /tmp/cay-results-<16 random hex
+ * digits>, of mode 0700.  It is created on first use, and found again by its name, owner
+ * and mode.  In it each command has a directory with command.txt, stdout.txt and
+ * stderr.txt. */
+
+#define RESULTS_COMMAND "command.txt"
+
+enum { RESULTS_NAME = 9 }; /* a command's directory: 8 hex digits and a NUL */
+
+struct results {
+    char *base, *dir; /* absolute */
+    char *files[2];   /* stdout.txt and stderr.txt in it */
+};
+#define AUTO_RESULTS __attribute__((cleanup(results_done))) struct results
+
+void results_done(struct results *results);
+
+/* A new, empty directory for a command. */
+int results_new(struct userfs *fs, struct results *ret_results, struct cay_error *err);
+
+/* Writes command.txt beside the output.  free() *ret_path; ret_path may be NULL. */
+int results_keep_command(struct userfs *fs, const struct results *results,
+                         const char *command, char **ret_path, struct cay_error *err);
+
+/* The directory of an earlier command, by its base and its name there. */
+int results_at(const char *base, const char *name, struct results *ret_results,
+               struct cay_error *err);
+
+struct results_base {
+    char *path;
+    uint32_t uid;
+    bool is_own; /* owned by the user of the userfs */
+};
+struct results_bases {
+    struct results_base *items; /* the user's own first */
+    size_t count;
+};
+#define AUTO_BASES __attribute__((cleanup(results_bases_done))) struct results_bases
+
+int results_bases(struct userfs *fs, struct results_bases *ret_bases,
+                  struct cay_error *err);
+void results_bases_done(struct results_bases *bases);
+
+/* A new private directory beside the bases, "/tmp/PREFIX-<16 hex>"; free() it. */
+int results_private(struct userfs *fs, const char *prefix, char **ret_path,
+                    struct cay_error *err);
+
+/* Random hexadecimal digits; `digits` is even and at most 16. */
+void results_hex(char *text, unsigned digits);
+
+/* A file for an interpreter, in a private directory outside the working directory, both
+ * of which script_done() removes. */
+struct script {
+    struct userfs fs;
+    char *dir, *path;
+};
+#define AUTO_SCRIPT __attribute__((cleanup(script_done))) struct script
+
+/* Always safe to script_done() after, also on failure. */
+int script_create(cay_sandbox *sandbox, const char *user, const char *name,
+                  const void *text, size_t len, struct script *ret_script,
+                  struct cay_error *err);
+void script_done(struct script *script);
 
 /* The output of a command: the tail of each stream, and the files with all of it. */
 struct output {

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
+
 /* Output of programs, made readable. */
 
 enum { TEXT_MIN_RUN = 4 };
@@ -26,5 +28,27 @@ size_t text_chars(const char *text, size_t len);
 
 /* Where the character number `chars` begins, counted from 0; at most `len`. */
 size_t text_offset(const char *text, size_t len, size_t chars);
+
+/* --- Encodings of files --- */
+
+enum encoding {
+    ENCODING_UTF8,
+    ENCODING_UTF16_LE,
+    ENCODING_UTF16_BE,
+    ENCODING_LATIN_1,
+    ENCODING_BINARY
+};
+
+/* How much of a file the guess needs at most. */
+enum { ENCODING_BYTES = 64 << 10 };
+
+/* By the beginning of a file; `is_all`: the bytes are the whole file. */
+enum encoding encoding_guess(const void *data, size_t len, bool is_all);
+
+const char *encoding_slug(enum encoding encoding); /* "utf-8" */
+
+/* Appends UTF-8 text in that encoding, without a byte order mark.  False if a character
+ * does not exist in it, or if out of memory: then out->failed is set. */
+bool encoding_put(enum encoding encoding, const char *text, size_t len, struct buf *out);
 
 #endif

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/results.h"
+#include "agent/output.h"
 #include "agent/userfs.h"
 #include "base/auto.h"
 #include "base/error.h"
@@ -361,11 +361,8 @@ static int upload_directory(struct userfs *fs, const char *local, const char *pa
         return code;
     if (!fs->files && fs->backend->import_tar) {
         code = upload_archive(fs, &host, local, path, ret_transfer, &why);
-        if (code != CAY_E_UNSUPPORTED) {
-            if (code && err)
-                *err = why;
-            return code;
-        }
+        if (code != CAY_E_UNSUPPORTED)
+            return cay_fail_as(err, code, &why);
     }
     return copy_tree(&host, HOST_TOP, fs, path, ret_transfer, err);
 }
@@ -386,11 +383,8 @@ static int download_directory(struct userfs *fs, const char *path, const char *l
         return code;
     if (!fs->files && fs->backend->export_tar) {
         code = download_archive(fs, path, local, ret_transfer, &why);
-        if (code != CAY_E_UNSUPPORTED) {
-            if (code && err)
-                *err = why;
-            return code;
-        }
+        if (code != CAY_E_UNSUPPORTED)
+            return cay_fail_as(err, code, &why);
     }
     code = open_host(local, true, &host, err);
     return code ? code : copy_tree(fs, path, &host, HOST_TOP, ret_transfer, err);

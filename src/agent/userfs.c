@@ -14,6 +14,8 @@
 #include "base/error.h"
 #include "base/passwd.h"
 #include "sandbox/backend.h"
+#include "sys/io.h"
+#include "sys/memfd.h"
 
 enum { ENTRIES_MAX = 1000000, COMMAND_MS = 60000, MODES_BATCH = 256, PERMISSIONS = 0777 };
 
@@ -196,18 +198,12 @@ static int take_bytes(int fd, uint64_t offset, size_t len,
 {
     static const char op[] = "file.read";
     AUTO_FREE char *data = malloc(len + 1);
-    size_t have = 0;
 
     if (!data)
         return cay_fail_memory(err, op);
-    while (have < len) {
-        ssize_t got = pread(fd, data + have, len - have, (off_t)(offset + have));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return cay_fail_errno(err, got < 0 ? errno : EIO, op, "memfd");
-        have += (size_t)got;
-    }
+    ssize_t got = io_pread(fd, data, len, offset);
+    if (got != (ssize_t)len)
+        return cay_fail_errno(err, got < 0 ? (int)-got : EIO, op, "memfd");
     data[len] = '\0';
     *ret_content = (struct cay_content){TAKE_PTR(data), len};
     return CAY_OK;
@@ -234,11 +230,8 @@ static int read_remote(struct userfs *fs, const char *path, uint64_t offset, uin
     code = fs->backend->read(fs->cookie, fs->user, path, fd, &why);
     off_t got = lseek(fd, 0, SEEK_CUR);
     bool full = got >= 0 && (uint64_t)got == room;
-    if (code && !full) {
-        if (err)
-            *err = why;
-        return code;
-    }
+    if (code && !full)
+        return cay_fail_as(err, code, &why);
     *ret_total = got > 0 ? (uint64_t)got : 0;
     if (full && userfs_stat(fs, path, false, &stat, NULL) == CAY_OK &&
         stat.bytes > *ret_total)
@@ -300,20 +293,10 @@ bool userfs_pin(struct userfs *fs, const char *path, struct cay_pin *ret_pin)
 static int write_remote(struct userfs *fs, const char *path, const void *data, size_t len,
                         unsigned flags, struct cay_error *err)
 {
-    const char *bytes = data;
-    AUTO_FD fd = memfd_create("file", MFD_CLOEXEC);
+    AUTO_FD fd = memfd_of("file", 0, data, len);
 
     if (fd < 0)
-        return cay_fail_errno(err, errno, "file.write", path);
-    while (len) {
-        ssize_t put = write(fd, bytes, len);
-        if (put < 0 && errno != EINTR)
-            return cay_fail_errno(err, errno, "file.write", path);
-        bytes += put > 0 ? put : 0;
-        len -= put > 0 ? (size_t)put : 0;
-    }
-    if (lseek(fd, 0, SEEK_SET) != 0)
-        return cay_fail_errno(err, errno, "file.write", path);
+        return cay_fail_errno(err, -fd, "file.write", path);
     return fs->backend->write(fs->cookie, fs->user, path, fd, flags, err);
 }
 

@@ -172,6 +172,13 @@ int cay_fail_errno(struct cay_error *err, int sys_errno, const char *op,
                     "errno is %d", sys_errno);
 }
 
+int cay_fail_as(struct cay_error *err, int code, const struct cay_error *why)
+{
+    if (code && err)
+        *err = *why;
+    return code;
+}
+
 int cay_take_struct(void *known, size_t known_size, const void *given, const char *op,
                     struct cay_error *err)
 {

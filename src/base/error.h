@@ -37,6 +37,9 @@ bool cay_errno_is_shortage(int sys_errno);
 
 int cay_fail_memory(struct cay_error *err, const char *op);
 
+/* Passes on the outcome of a call that filled in `why`: `code`, which may be CAY_OK. */
+int cay_fail_as(struct cay_error *err, int code, const struct cay_error *why);
+
 /* Copies text into a field of `room` bytes, cut between characters. */
 void cay_copy_text(char *field, size_t room, const char *text);
 

@@ -2,8 +2,8 @@
 
 /* Patterns, encodings and tracebacks: what needs no sandbox. */
 #include "../unit/harness.h"
-#include "agent/code.h"
-#include "agent/encoding.h"
+#include "agent/command.h"
+#include "agent/text.h"
 #include "base/glob.h"
 #include "cay/agent.h"
 
