@@ -26,15 +26,11 @@
 _Static_assert(sizeof(struct plan_filter) == sizeof(struct sock_filter),
                "the same thing");
 
-static bool is_kept(int capability)
-{
-    return capability < 32 && CONFINE_ROOT_CAPS & 1u << capability;
-}
-
 void confine_bounding_set(void)
 {
     for (int i = 0;; i++) {
-        if (is_kept(i) || prctl(PR_CAPBSET_DROP, i) == 0)
+        bool is_kept = i < 32 && CONFINE_ROOT_CAPS & 1u << i;
+        if (is_kept || prctl(PR_CAPBSET_DROP, i) == 0)
             continue;
         if (errno == EINVAL) /* past the last capability of this kernel */
             break;
@@ -42,31 +38,21 @@ void confine_bounding_set(void)
     }
 }
 
-static void drop_capabilities(void)
+static void keep_capabilities(uint32_t kept)
 {
-    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0)
-        report_failure(errno, "init.capabilities", "ambient");
-
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2];
+
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0)
+        report_failure(errno, "init.capabilities", "ambient");
     if (syscall(SYS_capget, &header, data) != 0)
         report_failure(errno, "init.capabilities", "capget");
-    data[0].permitted &= CONFINE_ROOT_CAPS | CONFINE_INIT_CAP;
-    data[0].effective &= data[0].permitted;
+    data[0].permitted &= kept;
+    data[0].effective &= kept;
     data[1].permitted = data[1].effective = 0;
     data[0].inheritable = data[1].inheritable = 0;
     if (syscall(SYS_capset, &header, data) != 0)
         report_failure(errno, "init.capabilities", "capset");
-}
-
-static void drop_all_capabilities(void)
-{
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    const struct __user_cap_data_struct none[2] = {{0}};
-
-    if (syscall(SYS_capset, &header, none) != 0 ||
-        prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0)
-        report_failure(errno, "init.capabilities", "all");
 }
 
 static void limit(int resource, const char *name, rlim_t value)
@@ -271,11 +257,11 @@ void confine_self(const struct plan *plan)
         report_no_effect("init.lock", "no_new_privs");
     /* Before the capabilities are dropped: see is_restricted(). */
     restrict_files(plan);
-    if (!plan->no_namespaces)
-        drop_capabilities();
     /* The one user is PID 1's own: it must not gain rights through PID 1. */
     if (plan->one_user)
-        drop_all_capabilities();
+        keep_capabilities(0);
+    else if (!plan->no_namespaces)
+        keep_capabilities(CONFINE_ROOT_CAPS | CONFINE_INIT_CAP);
     /* With RLIMIT_CORE 0 the kernel still pipes cores to the host's handler; with 1 it
      * does not, and 1 byte is too small for a core file. */
     limit(RLIMIT_CORE, "core", 1);

@@ -4,19 +4,24 @@
  * caller's mistake gets an error reply. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
 #include "init/process.h"
-#include "init/pty.h"
 
 enum {
     LIST_PAGE = (MESSAGE_MAX - sizeof(struct list_head)) / sizeof(struct list_entry),
@@ -119,6 +124,63 @@ bool control_attach(struct peer *peer, const struct packet *packet)
     return true;
 }
 
+/* --- Terminals --- */
+
+enum { ROWS = 24, COLUMNS = 80, TERMINAL_MODE = 0620 };
+
+static int terminals = -1; /* /dev/pts */
+static const char *maker = "ptmx";
+
+void control_prepare_terminals(bool are_ours)
+{
+    struct statfs fs;
+
+    /* Only our own devpts has a ptmx with mode 0666. */
+    if (!are_ours)
+        maker = "/dev/ptmx";
+    terminals = open("/dev/pts", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (terminals >= 0 &&
+        (fstatfs(terminals, &fs) != 0 || fs.f_type != DEVPTS_SUPER_MAGIC)) {
+        (void)close(terminals);
+        terminals = -1;
+    }
+}
+
+static int resize(int master, uint16_t rows, uint16_t columns)
+{
+    const struct winsize size = {.ws_row = rows ? rows : ROWS,
+                                 .ws_col = columns ? columns : COLUMNS};
+
+    return ioctl(master, TIOCSWINSZ, &size) == 0 ? 0 : -errno;
+}
+
+/* The slave is opened through its master (TIOCGPTPEER), never by name. */
+int control_open_terminal(uid_t owner, uint16_t rows, uint16_t columns, int *ret_master,
+                          int *ret_slave)
+{
+    struct termios settings;
+    int locked = 0;
+
+    if (terminals < 0)
+        return -ENODEV;
+    AUTO_FD master = openat(terminals, maker, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    if (master < 0 || ioctl(master, TIOCSPTLCK, &locked) != 0)
+        return -errno;
+    AUTO_FD slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (slave < 0 || fchown(slave, owner, (gid_t)-1) != 0 ||
+        fchmod(slave, TERMINAL_MODE) != 0 || tcgetattr(slave, &settings) != 0)
+        return -errno;
+    settings.c_iflag |= IUTF8;
+    if (tcsetattr(slave, TCSANOW, &settings) != 0)
+        return -errno;
+    int error = resize(master, rows, columns);
+    if (error)
+        return error;
+    *ret_master = TAKE_FD(master);
+    *ret_slave = TAKE_FD(slave);
+    return 0;
+}
+
 /* --- Input and terminal --- */
 
 static int input_of(const struct process *process)
@@ -128,13 +190,6 @@ static int input_of(const struct process *process)
     return process->flags & EXEC_TTY ? process->outputs[0].fd : process->input;
 }
 
-static bool fail_no_input(struct peer *peer)
-{
-    return fail(
-        peer, CAY_E_INVALID, 0, "process.write", NULL, "the command's input is not open",
-        "start the command with CAY_EXEC_INPUT; a closed input cannot be reopened");
-}
-
 bool control_write(struct peer *peer, const struct packet *packet)
 {
     int fd = input_of(peer->process);
@@ -142,7 +197,10 @@ bool control_write(struct peer *peer, const struct packet *packet)
     if (!peer->process)
         return false;
     if (fd < 0)
-        return fail_no_input(peer);
+        return fail(peer, CAY_E_INVALID, 0, "process.write", NULL,
+                    "the command's input is not open",
+                    "start the command with CAY_EXEC_INPUT; a closed input cannot be "
+                    "reopened");
     ssize_t put = write(fd, packet->payload, packet->head.len);
     if (put < 0 && errno != EAGAIN && errno != EINTR)
         return fail(peer, CAY_E_IO, errno, "process.write", NULL,
@@ -188,7 +246,7 @@ bool control_resize(struct peer *peer, const struct packet *packet)
         return false;
     memcpy(&size, packet->payload, sizeof size);
     int fd = peer->process->flags & EXEC_TTY ? peer->process->outputs[0].fd : -1;
-    if (fd < 0 || pty_resize(fd, size.rows, size.columns) != 0)
+    if (fd < 0 || resize(fd, size.rows, size.columns) != 0)
         return fail(peer, CAY_E_INVALID, 0, "process.resize", NULL,
                     "the command has no terminal", "start the command with CAY_EXEC_TTY");
     return done(peer);

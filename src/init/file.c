@@ -107,19 +107,15 @@ static void tidy(char *path)
 /* The kernel's path of an open descriptor. */
 static int place_of(int fd, char ret_place[PATH_MAX], struct stat *ret_stat)
 {
-    char name[32], text[PATH_MAX];
+    char text[PATH_MAX];
+    int error = path_name(fd, text);
 
-    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    ssize_t len = readlink(name, text, sizeof text);
-    if (len < 0)
-        return -errno;
-    if ((size_t)len >= sizeof text)
-        return -ENAMETOOLONG;
+    if (error)
+        return error;
     /* Deleted or moved away meanwhile: the text is not a path then. */
     if (fstat(fd, ret_stat) != 0 || ret_stat->st_nlink == 0 || text[0] != '/')
         return -EAGAIN;
-    memcpy(ret_place, text + 1, (size_t)len - 1);
-    ret_place[len - 1] = '\0';
+    memcpy(ret_place, text + 1, strlen(text));
     return 0;
 }
 
@@ -245,16 +241,13 @@ static int resolve_once(int root, const char *path, bool follow, char ret_place[
  * own memory map and descriptors whatever its fsuid is; callers must not see them. */
 static bool is_own_entry(int fd)
 {
-    char name[32], own[32], text[PATH_MAX];
+    char own[32], text[PATH_MAX];
 
     if (!fs_is_pseudo(fd))
         return false;
-    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    ssize_t got = readlink(name, text, sizeof text - 1);
     int len = snprintf(own, sizeof own, "/proc/%d", getpid());
-    text[got < 0 ? 0 : got] = '\0';
-    return got < 0 || (strncmp(text, own, (size_t)len) == 0 &&
-                       (text[len] == '/' || text[len] == '\0'));
+    return path_name(fd, text) != 0 || (strncmp(text, own, (size_t)len) == 0 &&
+                                        (text[len] == '/' || text[len] == '\0'));
 }
 
 /* Where a path below the root leads: an O_PATH descriptor with its fstat; -ENOENT with

@@ -18,7 +18,6 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "init/pty.h"
 #include "init/serve.h"
 #include "init/subreaper.h"
 
@@ -40,7 +39,7 @@ static uint64_t looked_at; /* number of the last ended command whose cgroup was 
 
 void process_prepare(const struct plan *plan)
 {
-    pty_prepare(!plan->no_namespaces);
+    control_prepare_terminals(!plan->no_namespaces);
     exec_cgroup_prepare(plan->has_cgroup);
     child_prepare(plan);
     user_prepare(plan);
@@ -148,7 +147,7 @@ void process_kill(struct process *process)
 {
     if (process->cgroup.fd >= 0 && !process->killed) {
         process->killed = true;
-        (void)exec_cgroup_kill(&process->cgroup);
+        exec_cgroup_kill(&process->cgroup);
     }
 }
 
@@ -209,8 +208,8 @@ static int open_outputs(struct process *process, struct request *request)
 static int open_terminal(struct process *process, struct request *request)
 {
     int master = -1;
-    int error = pty_open(process->uid, request->rows, request->columns, &master,
-                         &request->stdio[0]);
+    int error = control_open_terminal(process->uid, request->rows, request->columns,
+                                      &master, &request->stdio[0]);
 
     if (error)
         return error;

@@ -5,8 +5,8 @@
 #include <sys/resource.h>
 
 #include "init/child.h"
-#include "init/peer.h"
 #include "init/ring.h"
+#include "init/serve.h"
 
 /* One stream of a background command, from the pipe or terminal into its ring. */
 struct output {
@@ -98,6 +98,15 @@ bool control_forget(struct peer *peer);
 bool control_list(struct peer *peer, const struct packet *packet, int proc);
 bool control_dial(struct peer *peer, const struct packet *packet); /* a port inside */
 void control_count(struct state *state);
+
+/* --- Terminals of the sandbox's own devpts: control.c.  0 or a negative errno. --- */
+
+/* Opens /dev/pts before a process inside can replace it. */
+void control_prepare_terminals(bool are_ours);
+
+/* A new terminal that belongs to `owner`. */
+int control_open_terminal(uid_t owner, uint16_t rows, uint16_t columns, int *ret_master,
+                          int *ret_slave);
 
 /* --- Output: output.c --- */
 

@@ -50,12 +50,6 @@ enum { TERMINALS_GID = 5 };
 /* --- Paths in the new root, which is "." while the host's is still "/".  The root may be
  * a hostile image: nothing here leaves it. --- */
 
-/* An O_PATH descriptor of what is at `path`, through no link, or a negative errno. */
-static int open_plain(const char *path)
-{
-    return path_open(AT_FDCWD, path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
-}
-
 /* Opens the parent directory and returns the last component; a negative errno on failure.
  */
 static int open_parent(const char *path, const char **ret_name)
@@ -135,8 +129,8 @@ static int make_parents(const char *path)
     return 0;
 }
 
-/* The same for a mount whose target the caller chose: links are followed as they are
- * inside, and what is missing is created, owned like its parent. */
+/* An O_PATH descriptor of the target of a mount that the caller chose: links are followed
+ * as they are inside, and what is missing is created, owned like its parent. */
 static int open_target(const char *path, bool is_directory)
 {
     struct stat st;
@@ -196,14 +190,9 @@ static int replace_file(const struct plan_step *step, const char *path, const ch
 /* The owner of files whose uid is not mapped. */
 enum { OVERFLOW_ID = 65534 };
 
-static bool is_nobodys(const struct stat *st)
-{
-    return st->st_uid == OVERFLOW_ID && !(st->st_mode & 0007);
-}
-
-/* Not checked in the host's /proc, which would be faster: another part of it may be
- * mounted there, and a mode changed elsewhere would go unseen. */
-/* Whether the kernel does not have `path`, or denies it to every user inside. */
+/* Whether the kernel does not have `path`, or denies it to every user inside.  Not
+ * checked in the host's /proc, which would be faster: another part of it may be mounted
+ * there, and a mode changed elsewhere would go unseen. */
 static bool is_hidden_already(int proc, const char *path)
 {
     const char *name = strrchr(path, '/');
@@ -211,8 +200,9 @@ static bool is_hidden_already(int proc, const char *path)
 
     if (!name)
         return false;
-    return fstatat(proc, name + 1, &st, AT_SYMLINK_NOFOLLOW) == 0 ? is_nobodys(&st)
-                                                                  : errno == ENOENT;
+    if (fstatat(proc, name + 1, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT;
+    return st.st_uid == OVERFLOW_ID && !(st.st_mode & 0007);
 }
 
 /* One empty directory for all of them, unlinked afterwards.  A tmpfs for it would cost
@@ -251,11 +241,6 @@ static void make_read_only(const char *path)
         syscall(SYS_mount_setattr, AT_FDCWD, path, AT_RECURSIVE, &attributes,
                 sizeof attributes) != 0)
         report_failure(errno, "init.mask", path);
-}
-
-static void remove_empty_directory(void)
-{
-    (void)!rmdir(nothing);
 }
 
 /* --- The plan --- */
@@ -404,8 +389,9 @@ static bool is_in_the_way(int error)
 static void attach(int fd, const char *path, unsigned flags)
 {
     bool is_chosen = flags & (PLAN_ON_DIRECTORY | PLAN_ON_FILE);
-    AUTO_FD target =
-        is_chosen ? open_target(path, flags & PLAN_ON_DIRECTORY) : open_plain(path);
+    AUTO_FD target = is_chosen
+                         ? open_target(path, flags & PLAN_ON_DIRECTORY)
+                         : path_open(AT_FDCWD, path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
 
     if (flags & PLAN_IF_IT_CAN && is_in_the_way(target))
         return;
@@ -640,7 +626,7 @@ static void build_root(struct setup *setup)
     for (uint32_t i = 0; i < plan->step_count; i++)
         if (!setup->skip[i])
             take_step(setup, &plan_steps(plan)[i]);
-    remove_empty_directory();
+    (void)!rmdir(nothing);
     if (setup->tree >= 0)
         (void)close(setup->tree);
     umask(022);

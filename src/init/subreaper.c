@@ -389,35 +389,6 @@ static struct subreaper *find(const struct exec_cgroup *cgroup)
     return NULL;
 }
 
-static int subreaper_open(struct exec_cgroup *ret_cgroup)
-{
-    int ends[2];
-
-    *ret_cgroup = (struct exec_cgroup)EXEC_CGROUP_NONE;
-    if (subreaper_count == SUBREAPERS_MAX)
-        return -EAGAIN;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-        return -errno;
-    *ret_cgroup =
-        (struct exec_cgroup){.fd = ends[0], .events = ends[1], .has_subreaper = true};
-    return 0;
-}
-
-static void subreaper_close(struct exec_cgroup *cgroup)
-{
-    for (size_t i = 0; i < subreaper_count; i++)
-        if (subreapers[i]->channel == cgroup->fd) {
-            free(subreapers[i]);
-            subreapers[i] = subreapers[--subreaper_count];
-            break;
-        }
-    if (cgroup->events >= 0)
-        (void)close(cgroup->events);
-    if (cgroup->fd >= 0) /* a child before execve may still have a copy */
-        serve_close(cgroup->fd);
-    cgroup->fd = cgroup->events = -1;
-}
-
 /* The pid of its command, or a negative errno. */
 static pid_t await_clone(struct subreaper *subreaper)
 {
@@ -496,25 +467,6 @@ void subreaper_reaped(pid_t pid)
     }
 }
 
-static int subreaper_kill(const struct exec_cgroup *cgroup)
-{
-    const struct subreaper *subreaper = find(cgroup);
-
-    /* If it is the only subreaper, kill every process at once: a load inside may leave
-     * PID 1 little processor time. */
-    if (subreaper && subreaper->pid)
-        (void)kill(getpid() == 1 && count_subreapers() == 1 ? -1 : subreaper->pid,
-                   SIGKILL);
-    return 0;
-}
-
-static bool subreaper_is_empty(const struct exec_cgroup *cgroup)
-{
-    const struct subreaper *subreaper = find(cgroup);
-
-    return !subreaper || subreaper->failed || (!subreaper->pid && !has_orphans);
-}
-
 /* A subreaper that was killed may not have reported its command's end. */
 static void report_lost_ends(void)
 {
@@ -578,10 +530,18 @@ static void name_of(unsigned number, char name[16])
 int exec_cgroup_open(unsigned number, struct exec_cgroup *ret_cgroup)
 {
     char name[16];
+    int ends[2];
 
-    if (use_subreapers)
-        return subreaper_open(ret_cgroup);
     *ret_cgroup = (struct exec_cgroup){.fd = -1, .events = -1, .number = number};
+    if (use_subreapers) {
+        if (subreaper_count == SUBREAPERS_MAX)
+            return -EAGAIN;
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+            return -errno;
+        *ret_cgroup =
+            (struct exec_cgroup){.fd = ends[0], .events = ends[1], .has_subreaper = true};
+        return 0;
+    }
     name_of(number, name);
     if (mkdirat(CGROUP_FD, name, 0755) != 0 && errno != EEXIST)
         return -errno;
@@ -596,23 +556,29 @@ int exec_cgroup_open(unsigned number, struct exec_cgroup *ret_cgroup)
     return -error;
 }
 
-int exec_cgroup_kill(const struct exec_cgroup *cgroup)
+void exec_cgroup_kill(const struct exec_cgroup *cgroup)
 {
-    if (cgroup->has_subreaper)
-        return subreaper_kill(cgroup);
-    AUTO_FD fd = openat(cgroup->fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);
+    const struct subreaper *subreaper = find(cgroup);
 
-    return fd >= 0 && write(fd, "1", 1) == 1 ? 0 : -errno;
+    /* If it is the only subreaper, kill every process at once: a load inside may leave
+     * PID 1 little processor time. */
+    if (subreaper && subreaper->pid)
+        (void)kill(getpid() == 1 && count_subreapers() == 1 ? -1 : subreaper->pid,
+                   SIGKILL);
+    if (cgroup->has_subreaper)
+        return;
+    AUTO_FD fd = openat(cgroup->fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);
+    (void)!write(fd, "1", 1);
 }
 
 bool exec_cgroup_is_empty(const struct exec_cgroup *cgroup)
 {
+    const struct subreaper *subreaper = find(cgroup);
     char text[128];
 
     if (cgroup->has_subreaper)
-        return subreaper_is_empty(cgroup);
+        return !subreaper || subreaper->failed || (!subreaper->pid && !has_orphans);
     ssize_t len = pread(cgroup->events, text, sizeof text - 1, 0);
-
     if (len <= 0)
         return false;
     text[len] = '\0';
@@ -623,13 +589,17 @@ void exec_cgroup_close(struct exec_cgroup *cgroup)
 {
     char name[16];
 
-    if (cgroup->has_subreaper) {
-        subreaper_close(cgroup);
-        return;
-    }
+    for (size_t i = 0; i < subreaper_count; i++)
+        if (subreapers[i]->channel == cgroup->fd) {
+            free(subreapers[i]);
+            subreapers[i] = subreapers[--subreaper_count];
+            break;
+        }
     if (cgroup->events >= 0)
         (void)close(cgroup->events);
-    if (cgroup->fd >= 0) {
+    if (cgroup->has_subreaper && cgroup->fd >= 0) {
+        serve_close(cgroup->fd); /* a child before execve may still have a copy */
+    } else if (cgroup->fd >= 0) {
         (void)close(cgroup->fd);
         name_of(cgroup->number, name);
         (void)unlinkat(CGROUP_FD, name, AT_REMOVEDIR);

@@ -26,7 +26,7 @@ struct exec_cgroup {
 void exec_cgroup_prepare(bool has_cgroup);
 
 int exec_cgroup_open(unsigned number, struct exec_cgroup *ret_cgroup);
-int exec_cgroup_kill(const struct exec_cgroup *cgroup);
+void exec_cgroup_kill(const struct exec_cgroup *cgroup);
 bool exec_cgroup_is_empty(const struct exec_cgroup *cgroup);
 
 /* Removes it if it is empty; else it stays until the sandbox ends. */

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -30,6 +29,7 @@
 #include "base/error.h"
 #include "init/process.h"
 #include "sys/io.h"
+#include "sys/memfd.h"
 
 /* --- PID 1 --- */
 
@@ -144,10 +144,22 @@ static const char *value_of(const char *rest, char ***at)
     return (*at)[1] ? *++*at : NULL;
 }
 
-/* Options about passwords, and options that have no effect here. */
-static bool is_needless(char letter)
+/* False for an unknown option. */
+static bool take_letter(struct options *options, char letter)
 {
-    return strchr("nSAPBNK", letter) != NULL;
+    if (letter == 'E')
+        options->keeps_env = true;
+    else if (letter == 'H')
+        options->sets_home = true;
+    else if (letter == 'i')
+        options->is_login = true;
+    else if (letter == 's')
+        options->is_shell = true;
+    else if (strchr("vlk", letter))
+        options->is_check = true;
+    else
+        return strchr("nSAPBNK", letter); /* no effect here, most are about passwords */
+    return true;
 }
 
 /* False for an unknown option.  `*at` is left at the last word that was used. */
@@ -165,17 +177,7 @@ static bool take_letters(struct options *options, char ***at)
                 options->directory = value;
             return true;
         }
-        if (*letter == 'E')
-            options->keeps_env = true;
-        else if (*letter == 'H')
-            options->sets_home = true;
-        else if (*letter == 'i')
-            options->is_login = true;
-        else if (*letter == 's')
-            options->is_shell = true;
-        else if (strchr("vlk", *letter))
-            options->is_check = true;
-        else if (!is_needless(*letter))
+        if (!take_letter(options, *letter))
             return false;
     }
     return true;
@@ -183,27 +185,25 @@ static bool take_letters(struct options *options, char ***at)
 
 static bool take_word(struct options *options, const char *word)
 {
-    static const char *const needless[] = {"non-interactive", "stdin", "reset-timestamp"};
+    static const struct {
+        const char *word;
+        char letter;
+    } words[] = {
+        {"preserve-env", 'E'}, {"set-home", 'H'},        {"login", 'i'},
+        {"shell", 's'},        {"validate", 'v'},        {"list", 'l'},
+        {"stdin", 'S'},        {"non-interactive", 'n'}, {"reset-timestamp", 'k'}};
 
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(word, words[i].word) == 0)
+            return take_letter(options, words[i].letter);
     if (strncmp(word, "user=", 5) == 0)
         options->user = word + 5;
     else if (strncmp(word, "chdir=", 6) == 0)
         options->directory = word + 6;
-    else if (strcmp(word, "preserve-env") == 0)
-        options->keeps_env = true;
     else if (strncmp(word, "preserve-env=", 13) == 0)
         options->kept = word + 13;
-    else if (strcmp(word, "set-home") == 0)
-        options->sets_home = true;
-    else if (strcmp(word, "login") == 0)
-        options->is_login = true;
-    else if (strcmp(word, "shell") == 0)
-        options->is_shell = true;
-    else if (strcmp(word, "validate") == 0 || strcmp(word, "list") == 0)
-        options->is_check = true;
     else
-        return strcmp(word, needless[0]) == 0 || strcmp(word, needless[1]) == 0 ||
-               strcmp(word, needless[2]) == 0;
+        return false;
     return true;
 }
 
@@ -360,16 +360,6 @@ static bool is_terminal(void)
     return isatty(0) && isatty(1) && isatty(2) && tcgetpgrp(0) == getpgrp();
 }
 
-static int open_memfd(const struct buf *bytes)
-{
-    AUTO_FD fd = memfd_create("sudo", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (fd < 0 || io_write(fd, bytes->data, bytes->len) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
-        return -errno;
-    return TAKE_FD(fd);
-}
-
 static int send_request(int socket, const struct strings *strings, bool tty)
 {
     static char payload[MESSAGE_MAX];
@@ -392,7 +382,7 @@ static int send_request(int socket, const struct strings *strings, bool tty)
         memcpy(payload + len, strings->bytes.data, strings->bytes.len);
         len += strings->bytes.len;
     } else {
-        memfd = open_memfd(&strings->bytes);
+        memfd = memfd_of("sudo", 0, strings->bytes.data, strings->bytes.len);
         if (memfd < 0)
             return memfd;
         request.flags |= EXEC_IN_MEMFD;

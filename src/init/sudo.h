@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-#include "init/peer.h"
 #include "init/plan.h"
+#include "init/serve.h"
 
 /* `sudo` of the template "base".  Set-user-id programs have no effect under no_new_privs,
  * so PID 1 starts the command: the client connects to a socket inside and sends the same

@@ -231,15 +231,12 @@ static struct {
     struct version version;
 } last;
 
-static bool look(const char *path, struct stat *ret_stat)
+static bool look(struct version *ret_version)
 {
-    return lstat(path, ret_stat) == 0 && S_ISREG(ret_stat->st_mode);
-}
-
-static bool look_at_both(struct version *ret_version)
-{
-    return look("/etc/passwd", &ret_version->passwd) &&
-           look("/etc/group", &ret_version->group);
+    return lstat("/etc/passwd", &ret_version->passwd) == 0 &&
+           S_ISREG(ret_version->passwd.st_mode) &&
+           lstat("/etc/group", &ret_version->group) == 0 &&
+           S_ISREG(ret_version->group.st_mode);
 }
 
 static bool is_same(const struct stat *a, const struct stat *b)
@@ -247,15 +244,6 @@ static bool is_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
            a->st_ctim.tv_sec == b->st_ctim.tv_sec &&
            a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
-}
-
-/* A file changed within the last second could change again without a new ctime. */
-static bool is_settled(const struct stat *st)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return st->st_ctim.tv_sec < now.tv_sec - 1;
 }
 
 static bool recall(const char *who, const struct version *version, struct user *ret_user)
@@ -268,12 +256,16 @@ static bool recall(const char *who, const struct version *version, struct user *
     return true;
 }
 
+/* Unless a file changed within the last second: it could change again without a new
+ * ctime. */
 static void remember(const char *who, const struct version *version,
                      const struct user *user)
 {
+    time_t settled = time(NULL) - 1;
+
     last.who[0] = '\0';
-    if (strlen(who) >= sizeof last.who || !is_settled(&version->passwd) ||
-        !is_settled(&version->group))
+    if (strlen(who) >= sizeof last.who || version->passwd.st_ctim.tv_sec >= settled ||
+        version->group.st_ctim.tv_sec >= settled)
         return;
     memcpy(last.who, who, strlen(who) + 1);
     memcpy(&last.user, user, sizeof last.user);
@@ -315,7 +307,7 @@ int user_find(const char *who, struct user *ret_user, struct cay_error *err)
 
     if (only)
         return find_only(who, ret_user, err);
-    bool plain = look_at_both(&version); /* before reading them */
+    bool plain = look(&version); /* before reading them */
     if (plain && recall(who, &version, ret_user))
         return CAY_OK;
     bool fits = strlen(who) < sizeof name; /* a longer name cannot exist */
