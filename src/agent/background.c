@@ -69,16 +69,6 @@ static void task_done(struct task *task)
     userfs_close(&task->fs);
 }
 
-static int fail_unknown(int pid, struct cay_error *err)
-{
-    char message[64];
-
-    snprintf(message, sizeof message, "Background task not found: pid=%d", pid);
-    return cay_fail(err, CAY_E_NOT_FOUND, 0, "background.find", NULL, message,
-                    "pass the background_pid of a command that was started in the "
-                    "background in this sandbox");
-}
-
 /* --- Records --------------------------------------------------------------------------
  */
 
@@ -141,13 +131,6 @@ static int task_save(struct userfs *fs, const struct task *task, struct cay_erro
     return userfs_write(fs, path, record, (size_t)len, 0, NULL, err);
 }
 
-static bool is_name(const char *name)
-{
-    static const char hex[] = "0123456789abcdef";
-
-    return strlen(name) == RESULTS_NAME - 1 && strspn(name, hex) == RESULTS_NAME - 1;
-}
-
 /* 1 if the base has a task of that pid, 0 if not, or a code. */
 static int load(struct userfs *fs, const char *base, int pid, struct task *ret_task,
                 struct cay_error *err)
@@ -160,8 +143,8 @@ static int load(struct userfs *fs, const char *base, int pid, struct task *ret_t
     read_record(fs, path, record);
     next_word(&at, name, sizeof name);
     next_word(&at, ret_task->tag, sizeof ret_task->tag);
-    if (!is_name(name) || !*ret_task->tag || !next_number(&at, &started) ||
-        !next_number(&at, &timeout))
+    if (strspn(name, "0123456789abcdef") != RESULTS_NAME - 1 || !*ret_task->tag ||
+        !next_number(&at, &started) || !next_number(&at, &timeout))
         return 0;
     /* Sandboxes without a root of their own share the /tmp of the host. */
     next_word(&at, id, sizeof id);
@@ -174,37 +157,38 @@ static int load(struct userfs *fs, const char *base, int pid, struct task *ret_t
     return code ? code : 1;
 }
 
-/* Reads a base of another user with that user's rights. */
-static int load_of(cay_sandbox *sandbox, const struct results_base *base, int pid,
-                   struct task *ret_task, struct cay_error *err)
-{
-    snprintf(ret_task->user, sizeof ret_task->user, "%u", base->uid);
-    userfs_close(&ret_task->fs);
-    if (userfs_open(sandbox, ret_task->user, &ret_task->fs, NULL) != CAY_OK)
-        return 0;
-    return load(&ret_task->fs, base->path, pid, ret_task, err);
-}
-
 static int task_find(cay_sandbox *sandbox, const char *user, int pid,
                      struct task *ret_task, struct cay_error *err)
 {
     AUTO_BASES bases = {0};
+    struct userfs *fs = &ret_task->fs;
+    char message[64];
+    unsigned others = 0; /* any user can create directories that look like bases */
     int found = 0;
 
     *ret_task = (struct task){0};
-    int code = userfs_open(sandbox, user, &ret_task->fs, err);
+    int code = userfs_open(sandbox, user, fs, err);
     if (!code)
-        code = results_bases(&ret_task->fs, &bases, err);
+        code = results_bases(fs, &bases, err);
     if (code)
         return code;
-    for (size_t i = 0; !found && i < bases.count; i++)
-        if (bases.items[i].is_own)
-            found = load(&ret_task->fs, bases.items[i].path, pid, ret_task, err);
-    unsigned looks = 0; /* any user can create directories that look like bases */
-    for (size_t i = 0; !found && i < bases.count && looks < OTHERS_MAX; i++)
-        if (!bases.items[i].is_own && ++looks)
-            found = load_of(sandbox, &bases.items[i], pid, ret_task, err);
-    return found > 0 ? CAY_OK : found < 0 ? found : fail_unknown(pid, err);
+    for (size_t i = 0; !found && i < bases.count && others < OTHERS_MAX; i++) {
+        const struct results_base *base = &bases.items[i];
+        if (i >= bases.own_count) { /* with the rights of its owner */
+            others++;
+            snprintf(ret_task->user, sizeof ret_task->user, "%u", base->uid);
+            userfs_close(fs);
+            if (userfs_open(sandbox, ret_task->user, fs, NULL) != CAY_OK)
+                continue;
+        }
+        found = load(fs, base->path, pid, ret_task, err);
+    }
+    if (found)
+        return found > 0 ? CAY_OK : found;
+    snprintf(message, sizeof message, "Background task not found: pid=%d", pid);
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, "background.find", NULL, message,
+                    "pass the background_pid of a command that was started in the "
+                    "background in this sandbox");
 }
 
 /* --- Recorded outcomes ----------------------------------------------------------------
@@ -264,28 +248,23 @@ struct launch {
     struct task task;
 };
 
-static const char *script_of(const struct launch *launch)
-{
-    return !launch->task.fs.files ? run_file
-           : launch->from_file    ? exec_file
-                                  : exec_argument;
-}
-
-static int start_shell(const struct launch *launch, const char *shell,
-                       cay_process **ret_process, struct cay_error *err)
+static int start_shell(const struct launch *launch, cay_process **ret_process,
+                       struct cay_error *err)
 {
     const struct cay_command_options *known = launch->options;
     const struct results *results = &launch->task.results;
-    const char *const argv[] = {shell,
-                                "-c",
-                                script_of(launch),
-                                shell,
-                                launch->from_file ? launch->file : launch->command,
-                                results->files[0],
-                                results->files[1],
-                                launch->exit_file,
-                                launch->shell_error_file,
-                                NULL};
+    const char *argv[] = {NULL,
+                          "-c",
+                          !launch->task.fs.files ? run_file
+                          : launch->from_file    ? exec_file
+                                                 : exec_argument,
+                          NULL,
+                          launch->from_file ? launch->file : launch->command,
+                          results->files[0],
+                          results->files[1],
+                          launch->exit_file,
+                          launch->shell_error_file,
+                          NULL};
     const struct cay_exec_options options = {.size = sizeof options,
                                              .flags = CAY_EXEC_BACKGROUND,
                                              .argv = argv,
@@ -294,17 +273,11 @@ static int start_shell(const struct launch *launch, const char *shell,
                                              .user = known->user,
                                              .timeout_ms = launch->task.timeout_ms,
                                              .tag = launch->task.tag};
-
-    return cay_process_start(launch->sandbox, &options, ret_process, err);
-}
-
-static int start_any_shell(const struct launch *launch, cay_process **ret_process,
-                           struct cay_error *err)
-{
     int code = CAY_OK;
 
     for (size_t i = 0; shells[i]; i++) {
-        code = start_shell(launch, shells[i], ret_process, err);
+        argv[0] = argv[3] = shells[i];
+        code = cay_process_start(launch->sandbox, &options, ret_process, err);
         if (code != CAY_E_EXEC_FAILED || err->sys_errno != ENOENT)
             break;
     }
@@ -351,7 +324,7 @@ static int start(struct launch *launch, struct cay_error *err)
     if (code)
         return code;
     task->started_ms = clock_since_1970_ms();
-    code = start_any_shell(launch, &process, err);
+    code = start_shell(launch, &process, err);
     if (!code) {
         task->pid = cay_process_pid(process);
         code = task_save(&task->fs, task, err);
@@ -376,12 +349,10 @@ static int report_start(const struct task *task, struct cay_command_result *resu
     result->background_pid = task->pid;
     result->out_len = result->original_out_len = text.len;
     result->out = buf_take(&text);
-    result->output_dir = strdup(task->results.dir);
-    result->out_file = strdup(task->results.files[0]);
-    result->error_file = strdup(task->results.files[1]);
-    if (!result->out || !result->output_dir || !result->out_file || !result->error_file)
+    if (!result->out)
         return cay_fail_memory(err, start_op);
-    return command_fill(result, err);
+    int code = results_name(&task->results, result, err);
+    return code ? code : command_fill(result, err);
 }
 
 int background_start(cay_sandbox *sandbox, const char *command,
@@ -643,40 +614,30 @@ static int judge(cay_sandbox *sandbox, const struct task *task, enum progress pr
     return code;
 }
 
-static int get_status(cay_sandbox *sandbox, struct task *task,
-                      const struct cay_command_options *options,
-                      struct cay_command_result *result, struct cay_error *err)
-{
-    struct output output = {0};
-    struct task_end end;
-    enum progress progress;
-
-    int code = get_state(sandbox, task, &progress, &end, err);
-    if (!code)
-        code = judge(sandbox, task, progress, &end, result, err);
-    if (!code)
-        code = read_output(task, &output, err);
-    if (!code)
-        code = output_show(&output, options, result, err);
-    output_done(&output);
-    return code;
-}
-
 int cay_background_poll(cay_sandbox *sandbox, int pid,
                         const struct cay_command_options *options,
                         struct cay_command_result *ret_result, struct cay_error *err)
 {
     struct cay_command_options known;
     struct cay_command_result result = {0};
+    struct output output = {0};
+    struct task_end end;
+    enum progress progress;
     AUTO_TASK task = {0};
 
     int code = command_take_options(options, CAY_COMMAND_CLEAN, "background.status",
                                     &known, err);
     if (!code)
         code = task_find(sandbox, known.user, pid, &task, err);
-    if (code)
-        return code;
-    code = get_status(sandbox, &task, &known, &result, err);
+    if (!code)
+        code = get_state(sandbox, &task, &progress, &end, err);
+    if (!code)
+        code = judge(sandbox, &task, progress, &end, &result, err);
+    if (!code)
+        code = read_output(&task, &output, err);
+    if (!code)
+        code = output_show(&output, &known, &result, err);
+    output_done(&output);
     if (code)
         cay_command_done(&result);
     else

@@ -17,23 +17,14 @@ enum { PROBE_MS = 10000 };
 /* --- Languages -------------------------------------------------------------------------
  */
 
-/* How the interpreter gets the code. */
-enum language_way {
-    LANGUAGE_FILE = 1, /* in a file, its last argument */
-    LANGUAGE_INPUT = 2 /* on standard input */
-};
-
-enum { LANGUAGE_PROGRAMS = 4, LANGUAGE_ARGUMENTS = 3 };
+enum { LANGUAGE_NAMES = 4, LANGUAGE_PROGRAMS = 3, LANGUAGE_ARGUMENTS = 2 };
 
 struct language {
-    const char *name;
-    const char *aliases[4];
-    enum language_way way;
-    bool is_python;   /* its tracebacks are parsed */
-    const char *file; /* the name of that file */
+    const char *names[LANGUAGE_NAMES]; /* the first is that of results */
     /* Tried in this order; and the arguments before the file. */
     const char *programs[LANGUAGE_PROGRAMS];
     const char *arguments[LANGUAGE_ARGUMENTS];
+    const char *file; /* the name of the code's file, the last argument; NULL: on stdin */
 };
 
 /* Python imports from the directory of the script, which is a private one here; the code
@@ -46,69 +37,31 @@ static const char run_python[] =
     "exec(compile(open(__file__,'rb').read(),__file__,'exec'))";
 
 static const struct language languages[] = {
-    {.name = "python",
-     .aliases = {"py", "python3"},
-     .way = LANGUAGE_FILE,
-     .file = "main.py",
-     .programs = {"python3", "python"},
-     .arguments = {"-c", run_python},
-     .is_python = true},
+    {{"python", "py", "python3"}, {"python3", "python"}, {"-c", run_python}, "main.py"},
     /* Code on standard input requires modules from the working directory. */
-    {.name = "javascript",
-     .aliases = {"js", "node", "nodejs"},
-     .way = LANGUAGE_INPUT,
-     .programs = {"node", "nodejs"},
-     .arguments = {"-"}},
-    {.name = "bash", .way = LANGUAGE_FILE, .file = "main.sh", .programs = {"bash"}},
-    {.name = "sh",
-     .aliases = {"shell"},
-     .way = LANGUAGE_FILE,
-     .file = "main.sh",
-     .programs = {"sh"}},
-    {.name = "perl",
-     .aliases = {"pl"},
-     .way = LANGUAGE_FILE,
-     .file = "main.pl",
-     .programs = {"perl"}},
-    {.name = "ruby",
-     .aliases = {"rb"},
-     .way = LANGUAGE_FILE,
-     .file = "main.rb",
-     .programs = {"ruby"}},
-    {.name = "php", .way = LANGUAGE_FILE, .file = "main.php", .programs = {"php"}},
-    {.name = "lua",
-     .way = LANGUAGE_FILE,
-     .file = "main.lua",
-     .programs = {"lua", "lua5.4", "lua5.3"}},
-    {.name = "r",
-     .aliases = {"rscript"},
-     .way = LANGUAGE_FILE,
-     .file = "main.R",
-     .programs = {"Rscript"}},
+    {{"javascript", "js", "node", "nodejs"}, {"node", "nodejs"}, {"-"}, NULL},
+    {{"bash"}, {"bash"}, {NULL}, "main.sh"},
+    {{"sh", "shell"}, {"sh"}, {NULL}, "main.sh"},
+    {{"perl", "pl"}, {"perl"}, {NULL}, "main.pl"},
+    {{"ruby", "rb"}, {"ruby"}, {NULL}, "main.rb"},
+    {{"php"}, {"php"}, {NULL}, "main.php"},
+    {{"lua"}, {"lua", "lua5.4", "lua5.3"}, {NULL}, "main.lua"},
+    {{"r", "rscript"}, {"Rscript"}, {NULL}, "main.R"},
 };
 
 enum { LANGUAGES = sizeof languages / sizeof *languages };
 
 const char *cay_code_language(size_t index)
 {
-    return index < LANGUAGES ? languages[index].name : NULL;
-}
-
-static bool is_called(const struct language *language, const char *name)
-{
-    if (strcasecmp(language->name, name) == 0)
-        return true;
-    for (size_t i = 0; i < 4 && language->aliases[i]; i++)
-        if (strcasecmp(language->aliases[i], name) == 0)
-            return true;
-    return false;
+    return index < LANGUAGES ? languages[index].names[0] : NULL;
 }
 
 static const struct language *find_language(const char *name)
 {
     for (size_t i = 0; i < LANGUAGES; i++)
-        if (is_called(&languages[i], name))
-            return &languages[i];
+        for (size_t k = 0; k < LANGUAGE_NAMES && languages[i].names[k]; k++)
+            if (strcasecmp(languages[i].names[k], name) == 0)
+                return &languages[i];
     return NULL;
 }
 
@@ -142,14 +95,6 @@ static bool names_error(const char *line, size_t len)
     return at > 0 && !begins && (at == len || at + 1 == len || line[at + 1] == ' ');
 }
 
-static void copy_line(const char *line, size_t len, char *ret_line, size_t room)
-{
-    size_t decoded;
-    AUTO_FREE char *text = text_decode(line, len, &decoded);
-
-    cay_copy_text(ret_line, room, text ? text : "");
-}
-
 bool code_traceback_error(const char *text, size_t len, char *ret_line, size_t room)
 {
     bool in_trace = false, found = false;
@@ -164,7 +109,8 @@ bool code_traceback_error(const char *text, size_t len, char *ret_line, size_t r
         if (line > strlen(file_line) && memcmp(text, file_line, strlen(file_line)) == 0) {
             in_trace = true;
         } else if (in_trace && names_error(text, line)) {
-            copy_line(text, line, ret_line, room);
+            AUTO_FREE char *decoded = text_decode(text, line, &(size_t){0});
+            cay_copy_text(ret_line, room, decoded ? decoded : "");
             found = true;
             in_trace = false;
         }
@@ -222,7 +168,7 @@ static void name_languages(cay_sandbox *sandbox, const char *user, struct buf *o
         return;
     for (size_t i = 0; result.out && i < LANGUAGES; i++)
         if (is_installed(&languages[i], result.out))
-            buf_format(out, "%s%s", named++ ? ", " : "", languages[i].name);
+            buf_format(out, "%s%s", named++ ? ", " : "", languages[i].names[0]);
     cay_exec_done(&result);
 }
 
@@ -286,7 +232,7 @@ static int run_code(const struct run *run, bool *ret_missing,
     AUTO_SCRIPT script = {0};
     int code = CAY_OK;
 
-    if (language->way == LANGUAGE_FILE)
+    if (language->file)
         code = script_create(run->sandbox, run->options->user, language->file, run->code,
                              run->len, &script, &why);
     *ret_missing = !code;
@@ -310,7 +256,7 @@ static void judge(const struct language *language, struct cay_code_result *resul
         return;
     cay_copy_text(result->error_type, sizeof result->error_type, "ExecutionError");
     bool understood =
-        language->is_python && command->cause == CAY_CAUSE_EXITED &&
+        strcmp(language->names[0], "python") == 0 && command->cause == CAY_CAUSE_EXITED &&
         code_traceback_error(command->error, command->error_len, result->error_value,
                              sizeof result->error_value);
     if (!understood)
@@ -360,7 +306,7 @@ int cay_code_run(cay_sandbox *sandbox, const char *code, size_t len, const char 
     if (!name)
         return cay_fail_memory(err, op);
     cay_copy_text(result.language, sizeof result.language,
-                  run.language ? run.language->name : name);
+                  run.language ? run.language->names[0] : name);
     failure = execute(&run, name, &result, err);
     if (failure)
         cay_code_done(&result);

@@ -87,11 +87,14 @@ int command_fill(struct cay_command_result *result, struct cay_error *err)
     return result->out && result->error ? CAY_OK : cay_fail_memory(err, "command.run");
 }
 
-/* A result without output. */
-static int return_empty(const struct cay_command_result *result,
-                        struct cay_command_result *ret_result, struct cay_error *err)
+/* A result without output: no command ran. */
+static int return_message(enum cay_status status, enum cay_cause cause,
+                          const char *message, struct cay_command_result *ret_result,
+                          struct cay_error *err)
 {
-    *ret_result = *result;
+    *ret_result =
+        (struct cay_command_result){.status = status, .cause = cause, .exit_code = -1};
+    cay_copy_text(ret_result->message, sizeof ret_result->message, message);
     int code = command_fill(ret_result, err);
     if (code)
         cay_command_done(ret_result);
@@ -100,12 +103,8 @@ static int return_empty(const struct cay_command_result *result,
 
 int command_expire(struct cay_command_result *ret_result, struct cay_error *err)
 {
-    const struct cay_command_result result = {.status = CAY_STATUS_TIMEOUT,
-                                              .cause = CAY_CAUSE_TIMEOUT,
-                                              .exit_code = -1,
-                                              .message = "Command timed out after 0ms"};
-
-    return return_empty(&result, ret_result, err);
+    return return_message(CAY_STATUS_TIMEOUT, CAY_CAUSE_TIMEOUT,
+                          "Command timed out after 0ms", ret_result, err);
 }
 
 /* --- The outcome ----------------------------------------------------------------------
@@ -194,19 +193,6 @@ bool command_blame(const struct cay_error *error, struct cay_command_result *res
 /* --- Running --------------------------------------------------------------------------
  */
 
-static int show_output(struct capture *capture, const struct cay_command_options *options,
-                       struct cay_command_result *result, struct cay_error *err)
-{
-    struct output output;
-    int code = capture_output(capture, &output, err);
-
-    if (code)
-        return code;
-    code = output_show(&output, options, result, err);
-    output_done(&output);
-    return code;
-}
-
 static int run(const struct command_job *job, struct capture *capture, bool *ret_missing,
                struct cay_command_result *result, struct cay_error *err)
 {
@@ -234,8 +220,12 @@ static int run(const struct command_job *job, struct capture *capture, bool *ret
     code = capture->no_memory ? cay_fail_memory(err, "command.run")
                               : command_judge(job->sandbox, &end, options.timeout_ms,
                                               job->argv[0], result, err);
+    struct output output = {0};
     if (!code && !*ret_missing)
-        code = show_output(capture, known, result, err);
+        code = capture_output(capture, &output, err);
+    if (!code && !*ret_missing)
+        code = output_show(&output, known, result, err);
+    output_done(&output);
     cay_exec_done(&end);
     return code;
 }
@@ -260,17 +250,6 @@ int command_run(const struct command_job *job, bool *ret_missing,
 /* --- Shell commands --------------------------------------------------------------------
  */
 
-static int fail_no_shell(struct cay_command_result *ret_result, struct cay_error *err)
-{
-    const struct cay_command_result result = {
-        .status = CAY_STATUS_ERROR,
-        .cause = CAY_CAUSE_NOT_STARTED,
-        .exit_code = -1,
-        .message = "Execution failed: the sandbox has neither bash nor sh"};
-
-    return return_empty(&result, ret_result, err);
-}
-
 /* `script` is a file with the command; NULL: the command is passed as an argument. */
 static int run_shells(cay_sandbox *sandbox, const char *command, const char *script,
                       const struct cay_command_options *options,
@@ -289,22 +268,9 @@ static int run_shells(cay_sandbox *sandbox, const char *command, const char *scr
         if (code || !missing)
             return code;
     }
-    return fail_no_shell(ret_result, err);
-}
-
-static int run_foreground(cay_sandbox *sandbox, const char *command,
-                          const struct cay_command_options *options,
-                          struct cay_command_result *ret_result, struct cay_error *err)
-{
-    size_t len = strlen(command);
-    AUTO_SCRIPT script = {0};
-
-    if (len <= COMMAND_ARGUMENT_MAX)
-        return run_shells(sandbox, command, NULL, options, ret_result, err);
-    int code =
-        script_create(sandbox, options->user, "command.sh", command, len, &script, err);
-    return code ? code
-                : run_shells(sandbox, command, script.path, options, ret_result, err);
+    return return_message(CAY_STATUS_ERROR, CAY_CAUSE_NOT_STARTED,
+                          "Execution failed: the sandbox has neither bash nor sh",
+                          ret_result, err);
 }
 
 int cay_bash_run(cay_sandbox *sandbox, const char *command,
@@ -312,6 +278,7 @@ int cay_bash_run(cay_sandbox *sandbox, const char *command,
                  struct cay_command_result *ret_result, struct cay_error *err)
 {
     struct cay_command_options known;
+    AUTO_SCRIPT script = {0};
 
     const unsigned flags = CAY_COMMAND_BACKGROUND | CAY_COMMAND_CLEAN | CAY_COMMAND_KEEP;
     int code = command_take_options(options, flags, bash_op, &known, err);
@@ -322,7 +289,12 @@ int cay_bash_run(cay_sandbox *sandbox, const char *command,
                         "pass a command; it may be empty");
     if (known.timeout_ms == CAY_TIMEOUT_AT_ONCE)
         return command_expire(ret_result, err);
-    return known.flags & CAY_COMMAND_BACKGROUND
-               ? background_start(sandbox, command, &known, ret_result, err)
-               : run_foreground(sandbox, command, &known, ret_result, err);
+    if (known.flags & CAY_COMMAND_BACKGROUND)
+        return background_start(sandbox, command, &known, ret_result, err);
+    size_t len = strlen(command);
+    if (len > COMMAND_ARGUMENT_MAX)
+        code =
+            script_create(sandbox, known.user, "command.sh", command, len, &script, err);
+    return code ? code
+                : run_shells(sandbox, command, script.path, &known, ret_result, err);
 }

@@ -23,26 +23,6 @@ struct text {
 /* --- Failures -------------------------------------------------------------------------
  */
 
-static int fail_exists(const char *path, struct cay_error *err)
-{
-    char message[512];
-
-    snprintf(message, sizeof message,
-             "File already exists: %.256s. Use UPDATE to change it", path);
-    return cay_fail(err, CAY_E_EXISTS, 0, op, path, message,
-                    "pass the text to replace, or write the whole file");
-}
-
-static int fail_missing(const char *path, struct cay_error *err)
-{
-    char message[512];
-
-    snprintf(message, sizeof message,
-             "File does not exist: %.256s. Use CREATE to make it", path);
-    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, path, message,
-                    "an empty old text creates a new file");
-}
-
 static int fail_match(const char *path, uint64_t found, struct cay_error *err)
 {
     char message[128];
@@ -242,13 +222,18 @@ static int update(struct userfs *fs, const char *path, struct text old_text,
 {
     struct edit edit = {0};
     struct cay_pin pin;
+    char message[512];
     AUTO_BUF out;
 
     buf_init(&out, SIZE_MAX / 2);
     bool pinned = userfs_pin(fs, path, &pin);
     int code = userfs_read_all(fs, path, &edit.file, err);
-    if (code == CAY_E_NOT_FOUND)
-        return fail_missing(path, err);
+    if (code == CAY_E_NOT_FOUND) {
+        snprintf(message, sizeof message,
+                 "File does not exist: %.256s. Use CREATE to make it", path);
+        return cay_fail(err, code, 0, op, path, message,
+                        "an empty old text creates a new file");
+    }
     if (code)
         return code;
     size_t looked_at =
@@ -270,6 +255,7 @@ static int edit_file(struct userfs *fs, const char *path, const char *old_text,
     enum cay_edit_kind kind = !old_len   ? CAY_EDIT_CREATE
                               : !new_len ? CAY_EDIT_REMOVE
                                          : CAY_EDIT_UPDATE;
+    char message[512];
     int code;
 
     if (!old_len && !new_len)
@@ -277,8 +263,12 @@ static int edit_file(struct userfs *fs, const char *path, const char *old_text,
                         "pass the text to replace, or the content of a new file");
     if (kind == CAY_EDIT_CREATE) {
         code = userfs_write(fs, path, new_text, new_len, CAY_WRITE_NEW, NULL, err);
-        if (code == CAY_E_EXISTS)
-            return fail_exists(path, err);
+        if (code == CAY_E_EXISTS) {
+            snprintf(message, sizeof message,
+                     "File already exists: %.256s. Use UPDATE to change it", path);
+            return cay_fail(err, code, 0, op, path, message,
+                            "pass the text to replace, or write the whole file");
+        }
     } else {
         code = update(fs, path, (struct text){old_text, old_len},
                       (struct text){new_len ? new_text : "", new_len}, err);

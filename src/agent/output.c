@@ -60,6 +60,17 @@ int results_at(const char *base, const char *name, struct results *ret_results,
     return cay_fail_memory(err, results_op);
 }
 
+int results_name(const struct results *results, struct cay_command_result *result,
+                 struct cay_error *err)
+{
+    result->output_dir = strdup(results->dir);
+    result->out_file = strdup(results->files[0]);
+    result->error_file = strdup(results->files[1]);
+    return result->output_dir && result->out_file && result->error_file
+               ? CAY_OK
+               : cay_fail_memory(err, results_op);
+}
+
 /* --- Base directories -----------------------------------------------------------------
  */
 
@@ -97,13 +108,12 @@ static int add_base(struct userfs *fs, const char *name, const struct identity *
     if (!grown)
         return cay_fail_memory(err, results_op);
     bases->items = grown;
-    const struct results_base base = {TAKE_PTR(path), stat.uid,
-                                      !identity->is_known || identity->uid == stat.uid};
-    grown[bases->count++] = base;
-    if (base.is_own && bases->count > 1) {
-        grown[bases->count - 1] = grown[0];
-        grown[0] = base;
+    size_t at = bases->count++;
+    if (!identity->is_known || identity->uid == stat.uid) {
+        grown[at] = grown[bases->own_count];
+        at = bases->own_count++;
     }
+    grown[at] = (struct results_base){TAKE_PTR(path), stat.uid};
     return CAY_OK;
 }
 
@@ -157,7 +167,7 @@ static int find_base(struct userfs *fs, char **ret_base, struct cay_error *err)
 
     if (code)
         return code;
-    if (!bases.count || !bases.items[0].is_own)
+    if (!bases.own_count)
         return results_private(fs, PREFIX, ret_base, err);
     *ret_base = TAKE_PTR(bases.items[0].path);
     return CAY_OK;
@@ -252,17 +262,11 @@ void output_done(struct output *output)
 /* --- The files ------------------------------------------------------------------------
  */
 
-static void add_message(struct cay_command_result *result, const char *text)
-{
-    size_t used = strlen(result->message);
-
-    cay_copy_text(result->message + used, sizeof result->message - used, text);
-}
-
 /* If the files cannot be written, the result still has the tail of the output. */
 static void keep(struct output *output, struct cay_command_result *result)
 {
     struct cay_error why = {0};
+    size_t used = strlen(result->message);
     char text[sizeof why.message + 64];
 
     if (output->results || !output->keep || output->failed ||
@@ -271,29 +275,7 @@ static void keep(struct output *output, struct cay_command_result *result)
     output->failed = true;
     snprintf(text, sizeof text, "%sThe whole output could not be stored: %s",
              *result->message ? ". " : "", why.message);
-    add_message(result, text);
-}
-
-/* For CAY_COMMAND_KEEP: without the files nothing is missing from the result. */
-static void keep_if_possible(struct output *output)
-{
-    if (!output->results && output->keep)
-        (void)!output->keep(output->cookie, output, NULL);
-}
-
-static int name_files(const struct output *output, struct cay_command_result *result,
-                      struct cay_error *err)
-{
-    const struct results *results = output->results;
-
-    if (!results)
-        return CAY_OK;
-    result->output_dir = strdup(results->dir);
-    result->out_file = strdup(results->files[0]);
-    result->error_file = strdup(results->files[1]);
-    return result->output_dir && result->out_file && result->error_file
-               ? CAY_OK
-               : cay_fail_memory(err, op);
+    cay_copy_text(result->message + used, sizeof result->message - used, text);
 }
 
 /* --- Cleaning -------------------------------------------------------------------------
@@ -389,12 +371,6 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The offset of the last `chars` characters of a part. */
-static size_t tail_of(const struct text *part, size_t chars)
-{
-    return text_offset(part->text, part->len, part->chars - chars);
-}
-
 static void put_marker(struct buf *out, uint64_t omitted, const char *file)
 {
     char number[32];
@@ -415,7 +391,7 @@ static char *join(const struct cleaned *cleaned, const struct cut *cut, size_t *
     size_t head = no_head ? 0 : least(cut->head, front->chars);
     size_t tail = least(cut->tail, front == last ? last->chars - head : last->chars);
     uint64_t omitted = first->chars + cleaned->gap + last->chars - head - tail;
-    size_t start = tail_of(last, tail);
+    size_t start = text_offset(last->text, last->len, last->chars - tail);
     AUTO_BUF out;
 
     buf_init(&out, SIZE_MAX / 2);
@@ -535,8 +511,9 @@ static void show_raw(struct output *output, struct cay_command_result *result)
 int output_show(struct output *output, const struct cay_command_options *options,
                 struct cay_command_result *result, struct cay_error *err)
 {
-    if (options->flags & CAY_COMMAND_KEEP)
-        keep_if_possible(output);
+    /* Without the files nothing is missing from the result. */
+    if (options->flags & CAY_COMMAND_KEEP && !output->results && output->keep)
+        (void)!output->keep(output->cookie, output, NULL);
     if (options->flags & CAY_COMMAND_CLEAN) {
         int code = show_clean(output, options, result, err);
         if (code)
@@ -544,7 +521,7 @@ int output_show(struct output *output, const struct cay_command_options *options
     } else {
         show_raw(output, result);
     }
-    return name_files(output, result, err);
+    return output->results ? results_name(output->results, result, err) : CAY_OK;
 }
 
 /* --- Capturing a running command ------------------------------------------------------

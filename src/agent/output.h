@@ -31,6 +31,10 @@ int results_new(struct userfs *fs, struct results *ret_results, struct cay_error
 int results_keep_command(struct userfs *fs, const struct results *results,
                          const char *command, char **ret_path, struct cay_error *err);
 
+/* Copies the paths into a result. */
+int results_name(const struct results *results, struct cay_command_result *result,
+                 struct cay_error *err);
+
 /* The directory of an earlier command, by its base and its name there. */
 int results_at(const char *base, const char *name, struct results *ret_results,
                struct cay_error *err);
@@ -38,11 +42,10 @@ int results_at(const char *base, const char *name, struct results *ret_results,
 struct results_base {
     char *path;
     uint32_t uid;
-    bool is_own; /* owned by the user of the userfs */
 };
 struct results_bases {
-    struct results_base *items; /* the user's own first */
-    size_t count;
+    struct results_base *items;
+    size_t count, own_count; /* those that the user of the userfs owns come first */
 };
 #define AUTO_BASES __attribute__((cleanup(results_bases_done))) struct results_bases
 

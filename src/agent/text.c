@@ -77,8 +77,9 @@ static bool is_between(char byte, unsigned char least, unsigned char most)
 }
 
 /* The end of "ESC [ parameters intermediates final" at `at`; 0 if there is none. */
-static size_t control_sequence(const char *text, size_t len, size_t at)
+static size_t control_sequence(const char *text, size_t len, size_t at, size_t *hopeless)
 {
+    (void)hopeless;
     if (at + 1 >= len || text[at + 1] != '[')
         return 0;
     at += 2;
@@ -89,67 +90,46 @@ static size_t control_sequence(const char *text, size_t len, size_t at)
     return at < len && is_between(text[at], '@', '~') ? at + 1 : 0;
 }
 
-static size_t strip_control_sequences(char *text, size_t len)
+/* The end of "ESC ] text BEL" or "... ESC \", on one line.  If a line has no end for
+ * one, it has none for those that begin later on it: `hopeless` keeps this linear. */
+static size_t command(const char *text, size_t len, size_t at, size_t *hopeless)
 {
-    size_t kept = 0;
-
-    for (size_t at = 0; at < len;) {
-        size_t end = text[at] == ESCAPE ? control_sequence(text, len, at) : 0;
-        if (end)
-            at = end;
-        else
-            text[kept++] = text[at++];
-    }
-    return kept;
-}
-
-/* The end of the next BEL or ESC \ on the same line; 0 if there is none, and then
- * *ret_line_end. */
-static size_t terminator(const char *text, size_t len, size_t at, size_t *ret_line_end)
-{
-    for (; at < len && text[at] != '\n'; at++) {
+    if (at + 1 >= len || text[at + 1] != ']' || at < *hopeless)
+        return 0;
+    for (at += 2; at < len && text[at] != '\n'; at++) {
         if (text[at] == BELL)
             return at + 1;
         if (text[at] == ESCAPE && at + 1 < len && text[at + 1] == '\\')
             return at + 2;
     }
-    *ret_line_end = at;
+    *hopeless = at;
     return 0;
 }
 
-/* "ESC ] text BEL" or "... ESC \".  If a line has no end for one, it has none for those
- * that begin later on it: `hopeless` keeps this linear. */
-static size_t strip_commands(char *text, size_t len)
+/* The end of ESC and any other character.  An ESC at the end of the text stays. */
+static size_t other_escape(const char *text, size_t len, size_t at, size_t *hopeless)
+{
+    (void)hopeless;
+    if (at + 1 >= len || text[at + 1] == '[' || text[at + 1] == ']')
+        return 0;
+    at += 2;
+    while (at < len && utf8_is_tail(text[at]))
+        at++;
+    return at;
+}
+
+/* Removes what `end_of` finds the end of. */
+static size_t strip(char *text, size_t len,
+                    size_t (*end_of)(const char *, size_t, size_t, size_t *))
 {
     size_t kept = 0, hopeless = 0;
 
     for (size_t at = 0; at < len;) {
-        bool begins = text[at] == ESCAPE && at + 1 < len && text[at + 1] == ']';
-        size_t end =
-            begins && at >= hopeless ? terminator(text, len, at + 2, &hopeless) : 0;
+        size_t end = text[at] == ESCAPE ? end_of(text, len, at, &hopeless) : 0;
         if (end)
             at = end;
         else
             text[kept++] = text[at++];
-    }
-    return kept;
-}
-
-/* ESC and any other character.  An ESC at the end of the text stays. */
-static size_t strip_escapes(char *text, size_t len)
-{
-    size_t kept = 0;
-
-    for (size_t at = 0; at < len;) {
-        bool goes = text[at] == ESCAPE && at + 1 < len && text[at + 1] != '[' &&
-                    text[at + 1] != ']';
-        if (!goes) {
-            text[kept++] = text[at++];
-            continue;
-        }
-        at += 2;
-        while (at < len && utf8_is_tail(text[at]))
-            at++;
     }
     return kept;
 }
@@ -158,7 +138,9 @@ size_t text_strip_ansi(char *text, size_t len)
 {
     if (!len || !memchr(text, ESCAPE, len))
         return len;
-    return strip_escapes(text, strip_commands(text, strip_control_sequences(text, len)));
+    len = strip(text, len, control_sequence);
+    len = strip(text, len, command);
+    return strip(text, len, other_escape);
 }
 
 /* --- Overwritten lines ----------------------------------------------------------------

@@ -48,18 +48,25 @@ void userfs_close(struct userfs *fs)
     *fs = (struct userfs){0};
 }
 
+static int run_inside(const struct userfs *fs, const char *const *argv,
+                      struct cay_exec_result *ret_result, struct cay_error *err)
+{
+    const struct cay_exec_options options = {
+        .size = sizeof options, .argv = argv, .user = fs->user, .timeout_ms = COMMAND_MS};
+
+    return cay_sandbox_exec(fs->sandbox, &options, ret_result, err);
+}
+
 /* The output of a command without its trailing newline, or NULL.  The exit code does not
  * count: id(1) fails if the user has no name, and prints the numbers. */
 static char *output_of(const struct userfs *fs, const char *const *argv)
 {
-    const struct cay_exec_options options = {
-        .size = sizeof options, .argv = argv, .user = fs->user, .timeout_ms = COMMAND_MS};
     struct cay_exec_result result = {0};
     char *text = NULL;
 
     if (!fs->sandbox)
         return NULL;
-    if (cay_sandbox_exec(fs->sandbox, &options, &result, NULL) == CAY_OK && result.out &&
+    if (run_inside(fs, argv, &result, NULL) == CAY_OK && result.out &&
         !memchr(result.out, 0, result.out_len)) {
         text = TAKE_PTR(result.out);
         size_t len = result.out_len;
@@ -315,14 +322,12 @@ static int chmod_inside(struct userfs *fs, uint32_t mode, char *const *paths,
 {
     char digits[8];
     const char *argv[MODES_BATCH + 4] = {"chmod", digits, "--"};
-    const struct cay_exec_options options = {
-        .size = sizeof options, .argv = argv, .user = fs->user, .timeout_ms = COMMAND_MS};
     struct cay_exec_result result = {0};
 
     snprintf(digits, sizeof digits, "%o", mode & PERMISSIONS);
     for (size_t i = 0; i < count; i++)
         argv[3 + i] = paths[i];
-    int code = cay_sandbox_exec(fs->sandbox, &options, &result, err);
+    int code = run_inside(fs, argv, &result, err);
     cay_exec_done(&result);
     return code;
 }
@@ -605,13 +610,11 @@ int userfs_mkdir_private(struct userfs *fs, const char *path, struct cay_error *
 {
     const struct cay_name_options mode = {.size = sizeof mode, .mode = 0700};
     const char *const argv[] = {"mkdir", "-m", "700", "--", path, NULL};
-    const struct cay_exec_options options = {
-        .size = sizeof options, .argv = argv, .user = fs->user, .timeout_ms = COMMAND_MS};
     struct cay_exec_result result = {0};
 
     if (fs->files)
         return cay_files_mkdir(fs->files, path, &mode, err);
-    int code = cay_sandbox_exec(fs->sandbox, &options, &result, err);
+    int code = run_inside(fs, argv, &result, err);
     bool created = !code && result.cause == CAY_CAUSE_EXITED && result.exit_code == 0;
     cay_exec_done(&result);
     return code || created ? code : userfs_mkdir(fs, path, 0, err);
