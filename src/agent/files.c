@@ -368,16 +368,6 @@ static int sweep(struct expansion *exp, size_t component, const char *dir,
     return code;
 }
 
-static int start_sweep(struct expansion *exp, size_t component, const char *dir,
-                       struct cay_error *err)
-{
-    int code = sweep(exp, component, dir, "", 0, err);
-
-    if (!code && glob_matches_path(&exp->glob, component, "") && is_directory(exp, dir))
-        code = add_path(exp, strdup(dir), err);
-    return code;
-}
-
 /* Adds the path if it exists.  Takes it over. */
 static int finish(struct expansion *exp, char *path, struct cay_error *err)
 {
@@ -415,10 +405,14 @@ static int expand(struct expansion *exp, size_t component, const char *dir,
     const struct glob_component *own = &exp->glob.components[component];
     struct cay_listing listing = {0};
 
-    if (own->kind == GLOB_ANY_DEPTH)
-        return start_sweep(exp, component, dir, err);
     if (own->kind == GLOB_LITERAL)
         return expand_name(exp, component, dir, own->text, err);
+    if (own->kind == GLOB_ANY_DEPTH) {
+        int code = sweep(exp, component, dir, "", 0, err);
+        bool matches = !code && glob_matches_path(&exp->glob, component, "") &&
+                       is_directory(exp, dir);
+        return matches ? add_path(exp, strdup(dir), err) : code;
+    }
     int code = list(exp, dir, false, &listing, err);
     for (size_t i = 0; !code && i < listing.count; i++)
         if (glob_match_component(&exp->glob, component, listing.entries[i].path))

@@ -110,8 +110,9 @@ static int add_base(struct userfs *fs, const char *name, const struct identity *
     bases->items = grown;
     size_t at = bases->count++;
     if (!identity->is_known || identity->uid == stat.uid) {
-        grown[at] = grown[bases->own_count];
+        size_t others = at - bases->own_count;
         at = bases->own_count++;
+        memmove(&grown[at + 1], &grown[at], others * sizeof *grown);
     }
     grown[at] = (struct results_base){TAKE_PTR(path), stat.uid};
     return CAY_OK;

@@ -15,6 +15,7 @@
 #include "agent/userfs.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "sys/path.h"
 
 /* The name of the one mount of a handle on a host directory. */
 #define HOST_TOP "d"
@@ -55,7 +56,6 @@ static int resolve(const char *path, char ret_path[PATH_MAX], struct cay_error *
 {
     AUTO_FD held = open(path, O_PATH | O_CLOEXEC);
     struct stat st, there;
-    char name[32];
 
     if (held < 0 && errno == ENOENT) {
         memcpy(ret_path, path, strlen(path) + 1);
@@ -67,10 +67,7 @@ static int resolve(const char *path, char ret_path[PATH_MAX], struct cay_error *
         return cay_fail(err, CAY_E_NOT_A_FILE, S_ISDIR(st.st_mode) ? EISDIR : 0,
                         download_op, path, "exists and is not a regular file",
                         "name the file itself, not its directory");
-    snprintf(name, sizeof name, "/proc/self/fd/%d", held);
-    ssize_t len = readlink(name, ret_path, PATH_MAX - 1);
-    ret_path[len > 0 ? len : 0] = '\0';
-    if (lstat(ret_path, &there) != 0)
+    if (path_name(held, ret_path) != 0 || lstat(ret_path, &there) != 0)
         return cay_fail_errno(err, errno, download_op, path);
     return there.st_dev == st.st_dev && there.st_ino == st.st_ino
                ? CAY_OK
@@ -112,15 +109,20 @@ int host_file_open(const char *path, struct host_file *ret_file, struct cay_erro
     return CAY_OK;
 }
 
-int host_file_commit(struct host_file *file, const char *path,
-                     const struct cay_stat *stat, struct cay_error *err)
+static bool set_metadata(int fd, const struct cay_stat *stat)
 {
     const struct timespec times[2] = {
         {.tv_nsec = UTIME_OMIT},
         {stat->mtime_ns / 1000000000, stat->mtime_ns % 1000000000}};
 
-    if (fchmod(file->fd, stat->mode & 0777) != 0 ||
-        (stat->mtime_ns > 0 && futimens(file->fd, times) != 0) ||
+    return fchmod(fd, stat->mode & 0777) == 0 &&
+           (stat->mtime_ns <= 0 || futimens(fd, times) == 0);
+}
+
+int host_file_commit(struct host_file *file, const char *path,
+                     const struct cay_stat *stat, struct cay_error *err)
+{
+    if (!set_metadata(file->fd, stat) ||
         renameat(file->dir, file->temp, file->dir, file->name) != 0)
         return cay_fail_errno(err, errno, download_op, path);
     file->temp[0] = '\0';
@@ -251,17 +253,6 @@ static int open_copy(const struct tree_copy *copy, const char *path, int *ret_fd
     return code ? code : rewind_spool(*ret_fd, err);
 }
 
-/* Gives the spool the mode and time to keep; a mode without permissions is unknown. */
-static bool set_metadata(int fd, const struct cay_stat *stat)
-{
-    const struct timespec times[2] = {
-        {.tv_nsec = UTIME_OMIT},
-        {stat->mtime_ns / 1000000000, stat->mtime_ns % 1000000000}};
-
-    return (stat->mode & 0777) && fchmod(fd, stat->mode & 0777) == 0 &&
-           (stat->mtime_ns <= 0 || futimens(fd, times) == 0);
-}
-
 static int copy_file(const struct tree_copy *copy, const struct cay_entry *entry,
                      const char *destination, struct cay_error *err)
 {
@@ -270,7 +261,9 @@ static int copy_file(const struct tree_copy *copy, const struct cay_entry *entry
     AUTO_FD fd = -1;
 
     int code = open_copy(copy, entry->path, &fd, err);
-    if (!code && copy->to->files && set_metadata(fd, &entry->stat))
+    /* A mode without permissions is unknown. */
+    if (!code && copy->to->files && entry->stat.mode & 0777 &&
+        set_metadata(fd, &entry->stat))
         flags = CAY_WRITE_KEEP;
     if (!code)
         code = userfs_write_from(copy->to, destination, fd, flags, &bytes, err);
@@ -400,7 +393,6 @@ static int upload_file(struct userfs *fs, const char *local, const char *path,
     /* Its type is checked before it is opened: opening a device may do anything. */
     AUTO_FD held = open(local, O_PATH | O_CLOEXEC);
     struct stat st;
-    char name[32];
     uint64_t bytes = 0;
 
     if (held < 0 || fstat(held, &st) != 0)
@@ -409,10 +401,9 @@ static int upload_file(struct userfs *fs, const char *local, const char *path,
         return cay_fail(err, CAY_E_NOT_A_FILE, S_ISDIR(st.st_mode) ? EISDIR : 0, op,
                         local, "is not a regular file",
                         "upload a directory with cay_directory_upload()");
-    snprintf(name, sizeof name, "/proc/self/fd/%d", held);
-    AUTO_FD fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    AUTO_FD fd = path_reopen(held, O_RDONLY | O_NONBLOCK);
     if (fd < 0)
-        return cay_fail_errno(err, errno, op, local);
+        return cay_fail_errno(err, -fd, op, local);
     int code = userfs_write_from(fs, path, fd, CAY_WRITE_KEEP, &bytes, err);
     if (!code)
         *ret_transfer = (struct cay_transfer){.files = 1, .bytes = bytes};

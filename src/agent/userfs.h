@@ -8,7 +8,7 @@
  *
  * A sandbox on this machine has a cay_files handle, and each function here is one call of
  * it.  A remote sandbox has only the functions of a struct cay_file_backend, which take
- * paths and move whole files through descriptors; fs.c makes up for what they lack.
+ * paths and move whole files through descriptors; userfs.c makes up for what they lack.
  * `files` is NULL for a remote one: its calls are slow, and not possible while a command
  * runs. */
 struct userfs {

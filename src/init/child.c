@@ -317,17 +317,13 @@ pid_t child_start(struct child *child, struct exec_cgroup *cgroup)
     return (pid_t)clone_run(&args, run_child, child);
 }
 
-/* Every request has a PATH (request.c). */
-static const char *search_path(char *const *env)
-{
-    while (strncmp(*env, "PATH=", 5) != 0)
-        env++;
-    return *env + 5;
-}
-
 void child_release(struct child *child)
 {
-    child->search = search_path(child->request.env);
+    char *const *env = child->request.env;
+
+    while (strncmp(*env, "PATH=", 5) != 0) /* request.c adds one */
+        env++;
+    child->search = *env + 5;
     __atomic_store_n(&child->released, 1, __ATOMIC_SEQ_CST);
     if (child->alive)
         (void)syscall(SYS_futex, &child->released, FUTEX_WAKE, 1, NULL, NULL, 0);

@@ -66,29 +66,23 @@ static struct process *find(pid_t pid, const char *tag)
     return found;
 }
 
-/* "web (12), 17": the commands that can be attached to. */
-static void name_the_others(char *text, size_t room)
+static bool fail_unknown(struct peer *peer, const char *which)
 {
-    size_t used = 0;
+    char hint[320] = "background commands: none";
+    const size_t start = strlen("background commands: "), most = 280;
+    size_t used = start;
 
-    text[0] = '\0';
-    for (const struct process *process = process_first(); process && used < room;
+    /* "web (12), 17" */
+    for (const struct process *process = process_first(); process && used < most;
          process = process->next) {
         if (!(process->flags & EXEC_BACKGROUND) || process->fetched)
             continue;
-        int len = snprintf(text + used, room - used, "%s%s%s%d%s", used ? ", " : "",
-                           process->tag, *process->tag ? " (" : "", (int)process->pid,
-                           *process->tag ? ")" : "");
+        bool has_tag = *process->tag;
+        int len = snprintf(hint + used, sizeof hint - used, "%s%s%s%d%s",
+                           used > start ? ", " : "", process->tag, has_tag ? " (" : "",
+                           (int)process->pid, has_tag ? ")" : "");
         used += len > 0 ? (size_t)len : 0;
     }
-}
-
-static bool fail_unknown(struct peer *peer, const char *which)
-{
-    char others[256], hint[320];
-
-    name_the_others(others, sizeof others);
-    snprintf(hint, sizeof hint, "background commands: %s", *others ? others : "none");
     return fail(peer, CAY_E_NOT_FOUND, 0, "process.attach", which,
                 "no background command has this pid or tag", hint);
 }
@@ -254,19 +248,10 @@ bool control_resize(struct peer *peer, const struct packet *packet)
 
 /* --- Signals and kill --- */
 
-static bool fail_ended(struct peer *peer, const struct process *process)
-{
-    char number[16];
-
-    snprintf(number, sizeof number, "%d", (int)process->pid);
-    return fail(peer, CAY_E_NOT_FOUND, ESRCH, "process.signal",
-                *process->tag ? process->tag : number, "the command has ended",
-                "its output and its result can still be read");
-}
-
 bool control_signal(struct peer *peer, const struct packet *packet)
 {
     struct process *process = peer->process;
+    char pid[16];
     int32_t number;
 
     if (!process || packet->head.len != sizeof number)
@@ -280,8 +265,12 @@ bool control_signal(struct peer *peer, const struct packet *packet)
     bool is_awaited = process->ended && !process->finished && process->flags & EXEC_PIPED;
     /* The pid is not reused before PID 1 has waited for it. */
     if (!(is_awaited && requests_end) &&
-        (process->ended || kill(process->pid, number) != 0))
-        return fail_ended(peer, process);
+        (process->ended || kill(process->pid, number) != 0)) {
+        snprintf(pid, sizeof pid, "%d", (int)process->pid);
+        return fail(peer, CAY_E_NOT_FOUND, ESRCH, "process.signal",
+                    *process->tag ? process->tag : pid, "the command has ended",
+                    "its output and its result can still be read");
+    }
     process->end_requested |= requests_end;
     return done(peer);
 }
@@ -398,19 +387,6 @@ static int dial(const struct sockaddr *address, socklen_t len)
     return TAKE_FD(fd);
 }
 
-static int dial_port(uint16_t port)
-{
-    const struct sockaddr_in four = {.sin_family = AF_INET,
-                                     .sin_port = htons(port),
-                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const struct sockaddr_in6 six = {.sin6_family = AF_INET6,
-                                     .sin6_port = htons(port),
-                                     .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-
-    int fd = dial((const struct sockaddr *)&four, sizeof four);
-    return fd >= 0 ? fd : dial((const struct sockaddr *)&six, sizeof six);
-}
-
 bool control_dial(struct peer *peer, const struct packet *packet)
 {
     uint16_t port;
@@ -419,16 +395,21 @@ bool control_dial(struct peer *peer, const struct packet *packet)
     if (packet->head.len != sizeof port)
         return false;
     memcpy(&port, packet->payload, sizeof port);
-    AUTO_FD fd = dial_port(port);
+    const struct sockaddr_in four = {.sin_family = AF_INET,
+                                     .sin_port = htons(port),
+                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in6 six = {.sin6_family = AF_INET6,
+                                     .sin6_port = htons(port),
+                                     .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    AUTO_FD fd = dial((const struct sockaddr *)&four, sizeof four);
+    if (fd < 0)
+        fd = dial((const struct sockaddr *)&six, sizeof six);
     if (fd >= 0) {
         peer_send(peer, MESSAGE_DIALLED, NULL, 0, fd);
         return true;
     }
-    struct cay_error error = {0};
     snprintf(text, sizeof text, "%u", port);
-    cay_fail(&error, CAY_E_NOT_FOUND, -fd, "sandbox.dial", text,
-             "nothing listens on this port in the sandbox",
-             "start a server inside, on 127.0.0.1 or on all addresses");
-    peer_fail(peer, &error);
-    return true;
+    return fail(peer, CAY_E_NOT_FOUND, -fd, "sandbox.dial", text,
+                "nothing listens on this port in the sandbox",
+                "start a server inside, on 127.0.0.1 or on all addresses");
 }

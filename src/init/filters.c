@@ -107,11 +107,6 @@ static int read_status(pid_t id, struct field *fields, size_t count)
     return len < 0 ? -errno : 0;
 }
 
-static bool is_gone(int error)
-{
-    return error == -ENOENT || error == -ESRCH;
-}
-
 /* `id` is a pid or a tid. 0 or a negative errno.  The name, which the process chooses, is
  * in the first line of its status, with newlines escaped. */
 static int read_task(pid_t id, struct task *ret_task)
@@ -218,7 +213,8 @@ static struct task *list(size_t *ret_count)
             continue;
         error = read_task(id, &tasks[many]);
         many += !error;
-        error = is_gone(error) ? 0 : error;
+        if (error == -ENOENT || error == -ESRCH) /* it has ended */
+            error = 0;
     }
     bool is_whole = directory && !error && many < room;
     if (directory)
