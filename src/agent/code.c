@@ -129,25 +129,19 @@ void cay_code_done(struct cay_code_result *result)
 /* --- Available languages --------------------------------------------------------------
  */
 
-/* Prints those of its arguments that are installed programs. */
+/* Prints those of its arguments that are installed programs, each between newlines. */
 static const char probe[] =
-    "for p; do if command -v \"$p\" >/dev/null 2>&1; then echo \"$p\"; fi; done";
-
-static bool has_line(const char *text, const char *line)
-{
-    size_t len = strlen(line);
-
-    for (const char *at = strstr(text, line); at; at = strstr(at + 1, line))
-        if ((at == text || at[-1] == '\n') && at[len] == '\n')
-            return true;
-    return false;
-}
+    "echo; for p; do if command -v \"$p\" >/dev/null 2>&1; then echo \"$p\"; fi; done";
 
 static bool is_installed(const struct language *language, const char *programs)
 {
-    for (size_t i = 0; i < LANGUAGE_PROGRAMS && language->programs[i]; i++)
-        if (has_line(programs, language->programs[i]))
+    char line[32];
+
+    for (size_t i = 0; i < LANGUAGE_PROGRAMS && language->programs[i]; i++) {
+        snprintf(line, sizeof line, "\n%s\n", language->programs[i]);
+        if (strstr(programs, line))
             return true;
+    }
     return false;
 }
 

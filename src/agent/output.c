@@ -561,16 +561,6 @@ static int open_results(struct capture *capture, struct cay_error *err)
     return code;
 }
 
-static int append_inside(struct capture *capture, int stream, const char *data,
-                         size_t len, struct cay_error *err)
-{
-    int code = open_results(capture, err);
-
-    return code ? code
-                : userfs_write(&capture->fs, capture->results.files[stream], data, len,
-                               CAY_WRITE_APPEND, NULL, err);
-}
-
 static int append_here(struct capture *capture, int stream, const char *data, size_t len,
                        struct cay_error *err)
 {
@@ -590,12 +580,19 @@ static int append_here(struct capture *capture, int stream, const char *data, si
 
 static void append(struct capture *capture, int stream, const char *data, size_t len)
 {
-    bool is_local = cay_sandbox_backend(capture->sandbox)->open_files;
+    struct cay_error *err = &capture->failure;
+    int code;
 
-    if (capture->failure.code || !len)
+    if (err->code || !len)
         return;
-    int code = is_local ? append_inside(capture, stream, data, len, &capture->failure)
-                        : append_here(capture, stream, data, len, &capture->failure);
+    if (!cay_sandbox_backend(capture->sandbox)->open_files) {
+        code = append_here(capture, stream, data, len, err);
+    } else {
+        code = open_results(capture, err);
+        if (!code)
+            code = userfs_write(&capture->fs, capture->results.files[stream], data, len,
+                                CAY_WRITE_APPEND, NULL, err);
+    }
     capture->streams[stream].is_kept = code == CAY_OK;
     /* A partial file is useless, and may be what fills the disk. */
     if (code && capture->results.dir)

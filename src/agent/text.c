@@ -198,22 +198,11 @@ static bool is_blank(const struct line *line)
     return true;
 }
 
-static bool is_same(const struct line *one, const struct line *other)
-{
-    return one->len == other->len && memcmp(one->text, other->text, one->len) == 0;
-}
-
 /* Equal lines in a row. */
 struct run {
     struct line line;
     uint64_t count;
 };
-
-static void put_line(struct buf *out, const struct line *line)
-{
-    buf_append(out, line->text, line->len);
-    buf_append(out, "\n", 1);
-}
 
 static void put_run(struct buf *out, const struct run *run, uint32_t min_run,
                     bool *missing)
@@ -225,7 +214,8 @@ static void put_run(struct buf *out, const struct run *run, uint32_t min_run,
         if (shorter && i == 1)
             buf_format(out, "... [%llu similar lines collapsed]\n",
                        (unsigned long long)(run->count - 2));
-        put_line(out, &run->line);
+        buf_append(out, run->line.text, run->line.len);
+        buf_append(out, "\n", 1);
     }
     *missing = *missing || shorter;
 }
@@ -243,7 +233,8 @@ char *text_collapse(const char *text, size_t len, uint32_t min_run, size_t *ret_
     if (min_run < 3) /* the first and the last are always shown */
         min_run = 3;
     while (next_line(&at, end, &line)) {
-        if (run.count && is_same(&run.line, &line)) {
+        if (run.count && run.line.len == line.len &&
+            memcmp(run.line.text, line.text, line.len) == 0) {
             run.count++;
             continue;
         }
@@ -358,24 +349,19 @@ static void put_unit(uint32_t unit, bool is_big, struct buf *out)
     buf_append(out, bytes, 2);
 }
 
-static void put_utf16(uint32_t character, bool is_big, struct buf *out)
-{
-    if (character < 0x10000) {
-        put_unit(character, is_big, out);
-        return;
-    }
-    character -= 0x10000;
-    put_unit(0xD800 + (character >> 10), is_big, out);
-    put_unit(0xDC00 + (character & 0x3FF), is_big, out);
-}
-
 static bool put_character(enum encoding encoding, uint32_t character, struct buf *out)
 {
     const char byte = (char)character;
+    bool is_big = encoding == ENCODING_UTF16_BE;
 
     if (encoding == ENCODING_LATIN_1)
         return character <= 0xFF && buf_append(out, &byte, 1);
-    put_utf16(character, encoding == ENCODING_UTF16_BE, out);
+    if (character >= 0x10000) {
+        character -= 0x10000;
+        put_unit(0xD800 + (character >> 10), is_big, out);
+        character = 0xDC00 + (character & 0x3FF);
+    }
+    put_unit(character, is_big, out);
     return !out->failed;
 }
 

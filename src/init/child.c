@@ -247,19 +247,16 @@ static void run_child(void *cookie)
 
 /* --- The parent --- */
 
-/* The creator's own limit may be lower than the requested one and cannot be raised. */
-static rlim_t clamp_nproc(uint32_t processes)
+void child_prepare(const struct plan *plan)
 {
     struct rlimit now;
 
-    return processes && getrlimit(RLIMIT_NPROC, &now) == 0 && now.rlim_max < processes
-               ? now.rlim_max
-               : processes;
-}
-
-void child_prepare(const struct plan *plan)
-{
-    max_processes = clamp_nproc(plan->max_processes);
+    /* The creator's own limit may be lower than the requested one and cannot be raised.
+     */
+    max_processes = plan->max_processes;
+    if (max_processes && getrlimit(RLIMIT_NPROC, &now) == 0 &&
+        now.rlim_max < max_processes)
+        max_processes = now.rlim_max;
     commands_nice = plan->nice;
     commands_cpu = plan->cpu_time;
     commands_file_size = plan->file_size;

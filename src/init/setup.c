@@ -209,27 +209,19 @@ static bool is_hidden_already(int proc, const char *path)
  * every cgroup of the machine some memory. */
 static const char nothing[] = "dev/.nothing";
 
-static void hide_directory(const char *path)
+static void hide(const char *path)
 {
     struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
                                                 MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC};
-
-    if ((mkdir(nothing, 0555) != 0 && errno != EEXIST) ||
-        mount(nothing, path, NULL, MS_BIND, NULL) != 0 ||
-        syscall(SYS_mount_setattr, AT_FDCWD, path, 0, &attributes, sizeof attributes) !=
-            0)
-        report_failure(errno, "init.mask", path);
-}
-
-static void hide(const char *path)
-{
     struct stat st;
 
     if (lstat(path, &st) != 0)
         report_failure(errno, "init.mask", path);
-    if (S_ISDIR(st.st_mode))
-        hide_directory(path);
-    else if (mount("dev/null", path, NULL, MS_BIND, NULL) != 0)
+    bool is_directory = S_ISDIR(st.st_mode);
+    if ((is_directory && mkdir(nothing, 0555) != 0 && errno != EEXIST) ||
+        mount(is_directory ? nothing : "dev/null", path, NULL, MS_BIND, NULL) != 0 ||
+        (is_directory && syscall(SYS_mount_setattr, AT_FDCWD, path, 0, &attributes,
+                                 sizeof attributes) != 0))
         report_failure(errno, "init.mask", path);
 }
 

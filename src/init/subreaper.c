@@ -311,14 +311,6 @@ static _Noreturn void supervise(pid_t command, bool has_namespace)
     }
 }
 
-/* Closes every descriptor but the channel, above all the command's pipes. */
-static void close_all_but(int channel)
-{
-    if ((channel != CHANNEL && dup3(channel, CHANNEL, O_CLOEXEC) < 0) ||
-        syscall(SYS_close_range, CHANNEL + 1, ~0u, 0) != 0)
-        _exit(1);
-}
-
 static _Noreturn void run_subreaper(struct child *child, int channel, bool has_namespace)
 {
     struct notice notice = {.kind = NOTICE_CLONED};
@@ -327,8 +319,11 @@ static _Noreturn void run_subreaper(struct child *child, int channel, bool has_n
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
         _exit(1);
     notice.pid = child_start(child, NULL);
-    /* A child that has not executed yet has its own copy of the descriptors. */
-    close_all_but(channel);
+    /* Close every descriptor but the channel, above all the command's pipes.  A child
+     * that has not executed yet has its own copy of them. */
+    if ((channel != CHANNEL && dup3(channel, CHANNEL, O_CLOEXEC) < 0) ||
+        syscall(SYS_close_range, CHANNEL + 1, ~0u, 0) != 0)
+        _exit(1);
     send_notice(&notice);
     if (notice.pid < 0)
         _exit(1);

@@ -136,14 +136,6 @@ static const char usage[] =
     "       sudo -v | -l | -k\n"
     "This sudo asks for no password; PID 1 of the sandbox starts the command.\n";
 
-/* The value of an option, in the same word or the next; NULL if there is none. */
-static const char *value_of(const char *rest, char ***at)
-{
-    if (*rest)
-        return rest;
-    return (*at)[1] ? *++*at : NULL;
-}
-
 /* False for an unknown option. */
 static bool take_letter(struct options *options, char letter)
 {
@@ -168,7 +160,7 @@ static bool take_letters(struct options *options, char ***at)
     for (const char *letter = **at + 1; *letter; letter++) {
         if (strchr("ugpCDhTrtR", *letter)) {
             char which = *letter;
-            const char *value = value_of(letter + 1, at);
+            const char *value = letter[1] ? letter + 1 : *++*at; /* in the next word */
             if (!value || strchr("hrtR", which))
                 return false;
             if (which == 'u')
@@ -352,12 +344,6 @@ static void write_strings(const struct options *options, struct strings *ret_str
         for (char **word = options->argv; *word; word++, ret_strings->argc++)
             add(&ret_strings->bytes, *word);
     add_env(options, ret_strings);
-}
-
-/* In the foreground of a terminal; else the command gets our own streams. */
-static bool is_terminal(void)
-{
-    return isatty(0) && isatty(1) && isatty(2) && tcgetpgrp(0) == getpgrp();
 }
 
 static int send_request(int socket, const struct strings *strings, bool tty)
@@ -597,7 +583,9 @@ int sudo_main(char **argv)
     if (socket < 0)
         return complain(SUDO_SOCKET, cay_errno_words(-socket));
     AUTO_FD signals = open_signals();
-    int error = send_request(socket, &strings, is_terminal());
+    /* In the foreground of a terminal; else the command gets our own streams. */
+    bool tty = isatty(0) && isatty(1) && isatty(2) && tcgetpgrp(0) == getpgrp();
+    int error = send_request(socket, &strings, tty);
     buf_done(&strings.bytes);
     return error ? complain(SUDO_SOCKET, cay_errno_words(-error))
                  : attend(&options, socket, signals);
