@@ -268,7 +268,7 @@ int userfs_read(struct userfs *fs, const char *path, uint64_t offset, uint64_t m
 int userfs_read_all(struct userfs *fs, const char *path, struct cay_content *ret_content,
                     struct cay_error *err)
 {
-    uint64_t total;
+    uint64_t total = 0;
 
     int code = userfs_read(fs, path, 0, CAY_READ_MAX, ret_content, &total, err);
     if (code || ret_content->len == total)

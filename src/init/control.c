@@ -21,6 +21,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "init/prefork.h"
 #include "init/process.h"
 
 enum {

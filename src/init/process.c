@@ -18,6 +18,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "init/prefork.h"
 #include "init/serve.h"
 #include "init/subreaper.h"
 

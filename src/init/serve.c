@@ -24,6 +24,7 @@
 #include "base/error.h"
 #include "init/file.h"
 #include "init/filters.h"
+#include "init/prefork.h"
 #include "init/process.h"
 #include "init/report.h"
 #include "init/subreaper.h"
