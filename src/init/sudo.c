@@ -302,21 +302,14 @@ static bool is_kept(const struct options *options, const char *assignment)
 
 static void add_env(const struct options *options, struct strings *strings)
 {
-    char text[128];
-    const char *names[] = {"SUDO_USER=%s", "SUDO_UID=%u", "SUDO_GID=%u"};
-
     for (size_t i = 0; i < options->set_count; i++, strings->envc++)
         add(&strings->bytes, options->set[i]);
     for (char **at = environ; !options->is_login && *at; at++)
         if (is_kept(options, *at) && ++strings->envc)
             add(&strings->bytes, *at);
     add(&strings->bytes, SAFE_PATH);
-    snprintf(text, sizeof text, names[0], getuid() ? "user" : "root");
-    add(&strings->bytes, text);
-    snprintf(text, sizeof text, names[1], getuid());
-    add(&strings->bytes, text);
-    snprintf(text, sizeof text, names[2], getgid());
-    add(&strings->bytes, text);
+    buf_format(&strings->bytes, "SUDO_USER=%s%cSUDO_UID=%u%cSUDO_GID=%u%c",
+               getuid() ? "user" : "root", 0, getuid(), 0, getgid(), 0);
     strings->envc += 4;
 }
 
