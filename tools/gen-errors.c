@@ -69,7 +69,7 @@ static const struct {
     {"SandboxFileNotFoundError", "NotFoundError, SandboxFileError, FileNotFoundError",
      "The file or directory does not exist."},
     {"SandboxIsADirectoryError", "SandboxNotAFileError, IsADirectoryError",
-     "A regular file is needed; this is a directory."},
+     "The path is a directory, not a regular file."},
 };
 
 static void print_python(void)

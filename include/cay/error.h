@@ -17,36 +17,39 @@ extern "C" {
  * exit status of the command, the Python exceptions and cay-errors(7) are all generated
  * from this list. */
 #define CAY_CODES(X)                                                                     \
-    X(INVALID, -1, "invalid", "The request itself is wrong; repeating it cannot help.")  \
-    X(DENIED, -2, "denied", "The operating system or a rule refuses this access.")       \
-    X(NOT_FOUND, -3, "not-found", "There is nothing of that name.")                      \
-    X(NO_MEMORY, -4, "no-memory", "Memory is exhausted.")                                \
-    X(EXISTS, -5, "exists", "Something of that name is there already.")                  \
-    X(BUSY, -6, "busy", "Somebody else is changing the same thing; try again.")          \
-    X(TIMEOUT, -7, "timeout", "The time given for the operation is over.")               \
-    X(CANCELLED, -8, "cancelled", "The caller asked to stop.")                           \
-    X(LIMIT, -9, "limit", "A limit of the call is reached; ask for less at a time.")     \
+    X(INVALID, -1, "invalid", "The request is invalid; a retry does not help.")          \
+    X(DENIED, -2, "denied", "The operating system or a rule denies access.")             \
+    X(NOT_FOUND, -3, "not-found", "The file, sandbox or other object does not exist.")   \
+    X(NO_MEMORY, -4, "no-memory", "There is not enough memory.")                         \
+    X(EXISTS, -5, "exists", "An object with this name already exists.")                  \
+    X(BUSY, -6, "busy", "Another process uses or changes the object; try again.")        \
+    X(TIMEOUT, -7, "timeout", "The operation exceeded its timeout.")                     \
+    X(CANCELLED, -8, "cancelled", "The caller cancelled the operation.")                 \
+    X(LIMIT, -9, "limit", "The operation exceeds a limit; request less at a time.")      \
     X(NO_SPACE, -10, "no-space", "The disk or a quota is full; nothing was changed.")    \
     X(UNSUPPORTED, -11, "unsupported",                                                   \
-      "This kernel, file system or build cannot do it.")                                 \
-    X(UNAVAILABLE, -12, "unavailable", "The host is not set up for it.")                 \
-    X(PROTOCOL, -13, "protocol", "The other side sent something malformed.")             \
-    X(EXEC_FAILED, -14, "exec-failed", "The program could not be started.")              \
-    X(KILLED, -15, "killed", "The process was killed before it was done.")               \
+      "The kernel, file system, backend or build does not support the operation.")       \
+    X(UNAVAILABLE, -12, "unavailable",                                                   \
+      "The operation needs a facility or service that is not available.")                \
+    X(PROTOCOL, -13, "protocol", "The peer sent a malformed message.")                   \
+    X(EXEC_FAILED, -14, "exec-failed", "The program could not be executed.")             \
+    X(KILLED, -15, "killed", "The process was killed before it finished.")               \
     X(INTERNAL, -16, "internal", "A bug in Cay; please report it.")                      \
-    X(OUTSIDE, -17, "outside", "The path lies outside what the policy shows.")           \
-    X(READ_ONLY, -18, "read-only", "The policy grants reading here, but not writing.")   \
-    X(ESCALATION, -19, "escalation", "A derived policy asked for more than its parent.") \
-    X(SUFFIX, -20, "suffix", "The policy does not allow files of this suffix.")          \
-    X(TOO_LARGE, -21, "too-large", "The file is over the policy's size limit.")          \
-    X(NO_MATCH, -22, "no-match", "The text to replace is not there exactly once.")       \
-    X(NOT_A_FILE, -23, "not-a-file",                                                     \
-      "A regular file is needed; this is something else.")                               \
-    X(NOT_A_DIRECTORY, -24, "not-a-directory", "A directory is needed here.")            \
+    X(OUTSIDE, -17, "outside", "The path is outside the directories of the policy.")     \
+    X(READ_ONLY, -18, "read-only",                                                       \
+      "The policy allows reading this path, but not writing.")                           \
+    X(ESCALATION, -19, "escalation",                                                     \
+      "A derived policy requests more access than its parent.")                          \
+    X(SUFFIX, -20, "suffix", "The policy does not allow files with this suffix.")        \
+    X(TOO_LARGE, -21, "too-large", "The file exceeds the policy's size limit.")          \
+    X(NO_MATCH, -22, "no-match", "The text to replace does not occur exactly once.")     \
+    X(NOT_A_FILE, -23, "not-a-file", "The path is not a regular file.")                  \
+    X(NOT_A_DIRECTORY, -24, "not-a-directory", "The path is not a directory.")           \
     X(NOT_TEXT, -25, "not-text", "The file is not UTF-8 text.")                          \
-    X(NOT_APPROVED, -26, "not-approved", "A person must approve this and has not.")      \
-    X(CHANGED, -27, "changed", "What was approved is no longer what is there.")          \
-    X(IO, -28, "io", "Reading or writing the storage failed.")
+    X(NOT_APPROVED, -26, "not-approved",                                                 \
+      "The operation needs approval and did not get it.")                                \
+    X(CHANGED, -27, "changed", "The object has changed since it was read or approved.")  \
+    X(IO, -28, "io", "Reading from or writing to storage failed.")
 
 enum cay_code {
     CAY_OK = 0,

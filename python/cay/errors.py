@@ -50,63 +50,63 @@ __all__ = [
 
 
 class SandboxValueError(CayError, ValueError):
-    """The request itself is wrong; repeating it cannot help."""
+    """The request is invalid; a retry does not help."""
 
     code = -1
     slug = "invalid"
 
 
 class SandboxPermissionError(SandboxFileError, PermissionError):
-    """The operating system or a rule refuses this access."""
+    """The operating system or a rule denies access."""
 
     code = -2
     slug = "denied"
 
 
 class NotFoundError(CayError):
-    """There is nothing of that name."""
+    """The file, sandbox or other object does not exist."""
 
     code = -3
     slug = "not-found"
 
 
 class SandboxMemoryError(CayError, MemoryError):
-    """Memory is exhausted."""
+    """There is not enough memory."""
 
     code = -4
     slug = "no-memory"
 
 
 class SandboxExistsError(SandboxFileError, FileExistsError):
-    """Something of that name is there already."""
+    """An object with this name already exists."""
 
     code = -5
     slug = "exists"
 
 
 class SandboxBusyError(CayError, OSError):
-    """Somebody else is changing the same thing; try again."""
+    """Another process uses or changes the object; try again."""
 
     code = -6
     slug = "busy"
 
 
 class SandboxTimeoutError(CayError, TimeoutError):
-    """The time given for the operation is over."""
+    """The operation exceeded its timeout."""
 
     code = -7
     slug = "timeout"
 
 
 class SandboxCancelledError(CayError):
-    """The caller asked to stop."""
+    """The caller cancelled the operation."""
 
     code = -8
     slug = "cancelled"
 
 
 class SandboxLimitError(CayError):
-    """A limit of the call is reached; ask for less at a time."""
+    """The operation exceeds a limit; request less at a time."""
 
     code = -9
     slug = "limit"
@@ -120,35 +120,35 @@ class SandboxNoSpaceError(SandboxFileError, OSError):
 
 
 class SandboxUnsupportedError(CayError, OSError):
-    """This kernel, file system or build cannot do it."""
+    """The kernel, file system, backend or build does not support the operation."""
 
     code = -11
     slug = "unsupported"
 
 
 class SandboxUnavailableError(CayError, OSError):
-    """The host is not set up for it."""
+    """The operation needs a facility or service that is not available."""
 
     code = -12
     slug = "unavailable"
 
 
 class SandboxProtocolError(CayError):
-    """The other side sent something malformed."""
+    """The peer sent a malformed message."""
 
     code = -13
     slug = "protocol"
 
 
 class SandboxExecError(SandboxExecutionError):
-    """The program could not be started."""
+    """The program could not be executed."""
 
     code = -14
     slug = "exec-failed"
 
 
 class SandboxKilledError(CayError):
-    """The process was killed before it was done."""
+    """The process was killed before it finished."""
 
     code = -15
     slug = "killed"
@@ -162,56 +162,56 @@ class SandboxInternalError(CayError):
 
 
 class OutsideError(SandboxFileError):
-    """The path lies outside what the policy shows."""
+    """The path is outside the directories of the policy."""
 
     code = -17
     slug = "outside"
 
 
 class ReadOnlyError(SandboxPermissionError):
-    """The policy grants reading here, but not writing."""
+    """The policy allows reading this path, but not writing."""
 
     code = -18
     slug = "read-only"
 
 
 class SandboxPermissionEscalationError(CayError):
-    """A derived policy asked for more than its parent."""
+    """A derived policy requests more access than its parent."""
 
     code = -19
     slug = "escalation"
 
 
 class SuffixError(SandboxFileError):
-    """The policy does not allow files of this suffix."""
+    """The policy does not allow files with this suffix."""
 
     code = -20
     slug = "suffix"
 
 
 class TooLargeError(SandboxFileError):
-    """The file is over the policy's size limit."""
+    """The file exceeds the policy's size limit."""
 
     code = -21
     slug = "too-large"
 
 
 class NoMatchError(SandboxFileError):
-    """The text to replace is not there exactly once."""
+    """The text to replace does not occur exactly once."""
 
     code = -22
     slug = "no-match"
 
 
 class SandboxNotAFileError(SandboxFileError, OSError):
-    """A regular file is needed; this is something else."""
+    """The path is not a regular file."""
 
     code = -23
     slug = "not-a-file"
 
 
 class SandboxNotADirectoryError(SandboxFileError, NotADirectoryError):
-    """A directory is needed here."""
+    """The path is not a directory."""
 
     code = -24
     slug = "not-a-directory"
@@ -225,21 +225,21 @@ class SandboxNotTextError(SandboxFileError, ValueError):
 
 
 class ApprovalError(SandboxFileError, PermissionError):
-    """A person must approve this and has not."""
+    """The operation needs approval and did not get it."""
 
     code = -26
     slug = "not-approved"
 
 
 class SandboxChangedError(SandboxFileError):
-    """What was approved is no longer what is there."""
+    """The object has changed since it was read or approved."""
 
     code = -27
     slug = "changed"
 
 
 class SandboxIOError(SandboxFileError, OSError):
-    """Reading or writing the storage failed."""
+    """Reading from or writing to storage failed."""
 
     code = -28
     slug = "io"
@@ -262,7 +262,7 @@ class SandboxFileNotFoundError(NotFoundError, SandboxFileError, FileNotFoundErro
 
 
 class SandboxIsADirectoryError(SandboxNotAFileError, IsADirectoryError):
-    """A regular file is needed; this is a directory."""
+    """The path is a directory, not a regular file."""
 
 
 BY_CODE: dict[int, type[CayError]] = {
