@@ -334,7 +334,7 @@ static int read_fallback(const cay_config *config, struct value *value,
     }
     int code = text ? read_text(value, text, origin, &own) : CAY_OK;
     if (code == CAY_E_INVALID) {
-        snprintf(message, sizeof message, "the default of %s cannot be used",
+        snprintf(message, sizeof message, "the backend's default for %s is invalid",
                  value->field->name);
         return cay_fail(err, code, 0, op, config->backend->name, message,
                         "it is %s; %.300s", value->field->fallback, own.hint);

@@ -336,7 +336,7 @@ static int append_variable(const struct pass *pass, const char *name, size_t len
                          "keep one of the two");
     if (!is_found)
         return yaml_fail(err, pass->yaml, pass->line,
-                         "no variable of this name is a text",
+                         "no variable of this name has a text value",
                          "define it below variables: at the top of the file; maps and "
                          "lists cannot be inserted into a text");
     within.in_variable = true;

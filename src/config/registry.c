@@ -349,13 +349,13 @@ static int enter(void *object, const char *file, const struct cay_backend **ret_
     memcpy(&entry, &symbol, sizeof entry); /* ISO C knows no cast between the two */
     if (!entry)
         return cay_fail(err, CAY_E_INVALID, 0, load_op, file,
-                        "it has no function " CAY_BACKEND_ENTRY,
+                        "the shared object has no function " CAY_BACKEND_ENTRY,
                         "export: const struct cay_backend *" CAY_BACKEND_ENTRY "(void)");
     const struct cay_backend *table = entry();
     if (!table)
         return cay_fail(err, CAY_E_INVALID, 0, load_op, file,
-                        CAY_BACKEND_ENTRY " gives no backend",
-                        "return the address of a table that stays");
+                        CAY_BACKEND_ENTRY " returned NULL",
+                        "return the address of a static struct cay_backend");
     return add_copy(table, true, load_op, ret_backend, err);
 }
 

@@ -218,8 +218,8 @@ static const struct cay_field fields[] = {
     {.name = "work_dir",
      .alias = "_work_dir",
      .type = CAY_FIELD_PATH,
-     .about = "working directory of commands, created if missing ($SANDBOX_WORK_DIR, or "
-              "the current directory)"},
+     .about = "working directory of commands, created if missing (default: "
+              "$SANDBOX_WORK_DIR, or the current directory)"},
     {.name = "inherit_env",
      .type = CAY_FIELD_BOOLEAN,
      .fallback = "true",
@@ -228,7 +228,7 @@ static const struct cay_field fields[] = {
     {.name = "ttl",
      .alias = "timeout",
      .type = CAY_FIELD_NUMBER,
-     .about = "time to live of the sandbox in seconds (unlimited)"},
+     .about = "time to live of the sandbox in seconds (default: unlimited)"},
     {.name = "ephemeral",
      .type = CAY_FIELD_BOOLEAN,
      .fallback = "false",

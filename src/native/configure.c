@@ -29,8 +29,8 @@ const struct cay_field native_fields[NATIVE_FIELDS] = {
     {"limits.memory", NULL, CAY_FIELD_BYTES, "1 GiB",
      "memory limit for all processes together", .least = 1, .most = INT64_MAX},
     {"limits.disk", NULL, CAY_FIELD_BYTES, NULL,
-     "size limit of what the sandbox writes, for storage in memory (512 MiB, or the "
-     "memory limit)",
+     "size limit of what the sandbox writes, for storage in memory (default: 512 MiB, "
+     "or the memory limit if that is smaller)",
      .least = 1, .most = INT64_MAX},
     {"limits.pids", NULL, CAY_FIELD_INTEGER, "512", "maximum number of processes",
      .least = 1, .most = UINT32_MAX},
@@ -46,9 +46,9 @@ const struct cay_field native_fields[NATIVE_FIELDS] = {
      "default user of commands: a name in the sandbox's /etc/passwd or a number, "
      "optionally with :GROUP"},
     {"hostname", NULL, CAY_FIELD_TEXT, NULL,
-     "host name inside the sandbox: letters, digits and \"-\" (its id)"},
+     "host name inside the sandbox: letters, digits and \"-\" (default: the id)"},
     {"ttl", "timeout", CAY_FIELD_NUMBER, NULL,
-     "time to live of the sandbox in seconds (unlimited)"},
+     "time to live of the sandbox in seconds (default: unlimited)"},
     {"mounts", NULL, CAY_FIELD_TEXTS, NULL,
      "bind mounts of host directories or files: SRC:DST, SRC:DST:ro"},
     {"policy", NULL, CAY_FIELD_POLICY, NULL,

@@ -188,7 +188,8 @@ TEST(variables_are_those_of_the_file)
 
 TEST(a_variable_that_is_not_there_is_an_error)
 {
-    static const char message[] = "line 3: text: no variable of this name is a text";
+    static const char message[] =
+        "line 3: text: no variable of this name has a text value";
 
     assert_refused("variables: {a: {b: c}}\ntext: ${variables.b}\n", message);
     assert_refused("variables: {a: {b: c}}\ntext: ${variables.a}\n", message);
@@ -198,7 +199,7 @@ TEST(a_variable_that_is_not_there_is_an_error)
     assert_refused("variables: a\ntext: ${variables.a}\n", message);
     assert_refused("variables: {a: *x}\ntext: ${variables.a}\n", message);
     assert_refused("text: ${variables.a}\n",
-                   "line 2: text: no variable of this name is a text");
+                   "line 2: text: no variable of this name has a text value");
     assert_refused("variables: {a: \"${variables.b}\", b: c}\ntext: ${variables.a}\n",
                    "line 3: text: invalid \"${...}\" reference");
     ASSERT_HAS(err.hint, "use ${env.NAME} or ${this_file_dir} in variables");

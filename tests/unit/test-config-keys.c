@@ -108,7 +108,7 @@ TEST(a_fallback_that_cannot_be_is_the_backends_fault)
     setenv("TRIAL_PORT", "eighty", 1);
     ASSERT_CODE(parse_config("type: bad-fallback\n", &config), CAY_E_INVALID);
     unsetenv("TRIAL_PORT");
-    ASSERT_STR(err.message, "the default of port cannot be used");
+    ASSERT_STR(err.message, "the backend's default for port is invalid");
     ASSERT_HAS(err.hint, "${env.TRIAL_PORT}");
     ASSERT(!strstr(err.hint, "eighty"));
     ASSERT_OK(parse_config("type: bad-fallback\n", &config));
@@ -235,7 +235,7 @@ static int peek(const char *text, cay_config **ret_config)
     return cay_config_peek(scratch_path("cay.yaml"), ret_config, &err);
 }
 
-TEST(who_only_looks_loads_no_library)
+TEST(a_peek_loads_no_library)
 {
     AUTO(cay_config) config = NULL;
 
