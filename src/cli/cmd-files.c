@@ -35,13 +35,14 @@ enum {
 static call_runner run_in_policy;
 
 static const struct subcommand subcommands[] = {
-    [RESOLVE] = {"resolve", "PATH", "Show where a path leads", 1, 1, cmd_files_resolve},
-    [EXPLAIN] = {"explain", "PATH", "Show which rule decides about a path", 1, 1,
+    [RESOLVE] = {"resolve", "PATH", "Show what a path resolves to", 1, 1,
+                 cmd_files_resolve},
+    [EXPLAIN] = {"explain", "PATH", "Show which rule of the policy applies", 1, 1,
                  cmd_files_explain},
     [ROOTS] = {"roots", "", "List the directories of the policy", 0, 0, cmd_files_roots},
     [READ] = {"read", "PATH", "Print a file or a part of it", 1, 1, cmd_files_read},
     [STAT] = {"stat", "PATH", "Print type, size, mode and time", 1, 1, cmd_files_stat},
-    [EXISTS] = {"exists", "PATH", "Print true or false (exit status 4)", 1, 1,
+    [EXISTS] = {"exists", "PATH", "Print true, or false with exit status 4", 1, 1,
                 cmd_files_exists},
     [LIST] = {"list", "[PATH]", "List the files below a directory", 0, 1, cmd_files_list},
     [GLOB] = {"glob", "PATTERN [PATH]", "List the files that match a pattern", 1, 2,
@@ -75,11 +76,11 @@ static const struct option_rule option_rules[] = {
     {"config", 0, OPTION_TEXT, ALL, FIELD(config), "FILE",
      "the policy, YAML or JSON: see cay-policy(5)"},
     {"base", 0, OPTION_TEXT, ALL, FIELD(base), "DIR",
-     "base of relative directories in the policy"},
+     "base directory of relative paths in the policy"},
     {"output", 'o', OPTION_CHOICE, ALL, FIELD(as_json), "text|json",
      "format of results and errors: text or json"},
     {"approve", 0, OPTION_CHOICE, ALL, FIELD(approve), "ask|yes|no",
-     "what to do if the policy asks for approval"},
+     "the reply if the policy requires approval"},
     {"yes", 0, OPTION_FLAG, ALL, FIELD(yes), NULL, "the same as --approve yes"},
     {"help", 'h', OPTION_FLAG, ALL, FIELD(help), NULL,
      "show this help, or the help for a command"},
@@ -91,29 +92,28 @@ static const struct option_rule option_rules[] = {
     {"max", 0, OPTION_NUMBER, BIT(READ), FIELD(max), "N",
      "print at most N characters (lines, bytes)"},
     {"max-chars", 0, OPTION_NUMBER, BIT(READ), FIELD(max), "N", "the same as --max"},
-    {"lines", 0, OPTION_FLAG, BIT(READ), FIELD(lines), NULL, "count lines"},
-    {"bytes", 0, OPTION_FLAG, BIT(READ), FIELD(bytes), NULL, "count bytes"},
+    {"lines", 0, OPTION_FLAG, BIT(READ), FIELD(lines), NULL, "count in lines"},
+    {"bytes", 0, OPTION_FLAG, BIT(READ), FIELD(bytes), NULL, "count in bytes"},
     {"universal-newlines", 0, OPTION_FLAG, BIT(READ), FIELD(universal_newlines), NULL,
      "read \\r\\n and \\r as \\n"},
 
     {"no-follow", 0, OPTION_FLAG, BIT(STAT), FIELD(no_follow), NULL,
-     "describe a link itself"},
+     "describe a link itself, not its target"},
 
     {"pattern", 0, OPTION_TEXT, BIT(LIST) | BIT(GREP), FIELD(pattern), "PATTERN",
      "only names that match: *.c, src/**/*.h"},
     {"exclude", 0, OPTION_LIST, WALKS, FIELD(exclude), "PATTERN",
-     "skip what matches and all below it (repeatable)"},
+     "skip matching paths and all below (repeatable)"},
     {"dirs", 0, OPTION_FLAG, LISTS, FIELD(directories), NULL,
-     "directories instead of files"},
-    {"all", 0, OPTION_FLAG, LISTS, FIELD(all), NULL,
-     "files, directories, links and the rest"},
+     "list directories instead of files"},
+    {"all", 0, OPTION_FLAG, LISTS, FIELD(all), NULL, "list entries of every type"},
     {"long", 'l', OPTION_FLAG, LISTS, FIELD(details), NULL,
-     "with type, mode, size and time"},
+     "also print type, mode, size and time"},
     {"max", 0, OPTION_NUMBER, LISTS, FIELD(max), "N", "print at most N entries"},
     {"max", 0, OPTION_NUMBER, BIT(GREP), FIELD(max), "N",
      "print at most N lines (default: 1,000)"},
     {"after", 0, OPTION_TEXT, LISTS, FIELD(after), "PATH",
-     "only what sorts after PATH: the next page"},
+     "list only paths that sort after PATH"},
     {"ignore-case", 'i', OPTION_FLAG, BIT(GREP), FIELD(ignore_case), NULL,
      "match case-insensitively"},
     {"fixed", 'F', OPTION_FLAG, BIT(GREP), FIELD(fixed), NULL, "REGEX is plain text"},
@@ -126,16 +126,15 @@ static const struct option_rule option_rules[] = {
      "write TEXT instead of standard input"},
     {"append", 0, OPTION_FLAG, BIT(WRITE), FIELD(append), NULL,
      "add to the end of the file"},
-    {"new", 0, OPTION_FLAG, BIT(WRITE), FIELD(new_file), NULL,
-     "the file must not exist yet"},
+    {"new", 0, OPTION_FLAG, BIT(WRITE), FIELD(new_file), NULL, "fail if the file exists"},
     {"in-place", 0, OPTION_FLAG, BIT(WRITE) | BIT(EDIT), FIELD(in_place), NULL,
      "overwrite the file's bytes instead of replacing it"},
     {"durable", 0, OPTION_FLAG, WRITES | BIT(EDIT), FIELD(durable), NULL,
      "sync the file to disk before returning"},
     {"no-parents", 0, OPTION_FLAG, WRITES | BIT(MOVE) | BIT(COPY) | BIT(MKDIR),
-     FIELD(no_parents), NULL, "the parent directory must exist"},
+     FIELD(no_parents), NULL, "fail if the parent directory does not exist"},
     {"exist-ok", 0, OPTION_FLAG, BIT(MKDIR), FIELD(exist_ok), NULL,
-     "an existing directory is fine"},
+     "accept an existing directory"},
 
     {"old", 0, OPTION_TEXT, BIT(EDIT), FIELD(old_text), "TEXT", "what to replace"},
     {"new", 0, OPTION_TEXT, BIT(EDIT), FIELD(new_text), "TEXT", "the replacement"},
@@ -143,12 +142,12 @@ static const struct option_rule option_rules[] = {
     {"exact", 0, OPTION_FLAG, BIT(EDIT), FIELD(exact), NULL,
      "\\n in TEXT does not match \\r\\n"},
     {"edits", 0, OPTION_TEXT, BIT(EDIT), FIELD(edits), "FILE",
-     "many edits: [{\"old\":TEXT,\"new\":TEXT}], - for stdin"},
+     "edits: [{\"old\":TEXT,\"new\":TEXT}]; - reads stdin"},
 
     {"recursive", 'r', OPTION_FLAG, BIT(DELETE), FIELD(recursive), NULL,
-     "a directory and all below it"},
+     "delete a directory and all below it"},
     {"recursive", 'r', OPTION_FLAG, BIT(MOVE), FIELD(recursive), NULL,
-     "a directory may be moved too"},
+     "allow moving a directory"},
 };
 
 const struct grammar files_grammar = {
@@ -191,7 +190,9 @@ static int run_in_policy(struct call *call, struct cay_error *err)
     rc = call->line.subcommand->run(call, err);
     if (rc == CAY_E_NOT_APPROVED && (prompt.no_terminal || approve == APPROVE_NO)) {
         cay_copy_text(err->message, sizeof err->message,
-                      "approval is required, but there is no terminal to ask on");
+                      approve == APPROVE_NO
+                          ? "approval is required, but --approve no refuses it"
+                          : "approval is required, but there is no terminal to prompt");
         cay_copy_text(err->hint, sizeof err->hint,
                       "approve with --yes, or run in a terminal");
     }

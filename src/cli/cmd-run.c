@@ -118,7 +118,7 @@ static int print_json(const struct execute *execute, const struct cay_exec_resul
     return output_finish(output, err);
 }
 
-/* A limit can also hit a descendant while the command itself goes on. */
+/* A limit can also hit a descendant while the command itself continues. */
 static void report_limits(const struct execute *execute,
                           const struct cay_exec_result *result)
 {

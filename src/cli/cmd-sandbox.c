@@ -124,14 +124,14 @@ static call_runner run_doctor, run_command;
 
 #define MANUAL(page) "Manual: " page "(1)."
 #define MANUAL_OF_COMMAND(page)                                                          \
-    "Exit status 124: timeout, 125: cay, 126/127: not run.  " MANUAL(page)
+    "Exit status 124: timeout, 125: cay error, 126/127: not run. " MANUAL(page)
 
 static const struct subcommand commands[] = {
     [SANDBOX_RUN] = {"run", "[--] COMMAND [ARGUMENT]...",
-                     "Run a command in a fresh sandbox, and leave nothing behind", 1,
+                     "Run a command in a new sandbox, then remove the sandbox", 1,
                      UINT32_MAX, cmd_run, MANUAL_OF_COMMAND("cay-run"), 1, STATUS_OURS},
-    [SANDBOX_CREATE] = {"create", "", "Create a sandbox that stays, and print its ID", 0,
-                        0, cmd_create, MANUAL("cay-create")},
+    [SANDBOX_CREATE] = {"create", "", "Create a sandbox, and print its ID", 0, 0,
+                        cmd_create, MANUAL("cay-create")},
     [SANDBOX_EXEC] = {"exec", "ID [--] COMMAND [ARGUMENT]...",
                       "Run a command in a sandbox", 2, UINT32_MAX, cmd_exec,
                       MANUAL_OF_COMMAND("cay-exec"), 2, STATUS_OURS},
@@ -175,25 +175,25 @@ static const struct subcommand commands[] = {
 #define LIFECYCLE   (BIT(PAUSE) | BIT(RESUME) | BIT(START) | BIT(KILL) | BIT(RM) | BIT(GC))
 #define PRINTS                                                                           \
     (CREATES | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(DOCTOR))
-#define SIZE_ALLOWED  "like 512M or 2G"
-#define TIME_ALLOWED  "like 500ms, 30 (seconds), 2m or 1h"
+#define SIZE_ALLOWED  "for example 512M or 2G"
+#define TIME_ALLOWED  "for example 500ms, 30 (seconds), 2m or 1h"
 #define COUNT_ALLOWED "a whole number from 1"
 
 static const struct option_rule option_rules[] = {
     {"memory", 'm', OPTION_PARSED, CREATES, FIELD(memory), "SIZE",
      "memory limit: 512M, 2G (default 1G)", quantity_parse_size, SIZE_ALLOWED},
     {"disk", 0, OPTION_PARSED, CREATES, FIELD(disk), "SIZE",
-     "limit of written files (default 512M)", quantity_parse_size, SIZE_ALLOWED},
-    {"pids", 0, OPTION_PARSED, CREATES, FIELD(pids), "N",
-     "limit of processes (default 512)", parse_count, COUNT_ALLOWED},
+     "size limit of written files (default 512M)", quantity_parse_size, SIZE_ALLOWED},
+    {"pids", 0, OPTION_PARSED, CREATES, FIELD(pids), "N", "process limit (default 512)",
+     parse_count, COUNT_ALLOWED},
     {"cpus", 0, OPTION_PARSED, CREATES, FIELD(cpu_percent), "N",
-     "CPU limit: 0.5, 2 (default: all)", parse_share, "like 0.5 or 2"},
+     "CPU limit: 0.5, 2 (default: all)", parse_share, "for example 0.5 or 2"},
     {"timeout", 0, OPTION_PARSED, RUNS, FIELD(timeout_ms), "TIME",
-     "kill it after: 500ms, 30, 2m (default: never)", parse_time, TIME_ALLOWED},
+     "kill the command after 500ms, 30, 2m, ...", parse_time, TIME_ALLOWED},
     {"ttl", 0, OPTION_PARSED, BIT(CREATE), FIELD(ttl_ms), "TIME",
-     "end it after: 10m, 2h (default: never)", parse_time, TIME_ALLOWED},
+     "end the sandbox after 10m, 2h, ...", parse_time, TIME_ALLOWED},
     {"env", 'e', OPTION_LIST, CREATES | BIT(EXEC) | BIT(SHELL), FIELD(env), "NAME=VALUE",
-     "set a variable; NAME alone copies yours"},
+     "set a variable; NAME alone copies its value"},
     {"volume", 'v', OPTION_LIST, CREATES, FIELD(binds), "SRC:DST[:ro]",
      "make SRC of the host visible inside as DST"},
     {"workdir", 'w', OPTION_TEXT, CREATES, FIELD(workdir), "DIR",
@@ -213,7 +213,8 @@ static const struct option_rule option_rules[] = {
      "root file system (default: host)"},
     {"require", 0, OPTION_PARSED, CREATES, FIELD(require), "LAYER,...",
      "fail unless these isolation layers are active", parse_layers,
-     "of user, pid, mount, network, ipc, uts, cgroup, seccomp, landlock, memory, pids, "
+     "one or more of user, pid, mount, network, ipc, uts, cgroup, seccomp, landlock, "
+     "memory, pids, "
      "cpu, disk"},
     {"storage", 0, OPTION_CHOICE, CREATES, FIELD(storage), "memory|disk",
      "where written files are stored"},
@@ -233,7 +234,7 @@ static const struct option_rule option_rules[] = {
     {"force", 'f', OPTION_FLAG, BIT(RM), FIELD(force), NULL,
      "ignore sandboxes that do not exist"},
     {"signal", 's', OPTION_PARSED, BIT(KILL), FIELD(signal), "SIGNAL",
-     "TERM, INT, 9; KILL also ends all descendants", parse_signal,
+     "TERM, INT, 9, ...; KILL includes descendants", parse_signal,
      "a name like TERM or a number"},
     {"output", 'o', OPTION_CHOICE, PRINTS, FIELD(as_json), "text|json",
      "output format: text or json"},
@@ -245,10 +246,9 @@ static const char no_ports[] =
     "the host's network and ports";
 static const struct option_habit habits[] = {
     {CREATES, "--rm",
-     "leave it out: cay run leaves nothing behind; cay create creates a sandbox that "
-     "stays"},
-    {CREATES, "--image",
-     "name a template with --template; cay template create makes one"},
+     "leave it out: cay run removes the sandbox at the end; cay create keeps it "
+     "running"},
+    {CREATES, "--image", "use --template NAME; cay template create creates a template"},
     {CREATES, "-p", no_ports},
     {CREATES, "--publish", no_ports},
     {CREATES, "--gpus", "leave it out: sandboxes have no access to GPUs"},

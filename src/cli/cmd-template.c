@@ -29,7 +29,7 @@ static const struct subcommand subcommands[] = {
 
 static const struct option_rule option_rules[] = {
     {"from-dir", 0, OPTION_TEXT, BIT(CREATE), SOURCE(DIR), "DIR",
-     "copy a directory that holds a root file system"},
+     "copy a directory with a root file system"},
     {"from-tar", 0, OPTION_TEXT, BIT(CREATE), SOURCE(TAR), "FILE",
      "unpack a tar archive of a root file system"},
     {"from-oci", 0, OPTION_TEXT, BIT(CREATE), SOURCE(OCI), "FILE",

@@ -17,7 +17,7 @@
 enum { SCRIPT_LINE_MAX = 256 };
 
 /* What follows "#!", as the kernel takes it: only a blank or the end of the line ends the
- * name.  `sought` is what it asks env(1) for, or empty. */
+ * name.  `sought` is the program that env(1) has to find, or empty. */
 struct script {
     char interpreter[SCRIPT_LINE_MAX], sought[SCRIPT_LINE_MAX];
 };
@@ -363,7 +363,7 @@ static void add_program(const struct view *view, const char *path, struct advice
         add_share(view, real, advice);
 }
 
-/* What env(1) is asked for. */
+/* The program that env(1) has to find. */
 static void add_sought(const struct view *view, const char *name, struct advice *advice)
 {
     char inside[PATH_MAX], option[PATH_MAX];
@@ -618,7 +618,7 @@ static const char *explain_there(const struct view *view, const char *path,
             return "it is not executable; run chmod +x, or pass its interpreter first, "
                    "like sh or python3";
     }
-    return "this user may not execute it, or its interpreter";
+    return "this user has no permission to execute it, or its interpreter";
 }
 
 /* It is not where the command looks for it. */
@@ -628,7 +628,7 @@ static const char *explain_absent(const struct view *view, const char *host,
     const char *name = view->hint->exec->argv[0];
 
     if (exec_errno == EACCES || exec_errno == EPERM)
-        return "this user may not reach it";
+        return "this user has no permission to reach it";
     if (strchr(name, '/') && view_has(view, name) != 0)
         return "the sandbox has neither it nor its interpreter";
     if (host)
@@ -678,7 +678,7 @@ const char *hint_program(const struct hint *hint, int exec_errno, char room[HINT
     return room;
 }
 
-/* env(1) ran, and did not find what the command's first line asks it for. */
+/* env(1) ran, but did not find the program in the command's first line. */
 static bool explain_sought(const struct view *view, char room[HINT_ROOM])
 {
     struct advice advice = {.used = 0};

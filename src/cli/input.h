@@ -7,8 +7,8 @@
 
 #define INPUT_MAX (UINT64_C(1) << 30)
 
-/* All that comes from a descriptor.  A little is held in memory, more in a file that has
- * no name, so that neither a gigabyte of memory nor a clean-up is needed. */
+/* The whole input of a descriptor: a short one in memory, a longer one in an unnamed
+ * temporary file, which needs no clean-up. */
 struct input {
     const char *data;
     size_t len;

@@ -111,8 +111,9 @@ static int open_new(mode_t mode, struct local_file *file)
     return file->fd < 0 ? errno : 0;
 }
 
-/* Where the file that is held lies: its name may mean another by now.  In a directory for
- * everybody the kernel follows no links of others; who follows them by hand, does. */
+/* The current path of the open file `held`: its name may refer to another file by now.
+ * It comes from the descriptor, so that the kernel follows the links: in a sticky
+ * directory it refuses links of other users, which readlink(2) in a loop would not. */
 static int find_place(int held, const struct stat *st, char place[PATH_MAX])
 {
     char name[32];

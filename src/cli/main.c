@@ -85,8 +85,8 @@ const struct sandbox_program sandbox_program = {
 /* --- Commands --- */
 
 static const char commands_help[] =
-    "  run             Run a command in a fresh sandbox\n"
-    "  create          Create a sandbox that stays\n"
+    "  run             Run a command in a new sandbox\n"
+    "  create          Create a sandbox that keeps running\n"
     "  exec, shell     Run a command or a shell in a sandbox\n"
     "  ls, inspect     List the sandboxes; show one in detail\n"
     "  ps, logs        List the processes of a sandbox; print their output\n"

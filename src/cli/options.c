@@ -170,8 +170,13 @@ static int fail_unknown_option(const struct grammar *grammar, uint32_t takers,
 static int fail_value(const struct token *token, const char *message,
                       struct cay_error *err)
 {
-    return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token->word, message,
-                    "write --%s %s", token->rule->name, token->rule->value);
+    const char *allowed = token->rule->allowed;
+    char text[512];
+
+    snprintf(text, sizeof text, "%s \"%s\"", message, token->value ? token->value : "");
+    return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token->word,
+                    token->value ? text : message, "write --%s %s%s%s", token->rule->name,
+                    token->rule->value, allowed ? ": " : "", allowed ? allowed : "");
 }
 
 static int take_number(const struct token *token, struct option_number *ret_number,
@@ -182,7 +187,7 @@ static int take_number(const struct token *token, struct option_number *ret_numb
     errno = 0;
     unsigned long long value = strtoull(token->value, &end, 10);
     if (errno || *end || token->value[0] < '0' || token->value[0] > '9')
-        return fail_value(token, "the value is not a whole number from 0", err);
+        return fail_value(token, "invalid number", err);
     *ret_number = (struct option_number){.value = value, .given = true};
     return CAY_OK;
 }
@@ -234,9 +239,7 @@ static int take_option(const struct token *token, struct call *call,
     case OPTION_PARSED:
         if (token->rule->parse(token->value, field))
             return CAY_OK;
-        return cay_fail(err, CAY_E_INVALID, 0, "cli.options", token->value,
-                        "invalid value", "write --%s %s: %s", token->rule->name,
-                        token->rule->value, token->rule->allowed);
+        return fail_value(token, "invalid value", err);
     }
     return CAY_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The question goes to the controlling terminal, for standard input and output carry the
- * content.  What was typed before the question was shown does not answer it. */
+/* The prompt uses the controlling terminal, since standard input and output carry the
+ * content.  Input that was typed before the prompt appeared is discarded. */
 #include "cli/prompt.h"
 
 #include <errno.h>

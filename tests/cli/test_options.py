@@ -170,12 +170,12 @@ def test_groups_of_commands_have_their_help(group, commands):
     (["ls", "x"], "x", "(usage: cay ls)"),
     (["inspect"], "inspect", "usage: cay inspect ID"),
     (["cp", "a"], "cp", "usage: cay cp SOURCE DESTINATION"),
-    (["create", "--ttl", "soon"], "soon", "write --ttl TIME: like 500ms"),
-    (["create", "-m", "1Q"], "1Q", "write --memory SIZE: like 512M"),
-    (["create", "--memory", ""], "", "write --memory SIZE: like 512M"),
-    (["create", "--pids", "-1"], "-1", "write --pids N: a whole number"),
+    (["create", "--ttl", "soon"], "--ttl", '"soon" (write --ttl TIME: for example 500ms'),
+    (["create", "-m", "1Q"], "-m", '"1Q" (write --memory SIZE: for example 512M'),
+    (["create", "--memory", ""], "--memory", '"" (write --memory SIZE: for example 512M'),
+    (["create", "--pids", "-1"], "--pids", '"-1" (write --pids N: a whole number'),
     (["create", "--memory"], "--memory", "write --memory SIZE"),
-    (["kill", "--signal", "65"], "65", "a name like TERM"),
+    (["kill", "--signal", "65"], "--signal", "a name like TERM"),
 ])
 def test_a_wrong_word_about_sandboxes_is_named_with_the_right_one(words, subject, hint):
     status, out, err = run(*words)

@@ -144,7 +144,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(world, terminal):
 
 def test_without_a_terminal_the_answer_is_no_and_the_hint_is_yes(world):
     line = world.fails(27, "write", "asked/a", "--content", "x", start_new_session=True)
-    assert "--yes" in line and "no terminal to ask on" in line
+    assert "--yes" in line and "no terminal to prompt" in line
     world.ok("write", "asked/a", "--content", "x", "--yes")
     world.ok("write", "--approve=yes", "asked/a", "--content", "y")
     assert world.get("asked/a") == b"y"
