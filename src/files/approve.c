@@ -62,7 +62,7 @@ static bool is_remembered(struct session *session, uint64_t hash)
     return found;
 }
 
-/* A forgotten approval is asked for again. */
+/* If an approval is forgotten, the approver gets another request. */
 static void remember(struct session *session, uint64_t hash)
 {
     pthread_mutex_lock(&session->mutex);
@@ -260,7 +260,7 @@ int target_check_pin(const cay_files *files, const struct target *target,
     }
     return cay_fail(err, CAY_E_CHANGED, 0, target->op, target->path,
                     "it has changed since it was approved; nothing was done",
-                    "read it again and ask for a new approval");
+                    "read it again and request approval again");
 }
 
 int cay_files_pin(cay_files *files, const char *path, struct cay_pin *ret_pin,

@@ -172,7 +172,7 @@ static int check_shown(const struct target *target, const char *text,
         return CAY_OK;
     return cay_fail(err, CAY_E_CHANGED, 0, op, target->path,
                     "the file has changed since it was shown; nothing was written",
-                    "read it again and ask for a new approval");
+                    "read it again and request approval again");
 }
 
 static uint64_t characters(const char *text, size_t len)

@@ -91,7 +91,7 @@ static int open_root(cay_files *files, size_t index, unsigned flags, size_t *ret
         int error = errno;
         return fail_root(
             mount, error == ENOTDIR ? CAY_E_NOT_A_DIRECTORY : CAY_E_UNAVAILABLE, error,
-            cay_errno_words(error), "name a directory that you may open", err);
+            cay_errno_words(error), "name a directory that this user may open", err);
     }
     files->roots[index] = fd;
 
@@ -111,8 +111,8 @@ static int check_overlap(const cay_policy *policy, struct cay_error *err)
                 !tidy_covers(b->host + 1, a->host + 1))
                 continue;
             char what[512];
-            snprintf(what, sizeof what, "the root overlaps that of %s (%s)", origin_of(b),
-                     b->host_was);
+            snprintf(what, sizeof what, "the directory overlaps that of %s (%s)",
+                     origin_of(b), b->host_was);
             return fail_root(a, CAY_E_INVALID, 0, what,
                              "give each its own directory, none inside another", err);
         }

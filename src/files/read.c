@@ -605,12 +605,14 @@ int cay_page_widen(const struct cay_page *page, unsigned width, void *to,
     static const char op[] = "page.widen";
 
     if (page->highest == 0)
-        return cay_fail(err, CAY_E_INVALID, 0, op, NULL, "not a page of characters",
-                        "widen what cay_files_read() or cay_reader_page() returned");
+        return cay_fail(err, CAY_E_INVALID, 0, op, NULL,
+                        "the page does not contain characters",
+                        "pass a page of text from cay_files_read() or cay_reader_page()");
     if (page->highest > most_in(width))
         return cay_fail(err, CAY_E_INVALID, 0, op, NULL,
-                        "the characters do not fit the width",
-                        "up to U+%X a width of %d does", (unsigned)page->highest,
+                        "the width is too small for the characters of the page",
+                        "the highest character is U+%X; pass a width of %d",
+                        (unsigned)page->highest,
                         page->highest <= 0xFF     ? 1
                         : page->highest <= 0xFFFF ? 2
                                                   : 4);

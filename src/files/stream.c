@@ -55,7 +55,7 @@ int cay_files_read_to(cay_files *files, const char *path, int fd,
 /* --- Descriptors -----------------------------------------------------------------------
  */
 
-/* What goes through a descriptor cannot be checked. */
+/* Reads and writes through a descriptor cannot be checked. */
 static int check_rules(const cay_files *files, const struct target *target,
                        struct cay_error *err)
 {
@@ -65,8 +65,8 @@ static int check_rules(const cay_files *files, const struct target *target,
         mount->max_file_bytes == CAY_NO_LIMIT)
         return CAY_OK;
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, descriptor_op, target->path,
-                    "the policy checks the content here",
-                    "use the functions that read and write");
+                    "the policy has rules here that a descriptor would bypass",
+                    "use cay_files_read() and cay_files_write()");
 }
 
 /* Under its own name at once, as by open(2) with O_CREAT. */

@@ -99,7 +99,7 @@ static int fail_stream(const struct export *export, struct cay_error *err)
     if (libarchive.archive_errno(export->archive) == ENOMEM)
         return cay_fail_memory(err, OP);
     return cay_fail(err, CAY_E_INTERNAL, 0, OP, export->label,
-                    "the archive cannot hold this entry",
+                    "the tar format cannot store this entry",
                     "export the directories beside it instead");
 }
 

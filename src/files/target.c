@@ -67,7 +67,7 @@ int target_find(const cay_files *files, const char *op, const char *path, unsign
     ret_target->write_error = found.write_error;
     if (error == -EXDEV)
         return policy_fail_outside(files->policy, op, path,
-                                   "a symbolic link in it leads out", err);
+                                   "a symbolic link in the path leads out", err);
     if (error)
         return target_fail(ret_target, -error, err);
     return check_access(files, ret_target, access, err);

@@ -24,11 +24,11 @@ enum verdict {
 /* Why the spelling alone is refused. */
 static const char *const refused[] = {
     [OUTSIDE] = NULL,
-    [CLIMBS] = "'..' leads above its top",
-    [HAS_UP] = "no path here has '..' in it",
-    [HAS_COLON] = "no path here has ':' in it",
-    [HAS_DRIVE] = "no path starts with a drive letter",
-    [HAS_HOME] = "no path starts with '~'",
+    [CLIMBS] = "'..' leads above the root",
+    [HAS_UP] = "a path must not contain '..'",
+    [HAS_COLON] = "a path must not contain ':'",
+    [HAS_DRIVE] = "a path must not start with a drive letter",
+    [HAS_HOME] = "a path must not start with '~'",
 };
 
 static void drop_front(char *path, size_t len)

@@ -184,7 +184,7 @@ TEST(explain_says_why_also_of_a_path_that_is_longer_than_any_can_be)
     path[sizeof path - 1] = '\0';
     ASSERT_OK(open_text("root: data\n", &files));
     ASSERT_OK(cay_files_explain(files, path, &sentence, &err));
-    ASSERT_HAS(sentence, "no path starts with '~'; readable paths: /");
+    ASSERT_HAS(sentence, "a path must not start with '~'; readable paths: /");
 }
 
 TEST(suffix_and_size_rules_can_be_asked_directly)

@@ -121,12 +121,12 @@ TEST(a_spelling_that_is_refused_is_told_why)
         enum cay_style style;
         const char *path, *why;
     } rows[] = {
-        {CAY_STYLE_ROOT, "/a/../b", "no path here has '..' in it"},
-        {CAY_STYLE_ROOT, "/a:b", "no path here has ':' in it"},
-        {CAY_STYLE_ROOT, "~/a", "no path starts with '~'"},
-        {CAY_STYLE_MOUNTS, "C:\\a", "no path starts with a drive letter"},
-        {CAY_STYLE_MOUNTS, "/data/../../a", "'..' leads above its top"},
-        {CAY_STYLE_PATHS, "data/../a", "'..' leads above its top"},
+        {CAY_STYLE_ROOT, "/a/../b", "a path must not contain '..'"},
+        {CAY_STYLE_ROOT, "/a:b", "a path must not contain ':'"},
+        {CAY_STYLE_ROOT, "~/a", "a path must not start with '~'"},
+        {CAY_STYLE_MOUNTS, "C:\\a", "a path must not start with a drive letter"},
+        {CAY_STYLE_MOUNTS, "/data/../../a", "'..' leads above the root"},
+        {CAY_STYLE_PATHS, "data/../a", "'..' leads above the root"},
         {CAY_STYLE_PATHS, "other/a", "no readable path covers it"},
     };
 
