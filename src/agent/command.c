@@ -62,8 +62,8 @@ int command_take_options(const struct cay_command_options *options, unsigned all
         return code;
     if (ret_known->flags & ~allowed)
         return cay_fail(err, CAY_E_INVALID, 0, op, "flags",
-                        "a flag is unknown or not supported by this call",
-                        "it supports 0x%x of enum cay_command_flag", allowed);
+                        "unknown flag, or a flag that this call does not support",
+                        "supported flags of enum cay_command_flag: 0x%x", allowed);
     if (ret_known->tag && !(ret_known->flags & CAY_COMMAND_BACKGROUND))
         return cay_fail(err, CAY_E_INVALID, 0, op, ret_known->tag,
                         "a tag needs a background command",

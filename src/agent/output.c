@@ -572,7 +572,7 @@ static int append_here(struct capture *capture, int stream, const char *data, si
         return cay_fail_errno(err, errno, op, "spool");
     if (capture->streams[stream].total + len > SPOOL_MAX)
         return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
-                        "a stream of a remote sandbox is stored up to 256 MiB",
+                        "the output exceeds 256 MiB, the limit for a remote sandbox",
                         "redirect the output to a file in the sandbox");
     int error = io_write(*spool, data, len);
     return error ? cay_fail_errno(err, -error, op, "spool") : CAY_OK;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Nothing here blocks: pipes and terminals are non-blocking and read piece by piece, and
- * a peer gets one packet per READ.  A peer that does not READ is overtaken by the ring
- * and told how many bytes it lost.  For an EXEC_PIPED command the stream is not read
- * while the ring is full of unread bytes, so that the command blocks in write(2). */
+ * a peer gets one packet per READ.  A peer that does not READ is overtaken by the ring;
+ * its next packet has the number of lost bytes.  For an EXEC_PIPED command the stream is
+ * not read while the ring is full of unread bytes, so that the command blocks in
+ * write(2). */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -134,7 +134,7 @@ static int complain(const char *what, const char *why)
 static const char usage[] =
     "usage: sudo [-EHSin] [-u user] [-D directory] [VAR=value] command [argument...]\n"
     "       sudo -v | -l | -k\n"
-    "This sudo asks for no password; PID 1 of the sandbox starts the command.\n";
+    "This sudo needs no password; PID 1 of the sandbox starts the command.\n";
 
 /* False for an unknown option. */
 static bool take_letter(struct options *options, char letter)

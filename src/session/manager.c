@@ -102,7 +102,7 @@ int manager_read(cay_manager *manager, struct cay_session **ret_stored,
     return code && code != CAY_E_NOT_FOUND ? manager_report(&own, err) : CAY_OK;
 }
 
-/* Whatever is missing here, it does not follow that the sandbox is. */
+/* The backend is not usable in this program; the sandbox may still exist. */
 static int fail_backend(const struct cay_session *stored, const char *reason,
                         struct cay_error *err)
 {

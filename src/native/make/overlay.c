@@ -139,9 +139,10 @@ static int create(const struct overlay_layers *layers, int *ret_usr)
 
 /* --- Before Linux 6.13 an overlay takes only paths ---
  *
- * So it is made by a process with mounts of its own, where the layers have some, on top
- * of what every host has; that shares our memory and descriptors, touches its `struct
- * detour` alone, and is gone when we go on. */
+ * So a child in its own mount namespace mounts the layers at paths that exist on every
+ * host, and creates the overlay from these.  The child shares the memory and descriptors
+ * of this process, touches only its `struct detour`, and has ended when this process
+ * continues. */
 
 struct path_mounts {
     const struct overlay_layers *layers;

@@ -105,8 +105,8 @@ static bool has_ended(int pidfd)
     return got > 0;
 }
 
-/* Without a PID namespace the other processes do not end with init, so init is asked to
- * end them first.  If init cannot, the subreapers do it. */
+/* Without a PID namespace the other processes do not end with init, so init gets a
+ * request to end them first.  If init cannot, the subreapers do it. */
 bool record_stop_init(const struct record *record, int pidfd)
 {
     if (!runtime_has_namespaces(record)) {

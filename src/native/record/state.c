@@ -70,8 +70,7 @@ int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
             return TAKE_FD(fd);
     }
     return cay_fail(err, CAY_E_BUSY, 0, op, prefix,
-                    "another process removes the new directory again and again",
-                    "try again");
+                    "another process keeps removing the new directory", "try again");
 }
 
 int state_remove(int dir, const char *name, const char *who, struct cay_error *err)

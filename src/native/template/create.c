@@ -42,7 +42,8 @@ int template_report(struct template_draft *draft, const char *step, struct cay_e
     if (options->on_progress(options->cookie, step, draft->bytes) == 0)
         return CAY_OK;
     return cay_fail(err, CAY_E_CANCELLED, 0, op, options->name,
-                    "creating the template was cancelled", "nothing of it is left");
+                    "creating the template was cancelled",
+                    "its files were removed; start it again if needed");
 }
 
 /* --- From a directory --- */
