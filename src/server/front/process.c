@@ -65,7 +65,7 @@ static void put_keepalive(struct exchange *exchange)
     close_event(exchange, &json, begin);
 }
 
-/* From here on exchange->state tells whether there is a terminal. */
+/* From here on exchange->state contains whether there is a terminal. */
 static void put_start(struct exchange *exchange, const struct reply_packet *reply)
 {
     static char yes;

@@ -88,7 +88,8 @@ int keeper_wait_writable(int channel, struct cay_error *err)
     if (poll(&waiting, 1, WAIT_MS) == 1 && waiting.revents & POLLOUT)
         return CAY_OK;
     return cay_fail(err, CAY_E_TIMEOUT, 0, "server.answer", NULL,
-                    "the client does not read the reply", "read it");
+                    "the client does not read the reply",
+                    "read the response, or request less at a time");
 }
 
 /* Removes the rest of the sandbox: cgroup, uid range, disk. */
@@ -571,7 +572,7 @@ static int run_op(struct keeper *keeper, struct keeper_request *request,
 
     if (!act)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, "server", NULL, "unknown request",
-                        "see cay-serve(1)");
+                        "restart the server; report a bug if it happens again");
     if (!keeper->sandbox && request->head.op != OP_CREATE)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "server", NULL,
                         "there is no sandbox yet", "try again");
@@ -601,7 +602,8 @@ static void receive_request(struct keeper *keeper)
     request_packet_done(&keeper->request);
     int code = strings ? run_op(keeper, &request, &error)
                        : cay_fail(&error, CAY_E_PROTOCOL, 0, "server", NULL,
-                                  "the request is malformed", "see cay-serve(1)");
+                                  "the request is malformed",
+                                  "restart the server; report a bug if it happens again");
     if (code && request.head.op != OP_CREATE && keeper_sandbox_is_gone(keeper, code))
         keeper_exit();
     /* E2B reports an unknown user as an invalid credential. */
