@@ -361,7 +361,7 @@ def test_many_edits_are_made_all_or_none(world: World) -> None:
     said = world.files.multi_edit(
         path, [("one", "two"), {"old_text": "two two", "new_text": "2"}]
     )
-    assert said == f"Edited {path}: made 2 edits"
+    assert said == f"Edited {path}: applied 2 edits"
     assert (world.host / "a.txt").read_text() == "2 three"
     with pytest.raises(ValueError):
         world.files.multi_edit(path, [])

@@ -176,7 +176,7 @@ def error_of(
 def call(function: Any, *arguments: Any) -> int:
     """Calls a function whose last argument is a cay_error, and raises its exception.
 
-    Returns the status, which is 0 or, for a question, 1.
+    Returns the status, which is 0 or, for a query, 1.
     """
     err = Error()
     status: int = function(*arguments, byref(err))

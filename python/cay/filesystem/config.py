@@ -13,10 +13,10 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 class _Rules(BaseModel):
     suffixes: list[str] | None = Field(
         default=None,
-        description="Suffixes of the files that may be used, with the dot; None is any",
+        description="Allowed suffixes of files, each with its dot; None allows all",
     )
     max_file_bytes: int | None = Field(
-        default=None, ge=0, description="Size of the largest file that may be used"
+        default=None, ge=0, description="Size limit of files, in bytes; None for no limit"
     )
 
 
@@ -60,7 +60,7 @@ class RootSandboxConfig(_Rules):
     """A host directory that is '/'."""
 
     root: Path = Field(description="Host directory")
-    readonly: bool = Field(default=False, description="Whether nothing may be written")
+    readonly: bool = Field(default=False, description="Whether writing is forbidden")
 
 
 class SandboxConfig(BaseModel):

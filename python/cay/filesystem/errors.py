@@ -75,11 +75,11 @@ class PathNotWritableError(ReadOnlyError):
 
 
 class EscalatedReadError(SandboxPermissionEscalationError, PathNotInSandboxError):
-    """The parent may not read what the child asks to read."""
+    """The child requests read access that the parent does not have."""
 
 
 class EscalatedWriteError(SandboxPermissionEscalationError, PathNotWritableError):
-    """The parent may not write what the child asks to write."""
+    """The child requests write access that the parent does not have."""
 
 
 class SuffixNotAllowedError(SuffixError):

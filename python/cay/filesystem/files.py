@@ -275,7 +275,7 @@ class Files:
         of them, or none."""
         parsed = [_parse_edit(edit) for edit in edits]
         self._edit(path, parsed, pin)
-        return f"Edited {self._sandbox._shown(path)}: made {len(parsed)} edits"
+        return f"Edited {self._sandbox._shown(path)}: applied {len(parsed)} edits"
 
     def _edit(
         self, path: str, parsed: Sequence[tuple[str, str, int]], pin: Pin | None

@@ -76,7 +76,7 @@ class GrepFilesArgs(BaseModel):
     pattern: str = Field(
         default="**/*", description="Glob pattern of the files to search"
     )
-    ignore_case: bool = Field(default=False, description="Whether case does not matter")
+    ignore_case: bool = Field(default=False, description="Ignore the difference between upper and lower case")
     max_matches: int = Field(
         default=100, description="How many matches to return at most"
     )

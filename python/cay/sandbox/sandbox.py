@@ -241,7 +241,7 @@ class Sandbox(_c.Owner):
     ) -> ExecResult:
         """Runs a command, without a shell, and returns when its first process ends.
 
-        If the command fails or cannot be started, the result says so; that is no
+        If the command fails or cannot be started, the result reports it, without an
         exception.  After ``timeout`` seconds it is killed with its descendants, and the
         result has the output so far.  The result has the last ``output_limit`` bytes of
         each stream (default 10 MiB; ``fail_on_limit`` kills the command instead).
