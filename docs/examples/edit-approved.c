@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* edit-approved POLICY PATH OLD NEW: replaces text, and where the policy wants a person's
- * approval asks for it on standard input.  The edit acts on exactly what was shown: if
- * the file is changed while the person thinks, it fails with "changed" and touches
- * nothing. */
+/* edit-approved POLICY PATH OLD NEW: replaces text, with a prompt on standard input if
+ * the policy requires approval.  The edit applies exactly what was shown: if the file
+ * changes before the reply, the edit fails with "changed" and writes nothing. */
 #include <cay/files.h>
 #include <stdio.h>
 #include <string.h>

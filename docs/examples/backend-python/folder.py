@@ -40,7 +40,7 @@ SUCCESS, ERROR = SandboxStatus.SUCCESS, SandboxStatus.ERROR
 
 
 class FolderOperations(BaseSandbox):
-    """All that BaseSandbox asks for; sandbox_id is the folder."""
+    """The methods that BaseSandbox requires; sandbox_id is the folder."""
 
     def _host(self, path: str) -> Path:
         return Path(str(self.sandbox_id), path)

@@ -2,13 +2,13 @@
 
 /* A backend whose sandboxes are folders.
  *
- * Each sandbox is a directory below `prefix`, and stays one: it needs no memory and no
- * process while nobody works in it, survives a reboot, and can be looked at with any
- * program.  Whoever makes or connects to one gets a native sandbox around it, with the
- * folder as the working directory, that ends with the handle.
+ * Each sandbox is a directory below `prefix`.  It needs no memory and no process while no
+ * handle is open, survives a reboot, and can be inspected with any program.  Create and
+ * connect start a native sandbox with the folder as the working directory; it ends with
+ * the handle.
  *
  * So there is nothing to pause, no time to live and no process that outlives a handle:
- * these are left NULL, and callers are told that they are unsupported. */
+ * these functions are NULL, and callers get CAY_E_UNSUPPORTED. */
 #define _GNU_SOURCE 1 /* asprintf() */
 #include "folder.h"
 
@@ -25,8 +25,7 @@ struct folder {
     cay_sandbox *around;
 };
 
-/* Errors are told in all their parts: what was done to what, what happened, what to do.
- */
+/* Fills every field of an error: operation, subject, message and hint. */
 static int fail(struct cay_error *err, int code, const char *op, const char *subject,
                 const char *message, const char *hint)
 {
@@ -109,7 +108,7 @@ static void free_env(char **env)
     free(env);
 }
 
-/* The folder's owner is `user` inside; nothing else of this machine is to be seen. */
+/* The folder's owner is `user` inside; nothing else of this machine is visible. */
 static int surround(struct folder *folder, const cay_config *config,
                     struct cay_error *err)
 {
@@ -133,7 +132,7 @@ static int surround(struct folder *folder, const cay_config *config,
     return code;
 }
 
-/* --- Making, finding and removing folders --- */
+/* --- Creating, finding and removing folders --- */
 
 static int folder_create(void *data, const cay_config *config, void **ret_cookie,
                          struct cay_error *err)
@@ -190,7 +189,7 @@ static int folder_connect(void *data, const cay_config *config, const char *id,
     return code;
 }
 
-/* With the library's own file tools, which no link leads astray. */
+/* The file tools of the library follow no link out of the folder. */
 static int remove_all(const struct folder *folder, struct cay_error *err)
 {
     const struct cay_name_options all = {.size = sizeof all, .flags = CAY_NAME_RECURSIVE};
@@ -225,7 +224,7 @@ static int folder_kill(void *cookie, struct cay_error *err)
     return code || !is_there(folder->path) ? code : remove_all(folder, err);
 }
 
-/* --- Questions --- */
+/* --- State --- */
 
 static const char *folder_id(const void *cookie)
 {
@@ -247,7 +246,7 @@ static int folder_state(void *cookie, enum cay_state *ret_state, struct cay_erro
     return CAY_OK;
 }
 
-/* --- Work --- */
+/* --- Commands and files --- */
 
 static int folder_exec(void *cookie, const struct cay_exec_options *options,
                        struct cay_exec_result *ret_result, struct cay_error *err)
@@ -264,11 +263,11 @@ static int folder_files(void *cookie, const char *user, cay_files **ret_files,
 /* --- The table --- */
 
 static const struct cay_field fields[] = {
-    {"prefix", NULL, CAY_FIELD_PATH, NULL, "the directory that the folders are in"},
-    {"work_dir", "_work_dir", CAY_FIELD_TEXT, "/home/user", "where the folder is inside"},
-    {"template", NULL, CAY_FIELD_TEXT, "host", "what else there is inside"},
-    {"limits.memory", NULL, CAY_FIELD_BYTES, NULL, "most memory, of all processes",
-     .least = 1 << 20, .most = INT64_MAX},
+    {"prefix", NULL, CAY_FIELD_PATH, NULL, "directory that contains the folders"},
+    {"work_dir", "_work_dir", CAY_FIELD_TEXT, "/home/user", "path of the folder inside"},
+    {"template", NULL, CAY_FIELD_TEXT, "host", "template of the sandbox"},
+    {"limits.memory", NULL, CAY_FIELD_BYTES, NULL, "memory limit", .least = 1 << 20,
+     .most = INT64_MAX},
 };
 
 const struct cay_backend folder_backend = {

@@ -25,7 +25,7 @@ static int run(cay_sandbox *sandbox, const char *command, struct cay_error *err)
     return code;
 }
 
-/* By its id, as another process would, and then for good. */
+/* Connects by the id, as another process would, and removes the sandbox. */
 static int look_again(const cay_config *config, const char *id, struct cay_error *err)
 {
     cay_sandbox *sandbox = NULL;
