@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Two ways of doing one thing, taken in turns in one process, so that whatever else the
- * machine does falls on both alike.  Who goes first changes from round to round. */
+ * machine does falls on both alike.  The first one changes from round to round. */
 
 enum side { OURS = 0, PLAIN = 1 };
 

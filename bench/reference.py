@@ -3,10 +3,10 @@
 """reference.py [--quick] DIRECTORY: cay.filesystem against pydantic-ai-filesystem-sandbox.
 
 Both toolsets do the same things to files of the same content, in turns in one process, and
-so does a floor: the fewest calls of the os module with the same outcome.  Who goes first
+so does a floor: the fewest calls of the os module with the same outcome.  The first one
 changes from round to round.  Each line printed is one contest as a JSON object, with
 [p50, p95, p99] of each in microseconds; speed_up is theirs / ours, and floor_speed_up is
-theirs / floor: where that is near 1 the kernel does the work, whoever asks.
+theirs / floor: where that is near 1 the kernel does the work for both.
 """
 
 import asyncio

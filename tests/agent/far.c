@@ -206,7 +206,7 @@ static int far_attach(void *cookie, const char *which, void **ret_process,
         return CAY_OK;
     cay_process_free(process);
     return cay_fail(err, CAY_E_NOT_FOUND, 0, "far.attach", which, "it has ended",
-                    "nobody knows more");
+                    "its outcome is lost");
 }
 
 static int far_list_processes(void *cookie, struct cay_process_info **ret_infos,

@@ -367,7 +367,7 @@ static void start_elsewhere(const char *id, int report)
     cay_sandbox_free(sandbox);
 }
 
-TEST(who_started_it_may_be_gone)
+TEST(a_background_command_outlives_the_process_that_started_it)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     int ends[2], pid = 0, status_of_child;
@@ -397,9 +397,9 @@ static void put_record(cay_sandbox *sandbox, const char *path, const char *tag)
     put_inside(sandbox, path, record);
 }
 
-/* Numbers come again: the record of a command that ended long ago is all that speaks for
- * it, and whoever has its number now is a stranger, even one that has its tag, too. */
-TEST(whoever_has_the_number_of_a_command_that_ended_is_not_touched)
+/* The kernel reuses PIDs.  A record with the PID of another process, even with its tag,
+ * is the record of an ended command. */
+TEST(a_process_with_the_reused_pid_of_an_ended_command_is_not_killed)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     char path[256];

@@ -186,7 +186,7 @@ TEST(a_timeout_at_once_runs_nothing)
     clear_answer();
 }
 
-TEST(nobody_waits_for_what_a_command_leaves_running)
+TEST(a_command_returns_while_its_descendants_run)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
 
@@ -197,7 +197,7 @@ TEST(nobody_waits_for_what_a_command_leaves_running)
     clear_answer();
 }
 
-TEST(who_uses_too_much_memory_is_told_so)
+TEST(a_command_over_the_memory_limit_reports_the_limit)
 {
     const struct cay_sandbox_options small = {.size = sizeof small,
                                               .memory_bytes = 64 << 20};

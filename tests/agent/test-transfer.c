@@ -258,7 +258,7 @@ BOTH(what_is_no_directory_cannot_be_transferred_as_one)
                 CAY_E_DENIED);
 }
 
-/* Whoever is in the sandbox knows where its files will go. */
+/* A process inside may know the destination on the host. */
 TEST(nothing_from_inside_leads_out_of_where_it_is_downloaded_to)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -216,7 +216,7 @@ def test_a_killed_command_line_takes_its_sandbox_with_it(boxes):
     running.kill()
     running.wait()
     # What it could not clean up itself is the next one's to do.
-    wait_until(lambda: boxes.ok("gc") and traces(sandbox_id) == [], "nobody cleaned up")
+    wait_until(lambda: boxes.ok("gc") and traces(sandbox_id) == [], "cay gc left traces")
 
 
 def test_a_closed_standard_output_is_told(boxes):

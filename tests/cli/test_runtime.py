@@ -237,7 +237,7 @@ def test_in_another_pid_namespace_a_sandbox_that_runs_is_not_taken_for_dead(disk
         *there, *there, "lives", "removed 1 leftover", "0"]
 
 
-def test_who_lacks_the_memory_to_ask_it_does_not_take_it_for_dead_there(disk):
+def test_gc_keeps_a_sandbox_if_connect_fails_with_enomem(disk):
     if not shutil.which("strace"):
         pytest.skip("strace is not installed")
     told = inside(disk, """

@@ -337,7 +337,7 @@ def test_several_are_ended_at_once_and_one_that_is_not_there_is_told(boxes):
     assert gone(one) and gone(two)
 
 
-def test_who_cleans_up_may_find_it_gone_already(boxes, box):
+def test_rm_force_ignores_a_sandbox_that_does_not_exist(boxes, box):
     absent = "sb-aaaaaaaaaaaaaaaa"
     assert boxes.cay("rm", absent).status == 4
     assert boxes.ok("rm", "-f", absent, box, absent).err == b"" and gone(box)
@@ -413,7 +413,7 @@ def test_gc_answers_as_text_and_json(boxes):
 def test_a_sandbox_whose_first_process_was_killed_is_collected(boxes, box):
     pid = boxes.ok("inspect", "-o", "json", box).json["init_pid"]
     subprocess.run(["kill", "-9", str(pid)], check=True)
-    wait_until(lambda: boxes.ok("gc") and traces(box) == [], "nobody cleaned up")
+    wait_until(lambda: boxes.ok("gc") and traces(box) == [], "cay gc left traces")
 
 
 def test_json_tells_why_a_background_command_was_not_started(boxes, box):
@@ -421,7 +421,7 @@ def test_json_tells_why_a_background_command_was_not_started(boxes, box):
     assert done.status == 127 and done.json["cause"] == "not-started" and done.json["hint"]
 
 
-def test_who_and_where_are_looked_up_when_a_sandbox_is_made(boxes):
+def test_create_checks_the_user_and_the_working_directory(boxes):
     done = boxes.cay("create", "-u", "nosuch")
     assert done.status and not done.out and b"nosuch: no such user" in done.err
     done = boxes.cay("create", "-w", "/nosuch")

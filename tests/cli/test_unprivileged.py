@@ -123,7 +123,7 @@ def test_the_doctor_says_once_what_would_help(cay):
     assert fixes and len(fixes) == len(set(fixes))
 
 
-def test_who_may_not_make_templates_is_not_told_to(cay):
+def test_the_hint_for_an_ordinary_user_suggests_no_template(cay):
     done = cay("run", "--", "./cay", "--version")
     assert done.status == 127 and b"; add -v " in done.err and b"template" not in done.err
 

@@ -303,7 +303,7 @@ CASE(over_its_limit_the_tail_of_the_output_is_kept_and_the_rest_counted)
     ASSERT_INT(result.error_dropped, 0);
 }
 
-CASE(whoever_wants_is_stopped_at_the_limit)
+CASE(fail_on_limit_ends_the_command_at_the_output_limit)
 {
     cay_sandbox *sandbox = make();
 
@@ -348,7 +348,7 @@ CASE(output_can_be_had_as_it_comes)
     ASSERT_INT(result.out_len + result.error_len, 0);
 }
 
-CASE(whoever_listens_can_end_the_command)
+CASE(an_output_callback_can_end_the_command)
 {
     cay_sandbox *sandbox = make();
     struct heard heard = {.stop_at = 100};

@@ -312,7 +312,7 @@ CASE(output_can_wait_for_who_reads_it)
     ASSERT_INT(all_dropped, 0);
 }
 
-CASE(nobody_is_attached_to_what_is_not_there)
+CASE(an_attach_to_an_unknown_process_is_not_found)
 {
     cay_sandbox *sandbox = make();
     cay_process *process = NULL;

@@ -53,7 +53,7 @@ def test_a_no_touches_nothing(sample: Path) -> None:
     assert (sample / "src" / "greet.py").read_text() == before
 
 
-def test_nobody_is_asked_where_the_policy_does_not_want_it(sample: Path) -> None:
+def test_a_path_without_approval_gets_no_prompt(sample: Path) -> None:
     status, output = example("edit-approved", sample, "notes/todo.md", "refuse", "reject")
     assert status == 0
     assert "Approve?" not in output

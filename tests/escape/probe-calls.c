@@ -391,7 +391,7 @@ struct answer probe_arm32(const char *arg)
 {
     struct answer answer = answer_of_child(execute_arm32, arg);
 
-    /* Who has executed it says nothing any more. */
+    /* A child that executed it reports nothing. */
     return answer.verdict ? answer : answer_make(ESCAPE, 0, "succeeded");
 }
 #endif

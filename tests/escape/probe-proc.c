@@ -57,7 +57,7 @@ struct answer probe_read_file(const char *arg)
     return answer_make(errno == EPERM ? BLOCKED : ESCAPE, errno, "opened");
 }
 
-/* Who may open the kernel's log may read it; reading would take it from others. */
+/* An open suffices: reading the kernel's log would take lines from other readers. */
 struct answer probe_log(const char *arg)
 {
     struct stat st;

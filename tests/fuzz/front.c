@@ -34,7 +34,7 @@ unsigned char talk_byte(size_t at)
     return (unsigned char)(at * 7 + at / 251);
 }
 
-/* --- Who answers --- */
+/* --- The broker and keeper of the test --- */
 
 static int new_file(bool is_full)
 {

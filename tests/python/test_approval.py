@@ -257,7 +257,7 @@ def test_an_approved_write_is_done_and_a_denied_one_not(
     assert (world.host / "x").read_text() == "test"
 
 
-def test_nobody_is_asked_where_nothing_needs_approval(style: str, tmp_path: Path) -> None:
+def test_a_path_without_approval_gets_no_prompt(style: str, tmp_path: Path) -> None:
     world, toolset = approvable(style, tmp_path / "a", mode="rw", write_approval=False)
     approved, asked = wrapped(toolset)
     call(approved, "write_file", {"path": world.path("x"), "content": "x"})

@@ -160,7 +160,7 @@ def test_the_working_directory_of_a_configuration_is_everybodys() -> None:
     clean(made)
 
 
-def test_nobody_inside_says_where_others_start() -> None:
+def test_a_program_inside_cannot_change_the_working_directory_of_other_users() -> None:
     made = make(CayConfig(env={"PATH": "/home/user/bin:/usr/bin:/bin"}))
     environment = made["default"].as_type(CaySandboxEnvironment)
     plant = "mkdir bin; printf '#!/bin/bash\\necho /tmp\\n' > bin/sh; chmod +x bin/sh"

@@ -98,7 +98,7 @@ def end_by_itself(sandbox: Sandbox) -> None:
     os.close(init)
 
 
-def test_who_kills_an_ephemeral_one_that_has_ended_leaves_its_disk_to_its_maker_or_to_gc(
+def test_a_kill_of_an_ended_ephemeral_sandbox_leaves_its_disk_to_its_creator_or_to_gc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CAY_HOME", str(tmp_path))

@@ -347,7 +347,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("what", ["start", "stop"])
-def test_who_waits_for_a_session_hears_ctrl_c(native: World, what: str) -> None:
+def test_ctrl_c_interrupts_the_wait_for_a_session(native: World, what: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _TAKEN, what],
         stdin=subprocess.PIPE,
@@ -486,7 +486,7 @@ def test_stop_and_pause_say_whether_they_did(world: World) -> None:
         sandbox.execute_bash("true")
 
 
-def test_nobody_waits_for_a_start_or_a_pause(world: World) -> None:
+def test_no_wait_methods_start_and_pause_in_the_background(world: World) -> None:
     manager = world.manager()
     future = manager.start_no_wait(world.session_manager, "u", "s", world.config)
     assert manager.instance is future.result()
@@ -875,7 +875,7 @@ def test_a_sandbox_of_a_session_in_memory_does_not_hang_on_who_started_it(
     assert native.manager().start(native.session_manager, "u", "s") is not None
 
 
-def test_who_races_for_a_session_in_memory_may_be_gone(native: World) -> None:
+def test_threads_that_start_one_session_in_memory_share_its_sandbox(native: World) -> None:
     barrier = threading.Barrier(6)
 
     def start() -> None:

@@ -89,7 +89,7 @@ TEST(the_last_mebibyte_is_kept_and_the_rest_counted)
                      "head -c 3000000 /dev/zero | tr '\\0' a; echo end; "
                      "head -c 2000000 /dev/zero | tr '\\0' b >&2; echo last >&2");
 
-    cay_process_free(starter); /* nobody reads */
+    cay_process_free(starter); /* no reader is left */
     for (bool ended = false; !ended; rest_ms(10)) {
         struct cay_process_info *infos = NULL;
         size_t count = 0;
@@ -155,8 +155,8 @@ TEST(a_slow_reader_stalls_nobody_and_is_told_what_it_lost)
     hear_all(quick, &heard);
     ASSERT_STR(heard.text[1], "over\n");
     ASSERT_INT(heard.len[0] + heard.dropped[0], LEN);
-    run(sandbox, "echo nobody waits");
-    ASSERT_STR(result.out, "nobody waits\n");
+    run(sandbox, "echo no wait");
+    ASSERT_STR(result.out, "no wait\n");
     hear_all(slow, &later);
     ASSERT_INT(later.len[0] + later.dropped[0], LEN);
     ASSERT(later.dropped[0] > LEN / 2);
@@ -222,7 +222,7 @@ TEST(what_was_kept_is_there_at_the_first_read)
     }
 }
 
-TEST(who_is_not_there_cannot_be_attached_to)
+TEST(attach_fails_without_a_background_command_of_that_pid_or_tag)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     AUTO(cay_process) foreground = start(sandbox, 0, "sleep 1000");

@@ -267,7 +267,7 @@ static const struct attack malformed[] = {
     {{PROTOCOL_VERSION, MESSAGE_TTL, 4, 0}, "1234", HEAD + 4, 0},
 };
 
-TEST(who_breaks_the_rules_is_cut_off_and_nobody_else_notices)
+TEST(a_malformed_packet_closes_its_connection_and_no_other)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     AUTO(cay_process) other = start(sandbox, CAY_EXEC_INPUT, "cat");
@@ -438,7 +438,7 @@ TEST(a_connection_runs_one_command_at_a_time)
     cay_exec_done(&result);
 }
 
-TEST(who_does_not_listen_is_cut_off)
+TEST(a_client_that_reads_no_replies_is_disconnected)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     int fd = dial(sandbox);
@@ -483,7 +483,7 @@ TEST(so_many_connections_and_no_more)
     cay_exec_done(&result);
 }
 
-TEST(nobody_inside_can_stall_init_by_stopping_what_it_starts)
+TEST(a_process_inside_cannot_stall_pid_1_by_stopping_its_children)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     cay_process *stopper = NULL;

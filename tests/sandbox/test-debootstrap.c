@@ -4,7 +4,7 @@
  * directory. */
 #include "templates.h"
 
-/* Who trusts other certificates than Debian does needs them inside, too. */
+/* A host with certificates that Debian lacks needs them inside, too. */
 static const struct cay_bind certificates = {"/etc/ssl/certs/ca-certificates.crt",
                                              "/etc/ssl/certs/ca-certificates.crt", false};
 static const char *const env[] = {"PIP_CERT=/etc/ssl/certs/ca-certificates.crt", NULL};

@@ -197,7 +197,7 @@ TEST(fifos_sockets_and_devices_are_refused_at_once)
     cay_exec_done(&result);
 }
 
-TEST(nobody_inside_can_hold_a_file_against_its_being_opened)
+TEST(a_process_inside_cannot_delay_an_open_with_a_file_lease)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     AUTO(cay_files) files = files_of(sandbox, "root");

@@ -40,7 +40,7 @@ static void forbid_it_oneself(void)
     cay_exec_done(&result);
 }
 
-TEST(who_makes_a_sandbox_may_have_any_umask)
+TEST(a_sandbox_does_not_depend_on_the_umask_of_its_creator)
 {
     on_level(CAY_LEVEL_RANGE, forbid_it_oneself);
     on_level(CAY_LEVEL_SINGLE, forbid_it_oneself);
@@ -61,7 +61,7 @@ static void have_no_home(void)
     ASSERT_OK(cay_sandbox_kill(sandbox, &err));
 }
 
-TEST(who_has_no_home_can_list_sandboxes)
+TEST(a_user_without_home_can_list_sandboxes)
 {
     on_level(CAY_LEVEL_SINGLE, have_no_home);
 }

@@ -417,10 +417,10 @@ static void be_others_as_root(const char *unused)
     run(sandbox, "id -u; id -G");
     ASSERT_STR(result.out, "0\n0 4242\n");
     run_as(sandbox, "nobody",
-           "id -un; id -G; echo $HOME $USER $LOGNAME; "
+           "id -G; id -un; echo $HOME $USER $LOGNAME; "
            "echo x > made; setsid sleep 1000 & exit 0",
            PATIENCE_MS);
-    ASSERT_STR(result.out, "nobody\n65534\n/nonexistent nobody nobody\n");
+    ASSERT_STR(result.out, "65534\nnobody\n/nonexistent nobody nobody\n");
     ASSERT_HAS(result.error, "ermission denied");
     run_late(sandbox, "123456789", "id -u; sleep 1000");
     ASSERT_STR(result.out, "123456789\n");

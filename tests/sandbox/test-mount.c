@@ -303,8 +303,8 @@ TEST(what_cannot_be_mounted_is_told)
     ASSERT_CODE(try_bind(scratch_path("shared"), "/etc/passwd"), CAY_E_NOT_A_DIRECTORY);
 }
 
-/* Whoever reaches them can run commands in every sandbox, and in local ones on the host.
- */
+/* A process that reaches them can run commands in every sandbox, and in local ones on the
+ * host. */
 TEST(the_control_sockets_of_sandboxes_stay_outside)
 {
     need_root();

@@ -104,7 +104,7 @@ static int code_of(pid_t child)
 }
 
 /* Else a pause could freeze what init was just told to let go on. */
-TEST(who_pauses_waits_for_who_resumes)
+TEST(a_pause_waits_for_a_pending_resume)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     struct cay_sandbox_info info;
@@ -122,7 +122,7 @@ TEST(who_pauses_waits_for_who_resumes)
     ASSERT_INT(info.state, CAY_STATE_PAUSED);
 }
 
-TEST(who_pauses_one_that_ends_meanwhile_hears_that_it_is_gone)
+TEST(a_pause_of_a_sandbox_that_ends_meanwhile_returns_not_found)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
 

@@ -143,7 +143,7 @@ TEST(its_time_is_over_even_if_only_its_children_live)
     cay_process_free(process);
 }
 
-TEST(who_skips_hears_only_what_comes_after)
+TEST(a_reader_that_skips_gets_only_later_output)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     AUTO(cay_process)
@@ -196,7 +196,7 @@ static int dial(cay_sandbox *sandbox, uint16_t port)
         else
             close(fd);
     }
-    harness_fail(__FILE__, __LINE__, "nobody listens");
+    harness_fail(__FILE__, __LINE__, "no process listens on the port");
 }
 
 TEST(a_port_inside_is_reached_by_a_socket)

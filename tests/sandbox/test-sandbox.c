@@ -499,7 +499,7 @@ TEST(an_ephemeral_sandbox_ends_with_its_leash)
     }
     ASSERT_INT(code, CAY_E_NOT_FOUND);
     size_t count;
-    /* Who no longer answers may still be about to end, and is not collected before. */
+    /* PID 1 closes its socket before it ends; a collect waits for the end. */
     for (int i = 0; i < PATIENCE_MS / 10 && count_names(runtime_path(), id) > 0; i++) {
         nanosleep(&pause, NULL);
         ASSERT_OK(cay_sandbox_collect(&count, &err));

@@ -91,7 +91,7 @@ TEST(a_kill_that_lacks_descriptors_says_so_and_the_sandbox_lives)
     cay_exec_done(&result);
 }
 
-TEST(who_cannot_look_at_a_process_does_not_say_that_it_is_dead)
+TEST(a_liveness_check_without_descriptors_does_not_report_death)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     const struct native *native = sandbox->cookie;

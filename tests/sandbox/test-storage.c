@@ -291,7 +291,7 @@ TEST(one_whose_time_is_over_is_stopped)
     ASSERT_OK(cay_sandbox_remove(sandbox, &err));
 }
 
-/* Whoever ends it must not take away what belongs to the one that was started since. */
+/* A kill must not remove the files of the sandbox that was started meanwhile. */
 TEST(one_that_is_killed_and_started_at_once_is_never_lost)
 {
     struct cay_sandbox_options options = {0};

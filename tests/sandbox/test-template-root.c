@@ -224,7 +224,7 @@ static int remove_with(int spare)
     return code;
 }
 
-TEST(who_cannot_look_for_its_sandboxes_does_not_remove_a_template)
+TEST(a_template_is_not_removed_if_its_sandboxes_cannot_be_listed)
 {
     static const enum cay_storage storages[] = {CAY_STORAGE_MEMORY, CAY_STORAGE_DISK};
 

@@ -129,7 +129,7 @@ TEST(processes_that_run_away_from_their_parents_are_caught)
     on_every_level(kill_hoppers);
 }
 
-/* Whoever holds a command may be of the same user, and is still not for it to kill. */
+/* A subreaper may run as the same user; its command still must not kill it. */
 static void attack_holders(void)
 {
     AUTO(cay_sandbox) sandbox = make_on(level_here);
@@ -183,7 +183,7 @@ TEST(the_death_of_a_holder_is_the_death_of_what_it_held)
     as_ordinary(ordinary_user(false), kill_the_holder_from_outside);
 }
 
-/* Nobody is there to be told, so all of it must go by itself. */
+/* No process is left to kill the descendants, so they must end by themselves. */
 static void kill_init_from_outside(void)
 {
     AUTO(cay_sandbox) sandbox = make_on(CAY_LEVEL_LANDLOCK);

@@ -182,7 +182,7 @@ class Server:
                 left[sandbox_id] = traces(sandbox_id)
         assert left == {}, "something is left of a sandbox"
 
-    # --- Who it is, and what it answers ---
+    # --- Address, keys and requests ---
 
     @property
     def url(self):

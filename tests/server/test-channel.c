@@ -24,7 +24,7 @@ static int send_one(int socket)
 }
 
 /* As it is for the first who comes after a keeper was killed. */
-TEST(who_has_ended_is_not_there_whether_he_had_read_all_or_not)
+TEST(a_send_to_a_closed_peer_returns_epipe_with_or_without_unread_data)
 {
     for (int unread = 0; unread < 3; unread++) {
         int ends[2];

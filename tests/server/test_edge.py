@@ -309,11 +309,11 @@ def test_a_body_that_says_it_is_too_large_is_refused_unread(server):
         assert time.monotonic() - began < 5
 
 
-def test_who_asks_before_he_sends_too_much_is_not_told_to_go_on(server):
+def test_expect_100_continue_with_a_large_body_gets_413(server):
     expect = "Expect: 100-continue"
     heard = talk(server, request(SMALL, expect, f"Content-Length: {1 << 30}"))
     assert status_of(heard) == 413 and b" 100 " not in heard
-    with server.connect() as client:  # but who asks for what can be is
+    with server.connect() as client:  # a body within the limit gets it
         client.sendall(request(SMALL, f"X-API-KEY: {server.key}", expect, "Content-Length: 13",
                                "Connection: close"))
         assert client.recv(1 << 16).startswith(b"HTTP/1.1 100 ")
@@ -432,7 +432,7 @@ def test_whether_there_is_an_internet_is_said(server):
     assert (status, body["code"]) == (501, 501) and "internet" in body["message"]
 
 
-def test_who_asks_for_the_internet_where_there_is_one_has_it(own_server):
+def test_a_sandbox_has_internet_access_unless_the_request_denies_it(own_server):
     server = own_server("--internet", "host")
     for more, wanted in (({}, True), ({"allow_internet_access": True}, True),
                          ({"allow_internet_access": False}, False)):
@@ -500,7 +500,7 @@ def test_a_reserve_is_filled_again_when_its_sandboxes_end(own_server):
     wait_until(lambda: len(ready()) == 2)
     before = ready()
     for keeper, init in before.items():
-        os.kill(keeper, signal.SIGSTOP)  # nobody is to notice that they end
+        os.kill(keeper, signal.SIGSTOP)  # the keepers must not notice that they end
         os.kill(init, signal.SIGKILL)
     wait_until(lambda: not any(is_alive(init) for init in before.values()))
     with ThreadPoolExecutor(1) as pool:
@@ -608,7 +608,7 @@ def test_what_there_is_not_yet_is_said(server, ask):
 
 
 def test_a_user_who_cannot_be_read_is_refused_at_once(server):
-    """Nobody answered, and the front went round and round."""
+    """The front once looped on these without a response."""
     sandbox = create(server)
     for value in ("Bearer x", "Basic", "Basic =", "Basic " + "A" * 300):
         heard = talk(server, request("GET /files?path=/etc/hostname", *of(sandbox),

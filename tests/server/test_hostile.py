@@ -184,7 +184,7 @@ def drip(server, beginning):
     return b""
 
 
-def test_who_dawdles_is_cut_and_holds_up_nobody(server, shared):
+def test_a_slow_client_is_disconnected_and_delays_no_other(server, shared):
     """Over headers, over a body, and between requests that never come."""
     upload = sized("POST /files?path=slow", b"x" * 100_000, *of(
         shared, "Content-Type: application/octet-stream"))[:-99_000]
@@ -202,7 +202,7 @@ def test_who_dawdles_is_cut_and_holds_up_nobody(server, shared):
             assert b" 20" not in one.result()[:12]
 
 
-def test_who_does_not_read_holds_up_only_his_own_command(server, shared):
+def test_a_client_that_does_not_read_delays_only_its_own_command(server, shared):
     front, pid = server.front(), None
     before = rss_kib(front)
     with connect(server) as client:
@@ -241,7 +241,7 @@ def test_downloads_that_nobody_reads_hold_no_memory(server, shared):
 
 
 def test_bodies_that_nobody_vouches_for_fill_no_memory(server, shared):
-    """Who asks is looked at when the body is whole; so there is an end to what is held."""
+    """The server checks credentials when the body is complete, so it limits the bodies it holds."""
     front, size = server.front(), 8 << 20
     start = ("POST /process.Process/Start", f"E2b-Sandbox-Id: {shared.sandbox_id}",
              "E2b-Sandbox-Port: 49983", f"Content-Length: {size}")
@@ -482,7 +482,7 @@ def test_a_port_hears_at_once_of_a_client_that_leaves(server, sandbox, path, lea
     def count(word):
         return sandbox.files.exists("told") and sandbox.files.read("told").split().count(word)
 
-    wait_until(lambda: count("came") == 5, "nobody came")
+    wait_until(lambda: count("came") == 5, "the clients did not connect")
     for client in clients:
         leave(client)
     wait_until(lambda: count("left") == 5, lambda: f"{count('left')} of 5 have left")
@@ -516,7 +516,7 @@ def fixture_deaf(sandbox):
     return sandbox
 
 
-def test_who_leaves_while_a_port_does_not_read_is_let_go(server, deaf):
+def test_a_client_that_leaves_while_a_port_does_not_read_is_closed(server, deaf):
     before = settled(server)
     client = send_to_deaf(server, deaf, 1)
     wait_until(lambda: server.held() > before, "it does not reach the port")
@@ -526,7 +526,7 @@ def test_who_leaves_while_a_port_does_not_read_is_let_go(server, deaf):
 
 
 def test_bodies_that_a_port_does_not_read_fill_no_memory(server, deaf):
-    """Whoever knows its name may send them, 4096 at a time."""
+    """A client that knows the host name of a port may send 4096 of them at a time."""
     front, count = server.front(), 40
     before = rss_kib(front)
     with contextlib.ExitStack() as stack:
@@ -988,7 +988,7 @@ def opened_by(server):
 
 
 def wait_for_closed(server, before):
-    """Who has heard of an end may not have closed all yet."""
+    """A process that has read an end of file may not have closed all descriptors yet."""
     wait_until(lambda: all(count <= before[name] for name, count in opened_by(server).items()),
                lambda: f"{opened_by(server)} are open, not {before}")
 
@@ -1079,7 +1079,7 @@ def test_a_front_has_none_of_the_brokers_descriptors_however_many_those_are(own_
 
 
 def test_a_sandbox_in_which_no_command_ends_is_not_waited_for(server, create):
-    """Whoever starts a program there waits for a FIFO that nobody writes to."""
+    """The loader of every program there waits for a FIFO without a writer."""
     sandbox = create()
     sandbox.commands.run("mkfifo /etc/ld.so.preload", user="root")
     answer = ask(server, request("GET /envs", *of(sandbox, "Connection: close")))

@@ -54,7 +54,7 @@ def send(server, path, body, *headers):
     return Answers(client)
 
 
-def test_who_connects_while_it_is_being_paused_has_it_running(own):
+def test_a_connect_during_a_pause_resumes_the_sandbox(own):
     server, _, path = own()
     with held_up(server):
         paused = send(server, f"{path}/pause", {})
@@ -65,7 +65,7 @@ def test_who_connects_while_it_is_being_paused_has_it_running(own):
     assert state(server, path) == "running"
 
 
-def test_who_uses_it_while_it_is_being_paused_wakes_it(own):
+def test_a_request_during_a_pause_resumes_the_sandbox(own):
     server, sandbox, path = own(autoPause=True, autoResume={"enabled": True})
     with held_up(server):
         paused = send(server, f"{path}/pause", {})
@@ -83,7 +83,7 @@ def test_a_pause_at_the_end_of_its_time_that_fails_is_tried_again(own):
     with held_up(server) as keeper:
         assert server.api("POST", f"{path}/timeout", {"timeout": 0})[0] == 204
         wait_until(lambda: server.api("POST", f"{path}/refreshes", {"duration": 0})[0] == 409,
-                   "nobody pauses it")
+                   "the broker does not pause it")
         os.kill(keeper, signal.SIGKILL)
     wait_until(lambda: state(server, path) == "paused", "it goes on though its time is over")
 
@@ -121,7 +121,7 @@ def own_clock(server, sandbox):
     return left / 1000
 
 
-def test_who_wakes_it_with_another_takes_no_time_from_it(own):
+def test_a_short_timeout_of_a_concurrent_connect_does_not_shorten_the_longer_one(own):
     """Both ask for a sandbox that is paused; the second to be answered has it running."""
     server, sandbox, path = own(autoResume={"enabled": True})
     assert server.api("POST", f"{path}/pause", {})[0] == 204
@@ -210,7 +210,7 @@ def test_a_sandbox_is_not_said_to_be_gone_with_several_keepers(own):
     assert state(server, path) == "running"
 
 
-def test_who_has_only_a_signature_is_not_told_that_it_is_gone(own_server):
+def test_a_signed_url_works_after_the_keeper_is_killed(own_server):
     server = own_server()
     sandbox = Sandbox.create()
     sandbox.files.write("f", "x")
@@ -223,7 +223,7 @@ def test_who_has_only_a_signature_is_not_told_that_it_is_gone(own_server):
     assert ask(server, request(f"GET {url}", "Connection: close")).body == b"x"
 
 
-def test_who_cannot_wake_it_now_is_not_told_that_it_is_gone(own):
+def test_requests_that_cannot_resume_the_sandbox_now_get_503(own):
     server, sandbox, path = own(autoResume={"enabled": True})
     assert server.api("POST", f"{path}/pause", {})[0] == 204
     data = sized("POST /filesystem.Filesystem/Stat", b'{"path":"/"}', *of_sandbox(sandbox))
@@ -240,7 +240,7 @@ def test_who_cannot_wake_it_now_is_not_told_that_it_is_gone(own):
     assert state(server, path) == "running"
 
 
-def test_who_comes_while_a_pause_fails_has_it_running(tmp_path):
+def test_a_request_during_a_failing_pause_finds_the_sandbox_running(tmp_path):
     """Here no pause can be: there is nothing to be woken, either."""
     if os.geteuid() != 0:
         unavailable("only root can take the cgroups away")

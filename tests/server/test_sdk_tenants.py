@@ -37,7 +37,7 @@ def test_a_tenant_can_do_nothing_with_anothers_sandbox(create, server):
 
 
 def test_a_foreign_sandbox_and_none_are_refused_in_the_same_words(create, server):
-    """Nobody learns from a refusal which ids there are."""
+    """An error does not reveal which ids exist."""
     name = create(**server.options_of("anna")).sandbox_id
     headers = {"X-API-KEY": server.options_of("berta")["api_key"]}
     for method, path, body in (("GET", "", None), ("DELETE", "", None), ("GET", "/metrics", None),
@@ -98,7 +98,7 @@ def test_two_keys_of_a_tenant_see_the_same_sandboxes(create, server):
 
 
 def test_what_was_made_after_a_new_key_survives_a_crash(own_server):
-    """Whoever writes a key does not take the records away from the server that runs."""
+    """A process that writes a key leaves the records of the running server intact."""
     server = own_server()
     server.new_key("somebody")
     sandbox = Sandbox.create()

@@ -139,7 +139,7 @@ open(sys.argv[1], "w")
 
 
 def test_a_tree_may_be_deeper_than_most(shared):
-    """Nobody else has to hear of it, neither when it is there nor when it comes."""
+    """Other requests go on, whether the tree exists before the watch or is moved into it."""
     shared.files.write("down.py", DOWN)
     shared.commands.run("mkdir trees come && cd trees && python3 ../down.py old")
     other = shared.commands.run("cat", background=True, stdin=True)
@@ -165,7 +165,7 @@ MORE = f"mkdir $(seq -f d%.0f {MANY})"
 
 @pytest.mark.long
 def test_more_directories_than_can_be_watched_are_not_watched_in_part(sandbox):
-    """Who would hear nothing of some of them is told, when it is asked for or as they come."""
+    """The client gets an error, from the request or when the directories are created later."""
     sandbox.commands.run(f"mkdir all none && cd all && {MORE}")
     with pytest.raises(SandboxException, match=f"at most {MANY} watched directories"):
         sandbox.files.watch_dir("all", recursive=True)
@@ -181,7 +181,7 @@ def test_more_directories_than_can_be_watched_are_not_watched_in_part(sandbox):
             return f"at most {MANY} watched directories" in str(error)
         return False
 
-    wait_until(is_told, "nobody is told")
+    wait_until(is_told, "no error is reported")
     wait_until(lambda: not look(watch), "it never ends")
     sandbox.commands.run("touch none/new")
     assert {event.name for event in watch.get_new_events()} == {"new"}

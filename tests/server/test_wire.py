@@ -65,7 +65,7 @@ def test_a_stream_is_made_of_envelopes_and_ends_with_one(server, shared):
 
 
 @pytest.mark.parametrize("version", ["", "/v2"])
-def test_who_connects_may_name_the_sandbox_in_headers_too(server, sandbox, version):
+def test_connect_accepts_the_sandbox_id_in_headers_too(server, sandbox, version):
     """As the SDKs for Python up to 2.26 do; what is a program's own port stays its own."""
     path = f"{version}/sandboxes/{sandbox.sandbox_id}/connect"
     key = {"X_API_KEY": os.environ["E2B_API_KEY"], "Content_Type": "application/json"}
@@ -212,7 +212,7 @@ def test_input_that_has_to_wait_is_read_in_the_order_in_which_it_came(server, sh
                 "input": {"stdin": base64.b64encode(text.encode()).decode()}}).encode(),
                 *raw.of(shared)))
             senders.append(raw.Answers(client))
-            assert shared.files.exists("go") is False  # who asks later is answered later
+            assert shared.files.exists("go") is False  # requests are served in order
         shared.files.write("go", "")
         assert [sender.next().status for sender in senders] == [200] * len(whole)
     shared.commands.close_stdin(handle.pid)
@@ -481,7 +481,7 @@ def test_tls(own_server, tmp_path):
     assert reply.status == 204
 
 
-def test_whoever_has_read_the_exports_can_end_the_server_in_order(own_server):
+def test_a_server_that_has_printed_its_exports_stops_with_status_0(own_server):
     server = own_server()
     for _ in range(10):
         assert server.stop() == 0

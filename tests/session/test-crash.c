@@ -116,7 +116,7 @@ static void assert_nothing_left(char ids[2][CAY_ID_MAX])
     size_t count;
 
     ASSERT_OK(cay_store_collect(store, &count, &err));
-    ASSERT_INT(count, 0); /* who came next has done it */
+    ASSERT_INT(count, 0); /* the next process has collected it */
     age_everything();
     ASSERT_OK(cay_sandbox_collect(&count, &err));
     assert_empty_world();

@@ -25,7 +25,7 @@ static void make_barrier(void)
     pthread_barrierattr_destroy(&attributes);
 }
 
-/* Whoever fails takes the others along: they would wait for ever. */
+/* A process that fails ends the others: they would wait at the barrier for ever. */
 static void meet(void)
 {
     int met = pthread_barrier_wait(barrier);

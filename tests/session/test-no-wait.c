@@ -84,7 +84,7 @@ TEST(a_store_in_memory_and_none_will_do)
     assert_empty_world();
 }
 
-TEST(who_finds_the_session_taken_uses_what_the_other_makes)
+TEST(managers_that_start_one_session_share_its_sandbox)
 {
     need_own_world();
     AUTO(cay_store) store = open_store();

@@ -92,7 +92,7 @@ TEST(each_change_is_one_more_revision_and_keeps_the_time_of_creation)
     ASSERT(found->updated_ms >= created);
 }
 
-TEST(who_was_slower_is_told)
+TEST(a_put_with_an_old_revision_fails)
 {
     AUTO(cay_store) store = open_store();
     struct cay_session session = session_of("ann", "s");
@@ -242,7 +242,7 @@ static mode_t mode_of(const char *name)
     return st.st_mode & 07777;
 }
 
-TEST(nobody_else_may_read_it)
+TEST(the_store_is_private_to_its_user)
 {
     mode_t before = umask(0);
     AUTO(cay_store) store = open_store();

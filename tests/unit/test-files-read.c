@@ -322,7 +322,7 @@ TEST(a_huge_sparse_file_is_refused_without_memory_for_it)
     ASSERT_HAS(err.hint, "offset");
 }
 
-TEST(whoever_says_so_gets_more_than_one_call_returns)
+TEST(the_large_flag_lifts_the_read_limit)
 {
     AUTO(cay_files) files = open_data();
     const size_t size = CAY_READ_MAX + 1;

@@ -66,7 +66,7 @@ TEST(a_file_of_any_length_goes_to_a_descriptor_and_comes_from_one)
     ASSERT(memcmp(bytes, back, LEN) == 0);
 }
 
-/* Whoever is in a sandbox can make a file longer than any disk, of nothing. */
+/* A process in a sandbox can create a sparse file that is longer than any disk. */
 TEST(holes_stay_holes)
 {
     AUTO(cay_files) files = open_data();
@@ -317,7 +317,7 @@ TEST(access_is_what_policy_and_permissions_both_grant)
     ASSERT_CODE(cay_files_access(files, "data/none", &err), CAY_E_NOT_FOUND);
     ASSERT_CODE(cay_files_access(files, "none/x", &err), CAY_E_OUTSIDE);
     if (geteuid() == 0)
-        return; /* whom permissions do not bind */
+        return; /* root ignores permissions */
     set_mode("data/a", 0400);
     ASSERT_INT(cay_files_access(files, "data/a", &err), CAY_ACCESS_READ);
     set_mode("data/a", 0200);
