@@ -35,7 +35,6 @@ def tree(tmp_path):
     write(tmp_path, "include/cay/files.h", "struct files;")
     write(tmp_path, "CONTRIBUTING.md", "<!-- printed by tools/check-layers --write -->\n"
           "<!-- end of the list -->\n")
-    write(tmp_path, "tools/english.txt", "")
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
     return tmp_path
 
@@ -183,24 +182,28 @@ def test_a_pronoun_inside_a_sentence_is_no_finding(tree, name, text):
     assert run(tree, "check-english")[0] == 0
 
 
-def test_a_file_of_the_exceptions_must_need_it(tree):
-    write(tree, "src/a.c", "/* Who asks. */")
-    assert run(tree, "check-english", "--write")[0] == 0
-    assert (tree / "tools/english.txt").read_text() == "src/a.c\n"
+@pytest.mark.parametrize(("name", "text"), [
+    ("tests/x/test-a.c", "TEST(who_waits_is_served)\n"),
+    ("tests/x/test_a.py", "def test_nobody_waits():\n    pass\n"),
+])
+def test_the_name_of_a_test_that_opens_with_a_pronoun_is_found(tree, name, text):
+    write(tree, name, text)
+    status, output = run(tree, "check-english")
+    assert status == 1 and f"{name}:" in output and "the name of a test opens with" in output
+
+
+def test_words_that_users_should_not_read_are_found(tree):
+    write(tree, "src/a.c", 'int f(void) { return cay_fail(0, "the rung is not to be had"); }\n'
+          "/* a rung in a comment */")
+    write(tree, "README.md", "It is told. `rung` is code, and a level is fine.\n")
+    status, output = run(tree, "check-english")
+    assert status == 1 and 'src/a.c:2: "rung": write isolation level' in output
+    assert output.count(": write ") == 3 and "README.md:1" in output
+
+
+def test_words_used_rightly_are_no_finding(tree):
+    write(tree, "docs/a.1.scd", "*--approve ask*|*yes*\n\tThe user *nobody* runs it.\n")
     assert run(tree, "check-english")[0] == 0
-    write(tree, "src/a.c", "/* The client asks. */")
-    status, output = run(tree, "check-english")
-    assert status == 1 and "src/a.c has no such sentence" in output
-
-
-def test_words_that_users_should_not_read_warn_unless_strict(tree):
-    write(tree, "src/a.c", 'int f(void) { return cay_fail(0, "the level is not to be had"); }\n'
-          "/* a level in a comment */")
-    write(tree, "README.md", "It is told. `level` is code.\n")
-    status, output = run(tree, "check-english")
-    assert status == 0 and output.startswith("warning: 3 words")
-    status, output = run(tree, "check-english", "--strict")
-    assert status == 1 and 'src/a.c:2: "level": write isolation level' in output
 
 
 def test_messages_lists_what_a_user_can_see(tree):
