@@ -34,11 +34,14 @@ void cli_begin(void)
     struct sigaction quiet_end = {.sa_handler = SIG_DFL};
     /* Beyond the file size limit (ulimit -f) writing fails with EFBIG. */
     struct sigaction ignored = {.sa_handler = ignore_signal};
+    /* One write per line, so that lines of several programs do not mix.  musl ignores the
+     * mode without a buffer. */
+    static char line[4096];
 
     open_standard_fds();
     sigaction(SIGPIPE, &quiet_end, NULL);
     sigaction(SIGXFSZ, &ignored, NULL);
-    setvbuf(stderr, NULL, _IOLBF, 4096);
+    setvbuf(stderr, line, _IOLBF, sizeof line);
 }
 
 enum { NAME_LEN_MAX = 64 };
@@ -59,6 +62,7 @@ int cli_exec(const char *name, char *const *argv, struct cay_error *err)
 {
     char own[PATH_MAX], path[PATH_MAX + NAME_LEN_MAX];
     struct stat st;
+    int error = ENOENT;
     ssize_t len = readlink("/proc/self/exe", own, sizeof own - 1);
 
     own[len > 0 ? len : 0] = '\0';
@@ -66,12 +70,16 @@ int cli_exec(const char *name, char *const *argv, struct cay_error *err)
     for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
         snprintf(path, sizeof path, "%.*s%s%s", (int)(slash + 1 - own), own, places[i],
                  name);
-        if (is_ours(path, st.st_uid))
-            (void)execv(path, argv);
+        if (is_ours(path, st.st_uid) && execv(path, argv) != 0)
+            error = errno;
     }
     snprintf(path, sizeof path, "%s/%s", CAY_LIBEXEC, name);
-    (void)execv(path, argv);
-    return cay_fail(err, errno == ENOENT ? CAY_E_UNAVAILABLE : CAY_E_EXEC_FAILED, errno,
-                    "cli.helper", name, "this part of cay is not installed",
+    if (execv(path, argv) != 0 && errno != ENOENT)
+        error = errno;
+    if (error != ENOENT)
+        return cay_fail(err, CAY_E_EXEC_FAILED, error, "cli.helper", name,
+                        cay_errno_words(error), "install this part of cay again");
+    return cay_fail(err, CAY_E_UNAVAILABLE, error, "cli.helper", name,
+                    "this part of cay is not installed",
                     "install it beside cay, or in " CAY_LIBEXEC);
 }

@@ -141,8 +141,8 @@ int cmd_logs(struct call *call, struct cay_error *err)
     struct cay_process_info info = {0};
     char pid[16];
 
-    signals_catch();
     int code = find_sandbox(call->line.arguments[0], &sandbox, err);
+    signals_catch(); /* not before: cay-full would inherit the blocked signals */
     if (!code)
         code = find_process(sandbox, call->line.arguments[1], &info, err);
     if (!code) {

@@ -12,11 +12,15 @@
 
 #include "cli/cli.h"
 #include "cli/cmd-sandbox.h"
+#include "cli/progress.h"
 
 static char **own_argv;
 
+/* The timer of a progress display survives execve(2), but not its handler: the alarm
+ * would kill cay-full. */
 static int exec_full(struct cay_error *err)
 {
+    progress_stop();
     return cli_exec("cay-full", own_argv, err);
 }
 

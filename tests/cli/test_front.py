@@ -5,8 +5,10 @@ the whole one for everything else."""
 import json
 import os
 import re
+import pty
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,45 @@ def test_for_all_else_the_missing_one_is_told(alone, words):
     done = call(alone, *words)
     assert (done.returncode, done.stdout) == (UNAVAILABLE, b"")
     assert done.stderr.startswith(b"cay: unavailable: cay-full: this part of cay is not installed (")
+
+
+def test_a_cay_full_that_cannot_be_executed_is_reported(alone):
+    alone.with_name("cay-full").write_text("no program", encoding="ascii")
+    done = call(alone, "--version")
+    assert done.stderr.startswith(b"cay: exec-failed: cay-full: Permission denied (")
+    alone.with_name("cay-full").chmod(0o755)
+    assert b": Exec format error (" in call(alone, "--version").stderr
+
+
+def test_cay_full_starts_without_the_timer_of_the_progress_display(alone, tmp_path):
+    """The alarm would kill it if it took more than a second to set a handler."""
+    alone.with_name("cay-full").write_text(
+        f"#!{sys.executable}\nimport signal\nprint(signal.getitimer(signal.ITIMER_REAL))\n",
+        encoding="utf-8")
+    alone.with_name("cay-full").chmod(0o755)
+    (tmp_path / "dir").mkdir()
+    box = call(CAY, "create").stdout.decode().strip()
+    terminal, follower = pty.openpty()  # progress is displayed on a terminal only
+    try:
+        done = subprocess.run([alone, "cp", tmp_path / "dir", f"{box}:/tmp/"], stderr=follower,
+                              stdout=subprocess.PIPE, timeout=PATIENCE, check=True)
+        assert done.stdout == b"(0.0, 0.0)\n"
+    finally:
+        os.close(terminal)
+        os.close(follower)
+        call(CAY, "kill", box)
+
+
+@pytest.mark.parametrize("words", [["no-such"], ["-o", "json", "no-such"]], ids=" ".join)
+@pytest.mark.parametrize("program", [CAY, WHOLE], ids=["small", "full"])
+def test_an_error_is_one_write(program, words):
+    """Lines of several programs that share standard error do not mix."""
+    reader, writer = os.pipe2(os.O_DIRECT)  # a read returns one write
+    with subprocess.Popen([program, "inspect", *words], stderr=writer):
+        os.close(writer)
+        first = os.read(reader, 4096)
+        os.close(reader)
+    assert first.endswith(b"\n")
 
 
 def test_a_tree_may_be_moved_after_it_was_installed(tmp_path):

@@ -4,10 +4,13 @@
 import ctypes
 import json
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from conftest import CAY
+from conftest import CAY, PATIENCE
 
 LIBRARY = Path(CAY).parent / "libcay.so"
 
@@ -56,3 +59,16 @@ def test_commands_files_and_processes_are_reached_by_its_id(boxes, local, tmp_pa
 
 def test_a_pause_is_refused(boxes, local):
     assert boxes.fails(12, "pause", local).startswith("cay: unsupported: ")
+
+
+def test_cay_full_starts_with_no_signal_blocked(local, tmp_path):
+    """The small program becomes cay-full once it knows that the sandbox is local."""
+    if not Path(CAY).with_name("cay-full").exists():
+        pytest.skip("here the command is one program")
+    shutil.copy(CAY, tmp_path / "cay")
+    (tmp_path / "cay-full").write_text(
+        f"#!{sys.executable}\nimport signal\nprint(signal.pthread_sigmask(signal.SIG_BLOCK, []))\n")
+    (tmp_path / "cay-full").chmod(0o755)
+    done = subprocess.run([tmp_path / "cay", "logs", local], capture_output=True,
+                          timeout=PATIENCE, check=True)
+    assert done.stdout == b"set()\n"
