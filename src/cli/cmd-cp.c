@@ -250,6 +250,9 @@ static int copy_out(struct inside *inside, const char *target, struct cay_error 
     struct stat st;
 
     TRY(cay_files_stat(inside->files, inside->path, false, &inside->stat, err));
+    if (!*target) /* PATH below it would be a file in the root directory */
+        return cay_fail(err, CAY_E_INVALID, 0, op, target, "the destination is empty",
+                        "give a path of the host, or - for standard output");
     if (!plain)
         return cay_fail_memory(err, op);
     bool is_dir = inside->stat.type == CAY_TYPE_DIRECTORY;

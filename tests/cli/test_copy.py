@@ -292,6 +292,15 @@ def test_refusals_name_what_is_wrong(boxes, box, words, slug):
     assert line.startswith(f"cay: {slug}: ")
 
 
+def test_an_empty_destination_is_not_the_root_directory(boxes, box, tmp_path):
+    boxes.ok("put", box, tmp_path.name)
+    try:
+        line = boxes.fails(2, "cp", f"{box}:{tmp_path.name}", "")
+        assert line.startswith("cay: invalid: the destination is empty (")
+    finally:
+        Path("/", tmp_path.name).unlink(missing_ok=True)
+
+
 def test_errors_of_a_directory_name_it_as_the_caller_did(boxes, box):
     boxes.ok("exec", box, "--", "sh", "-c", "mkdir dir; echo x > dir/f")
     (boxes.folder / "file").write_text("x")
