@@ -348,7 +348,8 @@ static int start_detached(struct execute *execute, struct cay_error *err)
         fprintf(call->output.file, "%d\n", cay_process_pid(process));
     }
     code = output_finish(&call->output, err);
-    if (code) /* the caller sees a failure */
+    execute->signal = signals_take();
+    if (code || execute->signal) /* the caller sees a failure */
         (void)!cay_process_kill(process, NULL);
     return code;
 }
@@ -362,12 +363,9 @@ static int exec_in(struct execute *execute, const char *const *argv,
 
     if (status)
         return status;
-    if (call->options.detach) {
-        status = start_detached(execute, err);
-    } else {
-        signals_catch();
-        status = execute_wait(execute, err);
-    }
+    signals_catch();
+    status =
+        call->options.detach ? start_detached(execute, err) : execute_wait(execute, err);
     sandbox_plan_done(&execute->plan);
     return status;
 }

@@ -2,11 +2,13 @@
 """create, exec, ls, inspect, ps, logs, pause, resume, start, kill, rm, gc: a sandbox's life."""
 
 import json
+import os
 import re
 import subprocess
 import time
 
 import pytest
+from conftest import CAY, PATIENCE
 from sandboxes import gone, traces, wait_until
 
 LAYERS = {"user", "pid", "mount", "network", "ipc", "uts", "cgroup", "seccomp", "landlock",
@@ -350,6 +352,19 @@ def test_which_sandbox_must_be_said(boxes, box):
         assert boxes.fails(2, command, "--all", box).startswith("cay: invalid: ")
     assert boxes.fails(2, "kill", "-s", "TERM", box).startswith("cay: invalid: ")
     assert boxes.fails(2, "kill", "-s", "FOO", box, "1").startswith("cay: invalid: ")
+
+
+def test_a_background_command_ends_if_its_pid_cannot_be_printed(boxes, box):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([CAY, "exec", "-d", "--tag", "unknown", box, "--", "sleep", "1000"],
+                              stdout=writer, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
+    finally:
+        os.close(writer)
+    assert done.returncode == 125 and b"Broken pipe" in done.stderr
+    (process,) = boxes.ok("ps", "-o", "json", box).json["processes"]
+    assert (process["tag"], process["state"]) == ("unknown", "ended")
 
 
 def test_disk_storage_survives_a_kill(boxes):
