@@ -452,7 +452,8 @@ TEST(sudo_ends_connections_that_break_its_rules)
 }
 
 /* Many connections keep PID 1 busy, so that the second packet of one is there, and not
- * received, when the first one ends it. */
+ * received, when the first one ends it.  If PID 1 was faster, sendmsg() fails: each of
+ * the 9 processes reports once it has succeeded three times. */
 static const char lingering[] =
     "cat > /tmp/linger.py <<'END'\n"
     "import array, os, socket, struct\n"
@@ -472,7 +473,8 @@ static const char lingering[] =
     "for i in range(8):\n"
     "    if os.fork() == 0: break\n"
     "kept = []\n"
-    "for i in range(10):\n"
+    "sent = 0\n"
+    "while sent < 3:\n"
     "    a, b = linger()\n"
     "    kept.append(a)\n"
     "    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', "
@@ -481,11 +483,14 @@ static const char lingering[] =
     "    try:\n"
     "        for s in calls: s.send(b'x')\n"
     "        s.sendmsg([b'y'], rights)\n"
+    "        sent += 1\n"
     "    except OSError: pass\n"
     "    b.close()\n"
+    "os.write(1, b'sent\\n')\n"
     "import time; time.sleep(1000)\n"
     "END\n"
-    "python3 /tmp/linger.py >/dev/null 2>&1 & sleep 1; echo begun";
+    "mkfifo /tmp/reports; python3 /tmp/linger.py >/tmp/reports 2>&1 &\n"
+    "head -n 9 /tmp/reports | uniq -c | tr -d ' '";
 
 /* PID 1 closes what it did not receive: it must not wait for the peer then. */
 TEST(sudo_is_not_held_up_by_a_lingering_connection)
@@ -494,6 +499,7 @@ TEST(sudo_is_not_held_up_by_a_lingering_connection)
 
     need_inside(sandbox, "python3");
     run(sandbox, lingering);
+    ASSERT_STR(result.out, "9sent\n");
     run(sandbox, "echo there");
     ASSERT_STR(result.out, "there\n");
 }
