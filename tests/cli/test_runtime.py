@@ -22,8 +22,13 @@ def fixture_disk(tmp_path):
 
 
 def inside(disk, script):
-    """Runs a script in a mount namespace of its own, whose /run is new."""
-    done = subprocess.run(["unshare", "-m", "sh", "-c", BEGIN + script],
+    """Runs a script in a mount namespace of its own, whose /run is new.
+
+    Its records vanish with it, so its sandboxes must, too, if it fails or is killed: they are
+    in a PID namespace of its own.
+    """
+    done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child",
+                           "--mount-proc", "sh", "-c", BEGIN + script],
                           env={**os.environ, "DISK": str(disk), "CAY": CAY}, capture_output=True,
                           text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr

@@ -21,30 +21,28 @@ def fixture_cay():
     if Path("/proc/sys/user/max_user_namespaces").read_text().strip() == "0":
         pytest.skip("this machine has no user namespaces")
     folder = Path(tempfile.mkdtemp())
-    try:
-        (folder / "run").mkdir()
-        (folder / "shared").mkdir()
-        copy_command(folder)
-        for path in (folder, *folder.iterdir()):
-            os.chown(path, UID, UID)
-        os.chmod(folder / "run", 0o700)
+    (folder / "run").mkdir()
+    (folder / "shared").mkdir()
+    copy_command(folder)
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, UID, UID)
+    os.chmod(folder / "run", 0o700)
 
-        def run(*words, stdin=b""):
-            done = subprocess.run(
-                ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups",
-                 folder / "cay", *words],
-                input=stdin, capture_output=True, timeout=PATIENCE, cwd=folder, check=False,
-                env={"PATH": os.environ["PATH"], "HOME": str(folder),
-                     "XDG_RUNTIME_DIR": str(folder / "run"),
-                     **{name: value for name, value in os.environ.items() if "SAN_" in name}})
-            return Done(done.returncode, done.stdout, done.stderr)
+    def run(*words, stdin=b""):
+        done = subprocess.run(
+            ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups",
+             folder / "cay", *words],
+            input=stdin, capture_output=True, timeout=PATIENCE, cwd=folder, check=False,
+            env={"PATH": os.environ["PATH"], "HOME": str(folder),
+                 "XDG_RUNTIME_DIR": str(folder / "run"),
+                 **{name: value for name, value in os.environ.items() if "SAN_" in name}})
+        return Done(done.returncode, done.stdout, done.stderr)
 
-        yield run
-        run("rm", "--all")
-        left = [path.name for path in (folder / "run").rglob("sb-*")]
-        assert left == [], "a sandbox was left behind"
-    finally:
-        shutil.rmtree(folder)
+    yield run
+    run("rm", "--all")
+    left = [path.name for path in (folder / "run").rglob("sb-*")]
+    assert left == [], "a sandbox was left behind"
+    shutil.rmtree(folder)  # not before: without records its sandboxes are lost
 
 
 def test_a_command_runs_as_user_inside(cay):
