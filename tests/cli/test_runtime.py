@@ -93,6 +93,20 @@ def test_a_file_that_changes_on_the_host_is_new_for_new_sandboxes_only(disk):
     assert [line for line in told if "leftover" not in line] == ["0", "1", "2", "changed 1", "1", "fine"]
 
 
+def test_gc_removes_notes_without_a_record(disk):
+    told = inside(disk, """
+        id=$("$CAY" create); old=sb-aaaaaaaaaaaaaaaa; new=sb-bbbbbbbbbbbbbbbb; cd /run/cay
+        touch -d '1 hour ago' "$id.note" "$old.note" "$old.note.new" "$old.noted" other.note
+        touch "$new.note"
+        "$CAY" gc
+        ls -d *.note* | sed "s/$id/ID/"
+        "$CAY" rm "$id"
+    """).splitlines()
+    assert told[0] == "removed 2 leftovers"
+    assert set(told[1:]) == {"ID.note", "other.note", "sb-aaaaaaaaaaaaaaaa.noted",
+                             "sb-bbbbbbbbbbbbbbbb.note"}
+
+
 def test_what_only_root_may_read_is_not_shown(disk):
     told = inside(disk, """
         echo secret > "$DISK/other"; chmod 600 "$DISK/other"

@@ -739,3 +739,35 @@ int cay_sandbox_get_note(const char *id, void **ret_data, size_t *ret_len,
     *ret_data = TAKE_PTR(data);
     return CAY_OK;
 }
+
+/* A process that was killed in cay_sandbox_set_note() leaves a draft, or the note of a
+ * sandbox whose record was removed meanwhile. */
+static bool is_stale_note(int dir, const char *name)
+{
+    char id[CAY_ID_MAX];
+    struct stat st;
+    size_t len = strcspn(name, ".");
+
+    if (len >= sizeof id ||
+        (strcmp(name + len, ".note") != 0 && strcmp(name + len, ".note.new") != 0))
+        return false;
+    memcpy(id, name, len);
+    id[len] = '\0';
+    return runtime_is_id(id) && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           llabs(clock_since_1970_ms() / 1000 - st.st_mtim.tv_sec) > FORGET_S &&
+           faccessat(dir, id, F_OK, 0) != 0 && errno == ENOENT;
+}
+
+size_t runtime_sweep_notes(void)
+{
+    char path[PATH_MAX];
+    DIR *list = runtime_directory(path, NULL) == CAY_OK ? opendir(path) : NULL;
+    size_t count = 0;
+
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (is_stale_note(dirfd(list), entry->d_name))
+            count += unlinkat(dirfd(list), entry->d_name, 0) == 0;
+    if (list)
+        closedir(list);
+    return count;
+}
