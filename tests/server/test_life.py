@@ -390,6 +390,25 @@ int clock_gettime(clockid_t id, struct timespec *now)
 """
 
 
+def test_a_create_collects_the_record_that_a_killed_keeper_left(alone):
+    server = alone()
+    records = Path(f"/proc/{server.broker}/root/run/cay")
+    body = {"templateID": "base", "timeout": 300}
+    lost = server.api("POST", "/sandboxes", body)[1]["sandboxID"]
+    done = subprocess.run([*server.before, CAY, "inspect", "-o", "json", f"sb-{lost}"],
+                          env=server.env, check=True, capture_output=True, timeout=PATIENCE)
+    (keeper,) = server.keepers()
+    os.kill(keeper, signal.SIGKILL)
+    os.kill(json.loads(done.stdout)["init_pid"], signal.SIGKILL)
+
+    def is_collected():
+        made = server.api("POST", "/sandboxes", body)[1]["sandboxID"]
+        assert server.api("DELETE", f"/sandboxes/{made}")[0] == 204
+        return not (records / f"sb-{lost}").exists()
+
+    wait_until(is_collected, "its record stays")
+
+
 @pytest.fixture(name="step")
 def fixture_step(tmp_path):
     """Sets the clock on the wall, as the server sees it: this machine has others on it."""

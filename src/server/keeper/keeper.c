@@ -465,6 +465,8 @@ static int op_confirm(struct keeper *keeper, struct keeper_request *request,
                                     NULL);
     int code = op_timeout(keeper, request, err);
     keeper->is_pending &= code < 0;
+    /* A keeper that was killed leaves the record of its sandbox. */
+    cay_sandbox_tidy();
     return code;
 }
 
