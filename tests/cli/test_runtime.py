@@ -25,11 +25,13 @@ def inside(disk, script):
     """Runs a script in a mount namespace of its own, whose /run is new.
 
     Its records vanish with it, so its sandboxes must, too, if it fails or is killed: they are
-    in a PID namespace of its own.
+    in a PID namespace of its own.  With the state directory of others it would remove the disks
+    of their sandboxes, which seem stopped without their records.
     """
     done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child",
                            "--mount-proc", "sh", "-c", BEGIN + script],
-                          env={**os.environ, "DISK": str(disk), "CAY": CAY}, capture_output=True,
+                          env={**os.environ, "DISK": str(disk), "CAY": CAY,
+                               "CAY_HOME": f"{disk}-home"}, capture_output=True,
                           text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -91,6 +93,12 @@ def test_a_file_that_changes_on_the_host_is_new_for_new_sandboxes_only(disk):
         "$CAY" run -- sh -c 'test -s /etc/protocols && echo fine'
     """).splitlines()
     assert [line for line in told if "leftover" not in line] == ["0", "1", "2", "changed 1", "1", "fine"]
+
+
+def test_scripts_do_not_see_the_disks_of_others(disk, boxes):
+    box = boxes.create("--storage", "disk")
+    assert inside(disk, '"$CAY" ls -q; "$CAY" rm --all') == ""
+    boxes.ok("rm", box)
 
 
 def test_gc_removes_notes_without_a_record(disk):

@@ -39,6 +39,10 @@ def fixture_alone(tmp_path):
              "&& exec sleep infinity"], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "ready\n"
         inside = ("nsenter", "-t", str(holder.pid), "-m")
+        # Without their records the sandboxes of others seem stopped: not in their state directory.
+        remove_all = {"args": [*inside, CAY, "rm", "--all"], "check": False, "timeout": PATIENCE,
+                      "capture_output": True,
+                      "env": {**os.environ, "CAY_HOME": str(tmp_path / "home")}}
 
         def start(*options):
             server = Server(tmp_path / f"home{len(started)}", "--reserve", "0", *options)
@@ -48,16 +52,14 @@ def fixture_alone(tmp_path):
 
         try:
             yield start
-            subprocess.run([*inside, CAY, "rm", "--all"], check=False, timeout=PATIENCE,
-                           capture_output=True)
+            subprocess.run(**remove_all)
             for server in started:
                 server.clean()
         finally:
             for server in started:
                 if server.process.poll() is None:
                     server.kill()
-            subprocess.run([*inside, CAY, "rm", "--all"], check=False, timeout=PATIENCE,
-                           capture_output=True)
+            subprocess.run(**remove_all)
             holder.kill()
 
 
