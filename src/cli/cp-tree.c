@@ -186,7 +186,7 @@ static int copy_dir(cay_files *files, const char *inside, const char *path, bool
                     struct cay_error *err)
 {
     struct cay_tar_result result = {0};
-    struct side side;
+    struct side side = {.fd = -1};
 
     TRY(start(path, sends, &side, err));
     int code = sends ? cay_files_import(files, inside, side.fd, NULL, &result, err)

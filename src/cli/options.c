@@ -29,33 +29,23 @@ struct token {
     bool has_excess; /* "--flag=value" */
 };
 
-static const struct option_rule *find_long(const struct cursor *cursor, const char *name,
-                                           size_t len)
+/* By its long name, or if that is NULL by its letter. */
+static const struct option_rule *find_rule(const struct cursor *cursor, const char *name,
+                                           size_t len, char letter)
 {
-    const struct grammar *grammar = cursor->grammar;
-
-    for (size_t i = 0; i < grammar->option_count; i++)
-        if ((grammar->options[i].takers & cursor->takers) &&
-            strlen(grammar->options[i].name) == len &&
-            memcmp(grammar->options[i].name, name, len) == 0)
-            return &grammar->options[i];
-    return NULL;
-}
-
-static const struct option_rule *find_letter(const struct cursor *cursor, char letter)
-{
-    const struct grammar *grammar = cursor->grammar;
-
-    for (size_t i = 0; i < grammar->option_count; i++)
-        if ((grammar->options[i].takers & cursor->takers) &&
-            grammar->options[i].letter == letter)
-            return &grammar->options[i];
+    for (size_t i = 0; i < cursor->grammar->option_count; i++) {
+        const struct option_rule *rule = &cursor->grammar->options[i];
+        if (rule->takers & cursor->takers &&
+            (name ? strlen(rule->name) == len && memcmp(rule->name, name, len) == 0
+                  : rule->letter == letter))
+            return rule;
+    }
     return NULL;
 }
 
 static void next_letter(struct cursor *cursor, struct token *token)
 {
-    token->rule = find_letter(cursor, *cursor->cluster++);
+    token->rule = find_rule(cursor, NULL, 0, *cursor->cluster++);
     token->is_option = true;
     if (token->rule && token->rule->kind != OPTION_FLAG) {
         token->value = *cursor->cluster ? cursor->cluster : *cursor->next;
@@ -72,7 +62,7 @@ static void next_long(struct cursor *cursor, struct token *token)
     const char *name = token->word + 2;
     size_t len = strcspn(name, "=");
 
-    token->rule = find_long(cursor, name, len);
+    token->rule = find_rule(cursor, name, len, 0);
     token->is_option = true;
     if (!token->rule)
         return;
@@ -118,9 +108,9 @@ static void name_takers(const struct grammar *grammar, uint32_t takers,
     size_t used = 0;
 
     if (strncmp(token->word, "--", 2) == 0)
-        rule = find_long(&all, token->word + 2, strcspn(token->word + 2, "="));
+        rule = find_rule(&all, token->word + 2, strcspn(token->word + 2, "="), 0);
     else if (!token->word[2]) /* of a cluster it is not clear which */
-        rule = find_letter(&all, token->word[1]);
+        rule = find_rule(&all, NULL, 0, token->word[1]);
     text[0] = '\0';
     for (size_t i = 0; rule && i < grammar->subcommand_count && used < room; i++)
         if (rule->takers >> i & 1)

@@ -9,7 +9,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "config/policy-file.h"
+#include "config/value.h"
 #include "config/yaml.h"
 #include "policy/policy.h"
 

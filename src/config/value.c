@@ -14,7 +14,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "base/quantity.h"
-#include "config/policy-file.h"
 #include "config/record.h"
 #include "config/yaml.h"
 #include "policy/words.h"

@@ -36,4 +36,10 @@ void value_done(struct value *value);
 int value_read(struct value *value, struct yaml *yaml, const struct yaml_event *first,
                struct cay_error *err);
 
+/* Parses a policy from the map that `first` starts: the value of "policy:"
+ * (policy-file.c).
+ */
+int policy_read(struct yaml *yaml, const struct yaml_event *first,
+                cay_policy **ret_policy, struct cay_error *err);
+
 #endif

@@ -187,8 +187,8 @@ static int take_options(const cay_policy *policy, const struct cay_files_options
 static int open_policy(const cay_policy *policy, const struct cay_files_options *options,
                        bool is_trial, cay_files **ret_files, struct cay_error *err)
 {
-    struct session *session;
-    cay_policy *copy;
+    struct session *session = NULL;
+    cay_policy *copy = NULL;
     cay_files *files;
 
     TRY(take_options(policy, options, &copy, &session, err));
@@ -259,8 +259,8 @@ static int handle_share(const cay_files *from, cay_policy *policy,
 int cay_files_clone(const cay_files *files, const struct cay_files_options *options,
                     cay_files **ret_files, struct cay_error *err)
 {
-    struct session *session;
-    cay_policy *copy;
+    struct session *session = NULL;
+    cay_policy *copy = NULL;
 
     TRY(take_options(files->policy, options, &copy, &session, err));
     return handle_share(files, copy, session, ret_files, err);
