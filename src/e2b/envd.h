@@ -15,8 +15,8 @@ void e2b_envd_file_request(const struct e2b *e2b, struct e2b_request *request,
                            const char *op, const char *method, const char *user,
                            const char *path);
 
-/* e2b_reply_check(); for status 502 the error says whether the sandbox is paused or has
- * ended. */
+/* e2b_reply_check(); for status 502 the error reports whether the sandbox is paused or
+ * has ended. */
 int e2b_envd_check(struct e2b *e2b, const struct e2b_request *request,
                    const char *subject, int fallback, struct cay_error *err);
 

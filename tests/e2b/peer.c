@@ -84,7 +84,7 @@ const char *peer_url(void)
     return url;
 }
 
-const char *tell_peer(const char *format, ...)
+const char *peer_request(const char *format, ...)
 {
     va_list arguments;
 
@@ -98,7 +98,7 @@ const char *tell_peer(const char *format, ...)
 
 int count_requests(const char *regex)
 {
-    const char *at = tell_peer("{\"log\": \"%s\"}", regex);
+    const char *at = peer_request("{\"log\": \"%s\"}", regex);
     int count = 0;
 
     while ((at = strstr(at, "\"method\": "))) {
@@ -113,7 +113,7 @@ void await_silence(void)
     const struct timespec pause = {0, 20000000};
 
     for (int i = 0; i < 3000; i++) {
-        if (strcmp(tell_peer("{\"pids\": null}"), "0") == 0)
+        if (strcmp(peer_request("{\"pids\": null}"), "0") == 0)
             return;
         nanosleep(&pause, NULL);
     }
@@ -158,7 +158,7 @@ int run_script(void *box, const char *script, uint64_t timeout_ms,
     return backend_e2b.exec(box, &options, &result, error);
 }
 
-const char *told(void *box, const char *script)
+const char *output_of(void *box, const char *script)
 {
     ASSERT_OK(run_script(box, script, 120000, &err));
     if (result.exit_code != 0)

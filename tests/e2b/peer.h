@@ -23,7 +23,7 @@ const char *peer_url(void);
 
 /* Sends a line to the peer (see Control in peer.py); the reply is valid until the next.
  */
-const char *tell_peer(const char *format, ...) __attribute__((format(printf, 1, 2)));
+const char *peer_request(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The number of requests that matched since the last call. */
 int count_requests(const char *regex);
@@ -39,7 +39,7 @@ const cay_config *configure(const char *more);
 void *make_box(const char *more);
 
 /* The standard output of a script that succeeds; valid until the next command. */
-const char *told(void *box, const char *script);
+const char *output_of(void *box, const char *script);
 
 extern struct cay_exec_result result; /* of the last command */
 

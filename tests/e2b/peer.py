@@ -600,7 +600,8 @@ class Control:
 
     def settle(self, _):
         server = self.peer.server
-        with socket.create_connection(server.server_address) as last:  # connections are accepted in order
+        # Connections are accepted in order, so this one is the last.
+        with socket.create_connection(server.server_address) as last:
             last.sendall(b"GET /health HTTP/1.0\r\n\r\n")
             while last.recv(4096):
                 pass

@@ -30,7 +30,7 @@ def serving(cay: str) -> Iterator[dict[str, str]]:
             while len(exports) < 3:
                 line = server.stdout.readline()
                 match = re.fullmatch(r"export (\w+)=(\S+)\n", line)
-                assert match, f"the server says {line!r}"
+                assert match, f"unexpected line of the server: {line!r}"
                 exports[match[1]] = match[2]
             yield exports
         finally:

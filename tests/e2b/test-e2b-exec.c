@@ -11,9 +11,9 @@
 
 static void expect_start(const char *envelopes)
 {
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /process.Process/Start\", "
-                    "\"envelopes\": [%s]}}",
-                    envelopes);
+    (void)peer_request("{\"rule\": {\"on\": \"POST /process.Process/Start\", "
+                       "\"envelopes\": [%s]}}",
+                       envelopes);
 }
 
 #define MESSAGE(json) "[0, \"" json "\"]"
@@ -91,7 +91,7 @@ WITH_PEER(malformed_streams_are_refused)
             harness_fail(__FILE__, __LINE__, "%s is %d", streams[i], code);
         ASSERT(*err.hint && *err.message);
     }
-    ASSERT_STR(told(box, "echo and on it goes"), "and on it goes");
+    ASSERT_STR(output_of(box, "echo and on it goes"), "and on it goes");
 }
 
 /* "HTTP/1.1 200 OK", chunked, and a message of 4 GiB less one byte. */
@@ -99,7 +99,7 @@ WITH_PEER(message_of_a_stream_has_a_size_limit)
 {
     void *box = make_box("max_retries: 0\n");
 
-    (void)tell_peer(
+    (void)peer_request(
         "{\"rule\": {\"on\": \"POST /process.Process/Start\", \"raw\": "
         "\"SFRUUC8xLjEgMjAwIE9LDQpDb250ZW50LUxlbmd0aDogMTAwMA0KDQoA/////w==\"}}");
     ASSERT_CODE(run_script(box, "true", 0, &err), CAY_E_PROTOCOL);
@@ -115,10 +115,10 @@ WITH_PEER(broken_stream_gives_no_result_and_no_second_run)
 
     for (int cut = 0; !whole; cut += cut < 100 ? 7 : 3) {
         ASSERT(cut < 3000);
-        (void)told(box, "rm -f runs");
-        (void)tell_peer("{\"rule\": {\"on\": \"POST /process.Process/Start\", "
-                        "\"cut\": %d}}",
-                        cut);
+        (void)output_of(box, "rm -f runs");
+        (void)peer_request("{\"rule\": {\"on\": \"POST /process.Process/Start\", "
+                           "\"cut\": %d}}",
+                           cut);
         int code = run_script(box, "echo once >> runs; echo out; exit 3", 0, &err);
         whole = code == CAY_OK;
         if (whole) {
@@ -128,7 +128,7 @@ WITH_PEER(broken_stream_gives_no_result_and_no_second_run)
             ASSERT_INT(code, CAY_E_PROTOCOL);
         }
         /* The client kills the command, perhaps before it wrote the file. */
-        const char *runs = told(box, "cat runs 2>/dev/null || :");
+        const char *runs = output_of(box, "cat runs 2>/dev/null || :");
         ASSERT(strcmp(runs, "once") == 0 || (!whole && !*runs));
     }
 }
@@ -137,10 +137,10 @@ WITH_PEER(start_that_had_no_effect_is_retried)
 {
     void *box = make_box("max_retries: 2\n");
 
-    (void)tell_peer(
+    (void)peer_request(
         "{\"rule\": {\"on\": \"POST /process.Process/Start\", \"status\": 429, "
         "\"headers\": {\"Retry-After\": \"0\"}, \"times\": 2}}");
-    ASSERT_STR(told(box, "echo x >> runs; cat runs"), "x");
+    ASSERT_STR(output_of(box, "echo x >> runs; cat runs"), "x");
 }
 
 WITH_PEER(start_that_may_have_had_effect_is_not_retried)
@@ -151,11 +151,11 @@ WITH_PEER(start_that_may_have_had_effect_is_not_retried)
     void *box = make_box("max_retries: 3\n");
 
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        (void)tell_peer("{\"rule\": {\"on\": \"POST /process.Process/Start\", %s}}",
-                        rules[i]);
+        (void)peer_request("{\"rule\": {\"on\": \"POST /process.Process/Start\", %s}}",
+                           rules[i]);
         ASSERT_CODE(run_script(box, "echo x >> runs", 0, &err), codes[i]);
     }
-    ASSERT_STR(told(box, "test -e runs || echo none"), "none");
+    ASSERT_STR(output_of(box, "test -e runs || echo none"), "none");
 }
 
 /* --- Refusals --- */
@@ -194,8 +194,8 @@ WITH_PEER(other_refusals_are_errors)
     ASSERT_CODE(run_script(box, "true", 0, &err), CAY_E_UNSUPPORTED);
     expect_start(REFUSAL("unauthenticated", ""));
     ASSERT_CODE(run_script(box, "true", 0, &err), CAY_E_DENIED);
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /process.Process/Start\", "
-                    "\"status\": 401, \"body\": \"{\\\"code\\\": 401}\"}}");
+    (void)peer_request("{\"rule\": {\"on\": \"POST /process.Process/Start\", "
+                       "\"status\": 401, \"body\": \"{\\\"code\\\": 401}\"}}");
     ASSERT_CODE(run_script(box, "true", 0, &err), CAY_E_DENIED);
 }
 
@@ -223,7 +223,7 @@ WITH_PEER(missing_program_did_not_start)
         ASSERT_INT(result.error_len, 0);
     }
     const char *const directory[] = {"/tmp", NULL}, *const file[] = {"./plain", NULL};
-    (void)told(box, "echo > plain");
+    (void)output_of(box, "echo > plain");
     ASSERT_OK(run_words(box, directory, NULL, NULL));
     ASSERT_INT(result.exec_errno, EACCES);
     ASSERT_OK(run_words(box, file, NULL, NULL));
@@ -312,8 +312,8 @@ WITH_PEER(timeout_covers_the_start_of_a_command)
 {
     void *box = make_box("max_retries: 0\n");
 
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /process.Process/Start\", "
-                    "\"delay\": 1.0}}");
+    (void)peer_request("{\"rule\": {\"on\": \"POST /process.Process/Start\", "
+                       "\"delay\": 1.0}}");
     ASSERT_OK(run_script(box, "echo x > ran; sleep 86400", 100, &err));
     ASSERT_INT(result.cause, CAY_CAUSE_TIMEOUT);
     ASSERT_INT(result.exit_code, 124);
@@ -344,8 +344,8 @@ WITH_PEER(lost_input_is_an_error)
     void *box = make_box("max_retries: 3\n");
 
     for (size_t i = 0; i < 2; i++) {
-        (void)tell_peer("{\"rule\": {\"on\": \"POST /process.Process/SendInput\", %s}}",
-                        rules[i]);
+        (void)peer_request(
+            "{\"rule\": {\"on\": \"POST /process.Process/SendInput\", %s}}", rules[i]);
         ASSERT_CODE(backend_e2b.exec(box, &options, &result, &err), codes[i]);
         ASSERT_INT(count_requests("POST /process.Process/SendInput"), 1);
     }
@@ -358,12 +358,12 @@ WITH_PEER(old_envd_cannot_close_the_input)
     const struct cay_exec_options options = {
         .size = sizeof options, .argv = argv, .input = "x", .input_len = 1};
 
-    (void)tell_peer("{\"set\": {\"version\": \"0.3.9\"}}");
+    (void)peer_request("{\"set\": {\"version\": \"0.3.9\"}}");
     void *box = make_box(NULL);
     (void)count_requests(".");
     ASSERT_CODE(backend_e2b.exec(box, &options, &result, &err), CAY_E_UNSUPPORTED);
-    ASSERT_STR(told(box, "echo but this"), "but this");
-    ASSERT_HAS(tell_peer("{\"log\": \"POST /process.Process/Start\"}"),
+    ASSERT_STR(output_of(box, "echo but this"), "but this");
+    ASSERT_HAS(peer_request("{\"log\": \"POST /process.Process/Start\"}"),
                "\"Authorization\": \"Basic dXNlcjo=\"");
 }
 

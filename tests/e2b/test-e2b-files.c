@@ -108,7 +108,7 @@ WITH_PEER(special_characters_in_names_are_escaped)
         ASSERT_CODE(calls()->stat(box, NULL, moved, false, &stat, &err), CAY_E_NOT_FOUND);
         ASSERT_OK(calls()->remove(box, NULL, folder, CAY_NAME_RECURSIVE, &err));
     }
-    ASSERT_STR(told(box, "ls -A d"), "");
+    ASSERT_STR(output_of(box, "ls -A d"), "");
 }
 
 WITH_PEER(file_names_that_are_not_utf8_are_refused)
@@ -119,7 +119,8 @@ WITH_PEER(file_names_that_are_not_utf8_are_refused)
     struct cay_stat stat;
     char *target = NULL;
 
-    (void)told(box, "mkdir d && printf x > \"$(printf 'd/odd\\377')\" && echo y > fine");
+    (void)output_of(box,
+                    "mkdir d && printf x > \"$(printf 'd/odd\\377')\" && echo y > fine");
     ASSERT_CODE(calls()->mkdir(box, NULL, name, 0, &err), CAY_E_UNSUPPORTED);
     ASSERT(strstr(err.hint, "UTF-8"));
     ASSERT_CODE(put(box, name, "bytes", 0), CAY_E_UNSUPPORTED);
@@ -130,7 +131,7 @@ WITH_PEER(file_names_that_are_not_utf8_are_refused)
     ASSERT_CODE(calls()->move(box, NULL, name, "text", &err), CAY_E_UNSUPPORTED);
     ASSERT_CODE(calls()->move(box, NULL, "fine", name, &err), CAY_E_UNSUPPORTED);
     ASSERT_CODE(calls()->remove(box, NULL, name, 0, &err), CAY_E_UNSUPPORTED);
-    ASSERT_STR(told(box, "cat d/*"), "x");
+    ASSERT_STR(output_of(box, "cat d/*"), "x");
     /* The peer fails to encode such a name, as envd does. */
     ASSERT_CODE(calls()->list(box, NULL, "d", 1, &listing, &err), CAY_E_UNSUPPORTED);
     ASSERT(strstr(err.message, "UTF-8"));
@@ -144,7 +145,7 @@ WITH_PEER(relative_paths_start_at_the_working_directory)
     ASSERT_OK(put(box, "a/./b//../c", "here", 0));
     ASSERT_STR(get(box, "/home/user/work/a/c"), "here");
     ASSERT_STR(get(box, "../work/a/c"), "here");
-    ASSERT_STR(told(box, "cat a/c"), "here");
+    ASSERT_STR(output_of(box, "cat a/c"), "here");
 }
 
 /* --- Content --- */
@@ -193,7 +194,7 @@ WITH_PEER(content_of_unknown_size_can_be_read_from_a_pipe)
     static const char *const versions[] = {"0.6.13", "0.5.6", "0.3.9"};
 
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
-        (void)tell_peer("{\"set\": {\"version\": \"%s\"}}", versions[i]);
+        (void)peer_request("{\"set\": {\"version\": \"%s\"}}", versions[i]);
         void *box = make_box(NULL);
         struct cay_stat stat;
         pthread_t thread;
@@ -234,10 +235,10 @@ WITH_PEER(incomplete_content_is_an_error)
     for (int cut = 0; cut < 400; cut += 13) {
         AUTO_FD fd = memory("", 0);
         char text[64];
-        (void)tell_peer("{\"rule\": {\"on\": \"GET /files\", \"cut\": %d}}", cut);
+        (void)peer_request("{\"rule\": {\"on\": \"GET /files\", \"cut\": %d}}", cut);
         int code = calls()->read(box, NULL, "file", fd, &err);
         ssize_t len = pread(fd, text, sizeof text, 0);
-        if (code) /* some of it came, so it is not asked for again */
+        if (code) /* some bytes arrived, so it is not retried */
             ASSERT(code == CAY_E_PROTOCOL && len > 0 && len < 10);
         else
             ASSERT_MEM(text, (size_t)len, "0123456789", 10);
@@ -250,8 +251,8 @@ WITH_PEER(content_without_a_length_is_refused)
     void *box = make_box("max_retries: 0\n");
     AUTO_FD fd = memory("", 0);
 
-    (void)tell_peer("{\"rule\": {\"on\": \"GET /files\", \"raw\": "
-                    "\"SFRUUC8xLjEgMjAwIE9LDQoNCmhhbGY=\"}}");
+    (void)peer_request("{\"rule\": {\"on\": \"GET /files\", \"raw\": "
+                       "\"SFRUUC8xLjEgMjAwIE9LDQoNCmhhbGY=\"}}");
     ASSERT_CODE(calls()->read(box, NULL, "file", fd, &err), CAY_E_PROTOCOL);
 }
 
@@ -259,10 +260,10 @@ WITH_PEER(an_upload_is_not_repeated_once_it_was_read)
 {
     void *box = make_box("max_retries: 3\n");
 
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /files\", \"status\": 429}}");
+    (void)peer_request("{\"rule\": {\"on\": \"POST /files\", \"status\": 429}}");
     ASSERT_CODE(put(box, "file", "x", 0), CAY_E_LIMIT);
     ASSERT_INT(count_requests("POST /files"), 1);
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /files\", \"status\": 507}}");
+    (void)peer_request("{\"rule\": {\"on\": \"POST /files\", \"status\": 507}}");
     ASSERT_CODE(put(box, "file", "x", 0), CAY_E_NO_SPACE);
     AUTO_FD nothing = open("/", O_PATH | O_CLOEXEC);
     ASSERT(calls()->write(box, NULL, "file", nothing, 0, &err) != CAY_OK);
@@ -274,12 +275,12 @@ WITH_PEER(transfer_does_not_wait_for_a_long_retry_after)
     void *box = make_box("max_retries: 2\n");
 
     ASSERT_OK(put(box, "file", "here", 0));
-    (void)tell_peer("{\"rule\": {\"on\": \"GET /files\", \"status\": 429, "
-                    "\"headers\": {\"Retry-After\": \"3600\"}}}");
+    (void)peer_request("{\"rule\": {\"on\": \"GET /files\", \"status\": 429, "
+                       "\"headers\": {\"Retry-After\": \"3600\"}}}");
     ASSERT(!get(box, "file"));
     ASSERT_INT(err.code, CAY_E_LIMIT);
-    (void)tell_peer("{\"rule\": {\"on\": \"GET /files\", \"status\": 429, "
-                    "\"headers\": {\"Retry-After\": \"1\"}}}");
+    (void)peer_request("{\"rule\": {\"on\": \"GET /files\", \"status\": 429, "
+                       "\"headers\": {\"Retry-After\": \"1\"}}}");
     ASSERT_STR(get(box, "file"), "here");
 }
 
@@ -291,7 +292,8 @@ WITH_PEER(stat_describes_the_file)
     struct cay_stat stat, there;
 
     ASSERT_OK(put(box, "file", "12345", 0));
-    (void)told(box, "chmod 750 file; touch -d '2020-02-03 04:05:06.5 UTC' file; "
+    (void)output_of(box,
+                    "chmod 750 file; touch -d '2020-02-03 04:05:06.5 UTC' file; "
                     "ln -s file link; ln -s nowhere broken; mkdir dir; ln -s dir way");
     ASSERT_OK(calls()->stat(box, NULL, "file", false, &stat, &err));
     ASSERT_INT(stat.type, CAY_TYPE_FILE);
@@ -320,7 +322,7 @@ WITH_PEER(owners_are_reported_by_number)
     ASSERT_INT(stat.uid, 0);
     if (getuid() != 0)
         return;
-    (void)told(box, "echo > file; chown daemon:mail file");
+    (void)output_of(box, "echo > file; chown daemon:mail file");
     ASSERT_OK(calls()->stat(box, NULL, "file", false, &stat, &err));
     ASSERT_INT(stat.uid, 1);
     ASSERT_INT(stat.gid, 8);
@@ -331,11 +333,11 @@ WITH_PEER(links_report_their_targets)
     void *box = make_box(NULL);
     char *target = NULL;
 
-    (void)told(box, "mkdir dir; ln -s dir way; echo > file");
+    (void)output_of(box, "mkdir dir; ln -s dir way; echo > file");
     ASSERT_OK(calls()->read_link(box, NULL, "way", &target, &err));
     ASSERT_STR(target, "dir");
     cay_free(target);
-    (void)told(box, "ln -s no/where broken");
+    (void)output_of(box, "ln -s no/where broken");
     ASSERT_OK(calls()->read_link(box, NULL, "broken", &target, &err));
     ASSERT_STR(target, "no/where");
     cay_free(target);
@@ -348,7 +350,8 @@ WITH_PEER(listing_is_sorted_and_has_the_requested_depth)
     void *box = make_box(NULL);
     struct cay_listing listing = {0};
 
-    (void)told(box, "mkdir -p top/b/c; echo > top/a; echo > top/b/c/d; ln -s a top/l");
+    (void)output_of(box,
+                    "mkdir -p top/b/c; echo > top/a; echo > top/b/c/d; ln -s a top/l");
     ASSERT_OK(calls()->list(box, NULL, "top", 1, &listing, &err));
     ASSERT_INT(listing.count, 3);
     ASSERT_STR(listing.entries[0].path, "/home/user/top/a");
@@ -384,12 +387,13 @@ WITH_PEER(entries_outside_of_the_directory_are_refused)
     void *box = make_box("max_retries: 0\n");
     struct cay_listing listing = {0};
 
-    (void)told(box, "mkdir top");
+    (void)output_of(box, "mkdir top");
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        (void)tell_peer("{\"rule\": {\"on\": \"POST /filesystem.Filesystem/ListDir\", "
-                        "\"status\": 200, \"body\": \"{\\\"entries\\\": [{\\\"path\\\": "
-                        "\\\"%s\\\", \\\"type\\\": \\\"FILE_TYPE_FILE\\\"}]}\"}}",
-                        paths[i]);
+        (void)peer_request(
+            "{\"rule\": {\"on\": \"POST /filesystem.Filesystem/ListDir\", "
+            "\"status\": 200, \"body\": \"{\\\"entries\\\": [{\\\"path\\\": "
+            "\\\"%s\\\", \\\"type\\\": \\\"FILE_TYPE_FILE\\\"}]}\"}}",
+            paths[i]);
         ASSERT_CODE(calls()->list(box, NULL, "top", 0, &listing, &err), CAY_E_PROTOCOL);
         ASSERT(!listing.entries);
     }
@@ -410,9 +414,9 @@ WITH_PEER(malformed_entries_are_refused)
     struct cay_stat stat;
 
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
-        (void)tell_peer("{\"rule\": {\"on\": \"POST /filesystem.Filesystem/Stat\", "
-                        "\"status\": 200, \"body\": \"%s\"}}",
-                        bodies[i]);
+        (void)peer_request("{\"rule\": {\"on\": \"POST /filesystem.Filesystem/Stat\", "
+                           "\"status\": 200, \"body\": \"%s\"}}",
+                           bodies[i]);
         ASSERT_CODE(calls()->stat(box, NULL, "x", false, &stat, &err), CAY_E_PROTOCOL);
     }
 }
@@ -423,7 +427,7 @@ WITH_PEER(directories_cannot_be_read_or_written)
 {
     void *box = make_box(NULL);
 
-    (void)told(box, "mkdir dir");
+    (void)output_of(box, "mkdir dir");
     ASSERT(!get(box, "dir"));
     ASSERT_INT(err.code, CAY_E_NOT_A_FILE);
     ASSERT(!get(box, "none"));
@@ -465,9 +469,9 @@ WITH_PEER(mkdir_and_remove_apply_their_flags)
     ASSERT_CODE(calls()->remove(box, NULL, "a", CAY_NAME_RECURSIVE, &err),
                 CAY_E_NOT_FOUND);
     ASSERT_CODE(calls()->remove(box, NULL, "/", CAY_NAME_RECURSIVE, &err), CAY_E_INVALID);
-    (void)told(box, "mkdir kept; ln -s kept way");
+    (void)output_of(box, "mkdir kept; ln -s kept way");
     ASSERT_OK(calls()->remove(box, NULL, "way", 0, &err)); /* the link */
-    ASSERT_STR(told(box, "ls -d kept way 2>/dev/null || :"), "kept");
+    ASSERT_STR(output_of(box, "ls -d kept way 2>/dev/null || :"), "kept");
 }
 
 WITH_PEER(move_does_not_replace_a_file)
@@ -494,10 +498,11 @@ WITH_PEER(errno_texts_of_envd_become_codes)
     void *box = make_box("max_retries: 0\n");
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        (void)tell_peer("{\"rule\": {\"on\": \"POST /filesystem.Filesystem/MakeDir\", "
-                        "\"status\": 500, \"body\": \"{\\\"code\\\": \\\"internal\\\", "
-                        "\\\"message\\\": \\\"mkdir: %s\\\"}\"}}",
-                        all[i].words);
+        (void)peer_request(
+            "{\"rule\": {\"on\": \"POST /filesystem.Filesystem/MakeDir\", "
+            "\"status\": 500, \"body\": \"{\\\"code\\\": \\\"internal\\\", "
+            "\\\"message\\\": \\\"mkdir: %s\\\"}\"}}",
+            all[i].words);
         ASSERT_CODE(calls()->mkdir(box, NULL, "x", 0, &err), all[i].code);
         ASSERT_HAS(err.message, all[i].words);
     }

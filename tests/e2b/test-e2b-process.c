@@ -152,7 +152,8 @@ WITH_PEER(input_of_the_start_is_delivered_after_the_handle_is_freed)
                                                      .input_len = 6},
                            &process));
     calls()->free(process);
-    ASSERT_STR(told(box, "while ! test -e all; do sleep 0.05; done; cat all"), "first");
+    ASSERT_STR(output_of(box, "while ! test -e all; do sleep 0.05; done; cat all"),
+               "first");
 }
 
 /* --- Terminals --- */
@@ -211,7 +212,7 @@ WITH_PEER(attached_reader_gets_the_last_mebibyte_of_output)
                           "sleep 86400");
     snprintf(pid, sizeof pid, "%d", calls()->pid(process));
     calls()->free(process);
-    (void)told(box, "while ! test -e done; do sleep 0.05; done");
+    (void)output_of(box, "while ! test -e done; do sleep 0.05; done");
     AUTO_HANDLE again = NULL;
     ASSERT_OK(calls()->attach(box, pid, &again, &err));
     ASSERT_CODE(calls()->wait(again, 1000, &result, &err), CAY_E_TIMEOUT);
@@ -220,7 +221,7 @@ WITH_PEER(attached_reader_gets_the_last_mebibyte_of_output)
     ASSERT_INT(result.out_len, 1 << 20);
     ASSERT_INT(result.out_dropped, 2000000 - (1 << 20));
     ASSERT_STR(result.error, "e\n");
-    ASSERT_STR(told(box, "ls /tmp/.cay-output | grep -c . || :"),
+    ASSERT_STR(output_of(box, "ls /tmp/.cay-output | grep -c . || :"),
                "0"); /* fetched: gone */
 }
 
@@ -261,7 +262,7 @@ WITH_PEER(reader_that_attaches_before_the_output_files_exist_misses_nothing)
 
     AUTO_HANDLE process = start(box, CAY_EXEC_BACKGROUND, "echo one; sleep 86400");
     snprintf(pid, sizeof pid, "%d", calls()->pid(process));
-    tell_peer(
+    peer_request(
         "{\"rule\": {\"on\": \"POST /filesystem.Filesystem/Stat\", \"status\": 404, "
         "\"body\": \"{\\\"code\\\":\\\"not_found\\\"}\"}}");
     AUTO_HANDLE again = NULL;
@@ -281,7 +282,7 @@ WITH_PEER(background_output_can_be_read_while_the_command_runs)
         start(box, CAY_EXEC_BACKGROUND,
               "echo one; while ! test -e go; do sleep 0.05; done; echo two; exit 4");
     hear(process, "one\n", text, sizeof text);
-    (void)told(box, "touch go");
+    (void)output_of(box, "touch go");
     hear(process, NULL, text, sizeof text);
     ASSERT_STR(text, "one\ntwo\n");
     wait_for(process);
@@ -415,7 +416,7 @@ WITH_PEER(broken_stream_is_reported_after_its_output)
     size_t len = 0;
     int stream = 0, code = CAY_OK;
 
-    (void)tell_peer(
+    (void)peer_request(
         "{\"rule\": {\"on\": \"POST /process.Process/Start\", \"envelopes\": "
         "[[0, \"{\\\"event\\\":{\\\"start\\\":{\\\"pid\\\":1}}}\"], [0, "
         "\"{\\\"event\\\":{\\\"data\\\":{\\\"stdout\\\":\\\"aGk=\\\"}}}\"]]}}");

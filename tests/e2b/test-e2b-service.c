@@ -41,7 +41,7 @@ WITH_PEER(create_sends_the_configuration)
 {
     void *box = make_box("template: mine\ntimeout: 77\nmetadata: {who: \"a \\\"b\\\"\"}\n"
                          "envs: {ONE: \"x y\"}\nstatus_after_run: pause\n");
-    const char *all = tell_peer("{\"boxes\": null}");
+    const char *all = peer_request("{\"boxes\": null}");
     ASSERT_HAS(all, "\"templateID\": \"mine\"");
     ASSERT_HAS(all, "\"timeout\": 77");
     ASSERT_HAS(all, "\"autoPause\": true");
@@ -49,43 +49,43 @@ WITH_PEER(create_sends_the_configuration)
     ASSERT_HAS(all, "\"envVars\": {\"ONE\": \"x y\"}");
     ASSERT_HAS(all, backend_e2b.id(box));
     ASSERT(!strstr(all, "secure"));
-    ASSERT_STR(told(box, "echo $ONE"), "x y");
+    ASSERT_STR(output_of(box, "echo $ONE"), "x y");
 }
 
 WITH_PEER(sandbox_with_status_stop_has_no_auto_pause)
 {
     (void)make_box("status_after_run: stop\npersist_sandbox: false\n");
-    ASSERT_HAS(tell_peer("{\"boxes\": null}"), "\"autoPause\": false");
+    ASSERT_HAS(peer_request("{\"boxes\": null}"), "\"autoPause\": false");
 }
 
 WITH_PEER(old_service_gets_requests_without_v2)
 {
-    (void)tell_peer("{\"set\": {\"old\": true}}");
+    (void)peer_request("{\"set\": {\"old\": true}}");
     void *box = make_box(NULL);
-    ASSERT_HAS(tell_peer("{\"boxes\": null}"), "\"secure\": true");
+    ASSERT_HAS(peer_request("{\"boxes\": null}"), "\"secure\": true");
     ASSERT_OK(backend_e2b.pause(box, &err));
     ASSERT_OK(backend_e2b.resume(box, &err));
-    ASSERT_STR(told(box, "echo yes"), "yes");
+    ASSERT_STR(output_of(box, "echo yes"), "yes");
     ASSERT_INT(count_requests("POST /sandboxes/.*/connect"), 1);
 }
 
 WITH_PEER(working_directory_is_created)
 {
     void *box = make_box("work_dir: /home/user/a b/c\n");
-    ASSERT_HAS(told(box, "pwd"), "/home/user/a b/c");
+    ASSERT_HAS(output_of(box, "pwd"), "/home/user/a b/c");
 }
 
 /* envd reports permission denied, so root creates the directory. */
 WITH_PEER(root_creates_the_working_directory_for_the_user)
 {
-    if (strcmp(tell_peer("{\"apart\": null}"), "true") != 0)
+    if (strcmp(peer_request("{\"apart\": null}"), "true") != 0)
         SKIP("commands have the host's /home");
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /filesystem.Filesystem/MakeDir\", "
-                    "\"status\": 403, \"body\": \"{\\\"code\\\": "
-                    "\\\"permission_denied\\\"}\"}}");
+    (void)peer_request("{\"rule\": {\"on\": \"POST /filesystem.Filesystem/MakeDir\", "
+                       "\"status\": 403, \"body\": \"{\\\"code\\\": "
+                       "\\\"permission_denied\\\"}\"}}");
     void *box = make_box("work_dir: /home/user/given\n");
-    ASSERT_STR(told(box, "pwd -P"), "/home/user/given");
-    ASSERT_STR(told(box, "test -O . && echo mine"), "mine");
+    ASSERT_STR(output_of(box, "pwd -P"), "/home/user/given");
+    ASSERT_STR(output_of(box, "test -O . && echo mine"), "mine");
 }
 
 TEST(missing_key_is_an_error_with_a_hint)
@@ -124,7 +124,7 @@ WITH_PEER(key_can_come_from_the_environment)
 /* The peer repeats the key in its refusal. */
 WITH_PEER(wrong_key_is_never_shown)
 {
-    (void)tell_peer(
+    (void)peer_request(
         "{\"rule\": {\"on\": \"POST /v2\", \"status\": 401, \"body\": "
         "\"{\\\"code\\\": 401, \\\"message\\\": \\\"bad key %s\\\\u001b[0m\\\"}"
         "\"}}",
@@ -138,7 +138,8 @@ WITH_PEER(wrong_key_is_never_shown)
 
 WITH_PEER(token_is_never_shown)
 {
-    (void)tell_peer("{\"set\": {\"reply\": {\"envdAccessToken\": \"wrong-token-77\"}}}");
+    (void)peer_request(
+        "{\"set\": {\"reply\": {\"envdAccessToken\": \"wrong-token-77\"}}}");
     void *box = make_box(NULL);
     ASSERT_CODE(run_script(box, "true", 0, &err), CAY_E_DENIED);
     ASSERT_HAS(err.message, "unauthorized");
@@ -207,8 +208,8 @@ WITH_PEER(status_429_is_retried_after_the_given_time)
 {
     struct timespec begin, end;
 
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 429, "
-                    "\"headers\": {\"Retry-After\": \"1\"}}}");
+    (void)peer_request("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 429, "
+                       "\"headers\": {\"Retry-After\": \"1\"}}}");
     clock_gettime(CLOCK_MONOTONIC, &begin);
     ASSERT_OK(create("max_retries: 1\n"));
     clock_gettime(CLOCK_MONOTONIC, &end);
@@ -218,8 +219,8 @@ WITH_PEER(status_429_is_retried_after_the_given_time)
 
 WITH_PEER(request_does_not_wait_for_a_long_retry_after)
 {
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 429, "
-                    "\"headers\": {\"Retry-After\": \"3600\"}}}");
+    (void)peer_request("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 429, "
+                       "\"headers\": {\"Retry-After\": \"3600\"}}}");
     ASSERT_CODE(create("max_retries: 5\n"), CAY_E_LIMIT);
     ASSERT_INT(count_requests("POST /v2/sandboxes"), 1);
 }
@@ -231,9 +232,9 @@ WITH_PEER(retry_after_does_not_overflow)
                                           "99999999999999999999999"};
 
     for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
-        (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 429, "
-                        "\"headers\": {\"Retry-After\": \"%s\"}}}",
-                        seconds[i]);
+        (void)peer_request("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 429, "
+                           "\"headers\": {\"Retry-After\": \"%s\"}}}",
+                           seconds[i]);
         ASSERT_CODE(create("max_retries: 5\n"), CAY_E_LIMIT);
         ASSERT_INT(count_requests("POST /v2/sandboxes"), 1);
     }
@@ -248,7 +249,7 @@ WITH_PEER(request_that_may_have_had_effect_is_not_retried)
                                 CAY_E_PROTOCOL, CAY_E_PROTOCOL};
 
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", %s}}", rules[i]);
+        (void)peer_request("{\"rule\": {\"on\": \"POST /v2/sandboxes\", %s}}", rules[i]);
         ASSERT_CODE(create("max_retries: 3\n"), codes[i]);
         ASSERT_INT(count_requests("POST /v2/sandboxes"), 1);
     }
@@ -256,11 +257,11 @@ WITH_PEER(request_that_may_have_had_effect_is_not_retried)
 
 WITH_PEER(should_retry_of_the_service_is_obeyed)
 {
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 503, "
-                    "\"headers\": {\"Should-Retry\": \"true\"}}}");
+    (void)peer_request("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 503, "
+                       "\"headers\": {\"Should-Retry\": \"true\"}}}");
     ASSERT_OK(create("max_retries: 1\n"));
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 429, "
-                    "\"headers\": {\"Should-Retry\": \"false\"}}}");
+    (void)peer_request("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 429, "
+                       "\"headers\": {\"Should-Retry\": \"false\"}}}");
     ASSERT_CODE(create("max_retries: 1\n"), CAY_E_LIMIT);
 }
 
@@ -268,12 +269,12 @@ WITH_PEER(should_retry_of_the_service_is_obeyed)
 WITH_PEER(closed_connection_does_not_repeat_a_request)
 {
     void *box = make_box("max_retries: 3\n");
-    ASSERT_STR(told(box, "echo one >> runs; cat runs"), "one");
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /process.Process/Start\", \"lose\": "
-                    "true}}");
+    ASSERT_STR(output_of(box, "echo one >> runs; cat runs"), "one");
+    (void)peer_request("{\"rule\": {\"on\": \"POST /process.Process/Start\", \"lose\": "
+                       "true}}");
     (void)count_requests(".");
     ASSERT_CODE(run_script(box, "echo two >> runs", 0, &err), CAY_E_PROTOCOL);
-    ASSERT_STR(told(box, "grep -c two runs"), "1");
+    ASSERT_STR(output_of(box, "grep -c two runs"), "1");
 }
 
 WITH_PEER(repeatable_requests_are_retried)
@@ -284,13 +285,13 @@ WITH_PEER(repeatable_requests_are_retried)
 
     void *box = make_box("max_retries: 1\n");
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        (void)tell_peer("{\"rule\": {\"on\": \"GET /sandboxes\", %s}}", rules[i]);
+        (void)peer_request("{\"rule\": {\"on\": \"GET /sandboxes\", %s}}", rules[i]);
         ASSERT_OK(backend_e2b.state(box, &state, &err));
         ASSERT_INT(state, CAY_STATE_RUNNING);
         ASSERT_INT(count_requests("GET /sandboxes"), 2);
     }
-    (void)tell_peer("{\"rule\": {\"on\": \"GET /sandboxes\", \"status\": 503, "
-                    "\"times\": 2}}");
+    (void)peer_request("{\"rule\": {\"on\": \"GET /sandboxes\", \"status\": 503, "
+                       "\"times\": 2}}");
     ASSERT_CODE(backend_e2b.state(box, &state, &err), CAY_E_UNAVAILABLE);
 }
 
@@ -311,9 +312,9 @@ WITH_PEER(refused_connection_is_reported)
 
 WITH_PEER(redirections_are_not_followed)
 {
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 307, "
-                    "\"headers\": {\"Location\": \"%s/elsewhere\"}}}",
-                    peer_url());
+    (void)peer_request("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 307, "
+                       "\"headers\": {\"Location\": \"%s/elsewhere\"}}}",
+                       peer_url());
     ASSERT_CODE(create(NULL), CAY_E_PROTOCOL);
     ASSERT_INT(count_requests(".*elsewhere"), 0);
 }
@@ -334,9 +335,9 @@ WITH_PEER(malformed_replies_are_refused)
     };
 
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
-        (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 201, "
-                        "\"body\": \"%s\"}}",
-                        bodies[i]);
+        (void)peer_request("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 201, "
+                           "\"body\": \"%s\"}}",
+                           bodies[i]);
         ASSERT_CODE(create(NULL), CAY_E_PROTOCOL);
     }
 }
@@ -349,27 +350,28 @@ WITH_PEER(sandbox_with_an_invalid_domain_is_killed)
         cay_config *config = NULL;
         void *box = NULL;
         char text[512];
-        (void)tell_peer("{\"set\": {\"reply\": {\"domain\": \"%s\"}}}", domains[i]);
+        (void)peer_request("{\"set\": {\"reply\": {\"domain\": \"%s\"}}}", domains[i]);
         int len = snprintf(text, sizeof text, "type: e2b\napi_url: %s\napi_key: %s\n",
                            peer_url(), key);
         ASSERT_OK(cay_config_parse(text, (size_t)len, "test", NULL, &config, &err));
         ASSERT_CODE(backend_e2b.create(NULL, config, &box, &err), CAY_E_PROTOCOL);
         cay_config_free(config);
-        ASSERT_STR(tell_peer("{\"boxes\": null}"), "{}");
+        ASSERT_STR(peer_request("{\"boxes\": null}"), "{}");
     }
 }
 
 WITH_PEER(reply_has_a_size_limit)
 {
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"large\": 3000000}}");
+    (void)peer_request(
+        "{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"large\": 3000000}}");
     ASSERT_CODE(create(NULL), CAY_E_PROTOCOL);
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 201, "
-                    "\"headers\": {\"X-A\": \"%060000d\", \"X-B\": \"%060000d\"}}}",
-                    1, 2);
+    (void)peer_request("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 201, "
+                       "\"headers\": {\"X-A\": \"%060000d\", \"X-B\": \"%060000d\"}}}",
+                       1, 2);
     ASSERT_CODE(create(NULL), CAY_E_PROTOCOL);
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 400, "
-                    "\"body\": \"%0100000d\"}}",
-                    1);
+    (void)peer_request("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"status\": 400, "
+                       "\"body\": \"%0100000d\"}}",
+                       1);
     ASSERT_CODE(create(NULL), CAY_E_INVALID);
 }
 
@@ -381,8 +383,8 @@ WITH_PEER(reply_that_is_not_http_is_refused)
     };
 
     for (size_t i = 0; i < sizeof raw / sizeof *raw; i++) {
-        (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"raw\": \"%s\"}}",
-                        raw[i]);
+        (void)peer_request(
+            "{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"raw\": \"%s\"}}", raw[i]);
         ASSERT_CODE(create(NULL), CAY_E_PROTOCOL);
     }
 }
@@ -394,7 +396,8 @@ WITH_PEER(incomplete_reply_is_refused)
     config = configure("max_retries: 0\n");
     for (int cut = 0;; cut++) {
         void *box = NULL;
-        (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"cut\": %d}}", cut);
+        (void)peer_request("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"cut\": %d}}",
+                           cut);
         int code = backend_e2b.create(NULL, config, &box, &err);
         if (!code) { /* the complete reply */
             backend_e2b.free(box);
@@ -436,7 +439,7 @@ WITH_PEER(requests_to_a_paused_sandbox_fail)
     ASSERT_CODE(run_script(box, "true", 0, &err), CAY_E_BUSY);
     ASSERT_CODE(backend_e2b.files->stat(box, NULL, "x", false, &stat, &err), CAY_E_BUSY);
     ASSERT_OK(backend_e2b.resume(box, &err));
-    ASSERT_STR(told(box, "echo on"), "on");
+    ASSERT_STR(output_of(box, "echo on"), "on");
 }
 
 WITH_PEER(requests_to_an_ended_sandbox_fail)
@@ -457,7 +460,7 @@ WITH_PEER(requests_to_an_ended_sandbox_fail)
 
 static double seconds_left(void)
 {
-    const char *left = strstr(tell_peer("{\"boxes\": null}"), "\"left\": ");
+    const char *left = strstr(peer_request("{\"boxes\": null}"), "\"left\": ");
 
     ASSERT(left);
     return strtod(left + 8, NULL);
@@ -484,7 +487,7 @@ WITH_PEER(time_to_live_can_be_set)
 static void use_until_extended(void *box, const char *regex)
 {
     for (int i = 0; i < 600; i++) {
-        (void)told(box, "true");
+        (void)output_of(box, "true");
         if (count_requests(regex) > 0)
             return;
         rest_ms(100);
@@ -500,7 +503,7 @@ WITH_PEER(use_extends_the_lifetime_and_never_shortens_it)
 
     for (size_t i = 0; i < 2; i++) {
         void *box = make_box("timeout: 100\nkeepalive_interval: 1\n");
-        (void)tell_peer("{\"set\": {\"refreshes\": %s}}", ways[i]);
+        (void)peer_request("{\"set\": {\"refreshes\": %s}}", ways[i]);
         ASSERT_OK(backend_e2b.set_ttl(box, 1000000, &err));
         use_until_extended(box, requests[i]);
         ASSERT(seconds_left() > 500);
@@ -515,7 +518,7 @@ WITH_PEER(long_command_extends_the_lifetime)
 {
     void *box = make_box("timeout: 100\nkeepalive_interval: 1\n");
     (void)count_requests(".");
-    (void)told(box, "sleep 3");
+    (void)output_of(box, "sleep 3");
     ASSERT(count_requests("POST /sandboxes/.*/refreshes") > 0);
 }
 
@@ -523,6 +526,6 @@ WITH_PEER(keepalive_interval_0_sends_no_request)
 {
     void *box = make_box("timeout: 100\nkeepalive_interval: 0\n");
     (void)count_requests(".");
-    (void)told(box, "sleep 2");
+    (void)output_of(box, "sleep 2");
     ASSERT_INT(count_requests(".*(refreshes|timeout)"), 0);
 }

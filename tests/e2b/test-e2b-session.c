@@ -34,7 +34,8 @@ static int count_boxes(const char *state)
     int count = 0;
 
     snprintf(wanted, sizeof wanted, "\"state\": \"%s", state);
-    for (const char *at = tell_peer("{\"boxes\": null}"); (at = strstr(at, wanted)); at++)
+    for (const char *at = peer_request("{\"boxes\": null}"); (at = strstr(at, wanted));
+         at++)
         count++;
     return count;
 }
@@ -84,7 +85,7 @@ WITH_PEER(sandbox_is_found_by_its_mark)
     ASSERT_OK(backend_e2b.create_marked(NULL, config, mark, &made, &err));
     ASSERT_OK(backend_e2b.find_marked(NULL, config, mark, &found, &err));
     ASSERT_STR(backend_e2b.id(found), backend_e2b.id(made));
-    ASSERT_STR(told(found, "echo here"), "here");
+    ASSERT_STR(output_of(found, "echo here"), "here");
     ASSERT(strcmp(backend_e2b.id(found), backend_e2b.id(box)) != 0);
     backend_e2b.free(found);
     ASSERT_OK(backend_e2b.kill(made, &err));
@@ -103,7 +104,7 @@ WITH_PEER(paused_sandbox_is_found_and_stays_paused)
     ASSERT_OK(backend_e2b.find_marked(NULL, config, mark, &found, &err));
     ASSERT_INT(count_boxes("paused"), 1);
     ASSERT_OK(backend_e2b.resume(found, &err));
-    ASSERT_STR(told(found, "echo here"), "here");
+    ASSERT_STR(output_of(found, "echo here"), "here");
     ASSERT_OK(backend_e2b.kill(found, &err));
     ASSERT_INT(count_boxes(""), 0);
     backend_e2b.free(found);
@@ -118,14 +119,14 @@ WITH_PEER(sandbox_is_found_on_any_page_of_an_unfiltered_list)
     (void)make_box(NULL);
     (void)make_box(NULL);
     ASSERT_OK(backend_e2b.create_marked(NULL, config, mark, &made, &err));
-    (void)tell_peer("{\"set\": {\"page\": 1, \"filters\": false}}");
+    (void)peer_request("{\"set\": {\"page\": 1, \"filters\": false}}");
     (void)count_requests(".");
     ASSERT_OK(backend_e2b.find_marked(NULL, config, mark, &found, &err));
     ASSERT_INT(count_requests("GET /v2/sandboxes"), 3);
     ASSERT_STR(backend_e2b.id(found), backend_e2b.id(made));
-    ASSERT_HAS(tell_peer("{\"boxes\": null}"), "\"who\": \"me\"");
+    ASSERT_HAS(peer_request("{\"boxes\": null}"), "\"who\": \"me\"");
     backend_e2b.free(found);
-    (void)tell_peer("{\"set\": {\"old\": true}}");
+    (void)peer_request("{\"set\": {\"old\": true}}");
     ASSERT_OK(backend_e2b.find_marked(NULL, config, mark, &found, &err));
     ASSERT_STR(backend_e2b.id(found), backend_e2b.id(made));
     backend_e2b.free(found);
@@ -141,10 +142,10 @@ WITH_PEER(invalid_marks_and_lists_are_refused)
                 CAY_E_INVALID);
     ASSERT_CODE(backend_e2b.find_marked(NULL, config, "ABCDEFGH234567XY", &box, &err),
                 CAY_E_INVALID);
-    (void)tell_peer("{\"rule\": {\"on\": \"GET /v2/sandboxes\", \"status\": 200, "
-                    "\"body\": \"{}\"}}");
+    (void)peer_request("{\"rule\": {\"on\": \"GET /v2/sandboxes\", \"status\": 200, "
+                       "\"body\": \"{}\"}}");
     ASSERT_CODE(backend_e2b.find_marked(NULL, config, mark, &box, &err), CAY_E_PROTOCOL);
-    (void)tell_peer("{\"rule\": {\"on\": \"GET /v2/sandboxes\", \"status\": 503}}");
+    (void)peer_request("{\"rule\": {\"on\": \"GET /v2/sandboxes\", \"status\": 503}}");
     ASSERT_CODE(backend_e2b.find_marked(NULL, config, mark, &box, &err),
                 CAY_E_UNAVAILABLE);
 }
@@ -156,7 +157,7 @@ WITH_PEER(sandbox_of_a_lost_reply_is_removed)
     AUTO(cay_store) store = open_store();
     AUTO(cay_manager) manager = manage(store, configure(NULL));
 
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"lose\": true}}");
+    (void)peer_request("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"lose\": true}}");
     ASSERT_CODE(cay_manager_start(manager, &err), CAY_E_PROTOCOL);
     ASSERT_INT(count_boxes(""), 0);
     ASSERT_OK(cay_manager_start(manager, &err));
@@ -178,7 +179,7 @@ WITH_PEER(sandbox_created_late_is_removed_later)
     const cay_config *config = configure("max_retries: 0\n");
 
     (void)setenv("E2B_API_KEY", "e2b_5ec2e7", 1); /* for the collector */
-    (void)tell_peer("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"delay\": 2}}");
+    (void)peer_request("{\"rule\": {\"on\": \"POST /v2/sandboxes\", \"delay\": 2}}");
     (void)scratch_path(""); /* shared with the child */
     pid_t pid = in_child(start_and_die, &config);
     while (count_requests("POST /v2/sandboxes") == 0)
@@ -260,7 +261,7 @@ static void go_on(const struct deed *deed, const cay_config *config, const char 
 /* True if the action was complete before the kill. */
 static bool kill_after(const struct deed *deed, const cay_config *config, unsigned steps)
 {
-    char before[CAY_ID_MAX], told_so;
+    char before[CAY_ID_MAX], byte;
     int ends[2];
 
     prepare(deed, config, before);
@@ -271,8 +272,8 @@ static bool kill_after(const struct deed *deed, const cay_config *config, unsign
         be_victim(deed, config, ends[1]);
     bool is_over = run_for(pid, steps);
     if (!deed->then) /* a kill that was sent may come late, and is not to be hit by it */
-        ASSERT_STR(tell_peer("{\"settle\": null}"), "true");
-    if (read(ends[0], &told_so, 1) == 1)
+        ASSERT_STR(peer_request("{\"settle\": null}"), "true");
+    if (read(ends[0], &byte, 1) == 1)
         ASSERT_INT(count_boxes(deed->then ? deed->then : ""), deed->then ? 1 : 0);
     else
         ASSERT(!is_over);

@@ -31,7 +31,7 @@ WITH_PEER(server_without_a_trusted_certificate_does_not_get_the_key)
 {
     const char *file = scratch_path("authority.pem");
 
-    if (strcmp(tell_peer("{\"tls\": \"%s\"}", scratch()), "true") != 0)
+    if (strcmp(peer_request("{\"tls\": \"%s\"}", scratch()), "true") != 0)
         SKIP("there is no openssl to make a certificate");
     (void)unsetenv("SSL_CERT_FILE");
     ASSERT_CODE(create("localhost"), CAY_E_UNAVAILABLE);
