@@ -15,7 +15,6 @@
 #include "base/passwd.h"
 #include "sandbox/backend.h"
 #include "sys/io.h"
-#include "sys/memfd.h"
 
 enum { ENTRIES_MAX = 1000000, COMMAND_MS = 60000, MODES_BATCH = 256, PERMISSIONS = 0777 };
 
@@ -300,7 +299,7 @@ bool userfs_pin(struct userfs *fs, const char *path, struct cay_pin *ret_pin)
 static int write_remote(struct userfs *fs, const char *path, const void *data, size_t len,
                         unsigned flags, struct cay_error *err)
 {
-    AUTO_FD fd = memfd_of("file", 0, data, len);
+    AUTO_FD fd = io_memfd("file", 0, data, len);
 
     if (fd < 0)
         return cay_fail_errno(err, -fd, "file.write", path);

@@ -322,9 +322,9 @@ static enum cay_verdict ask(int terminal, FILE *screen, char note[CAY_NOTE_MAX])
     }
 }
 
-/* The approver of the command: asks the person at the terminal. */
+/* The approver of the command: prompts at the terminal. */
 struct prompt {
-    bool no_terminal; /* an approval was needed, but there is no terminal to ask on */
+    bool no_terminal; /* an approval was needed, but there is no terminal */
     enum cay_op op;   /* what was last allowed, for files that are read page by page */
     char *path;
 };

@@ -32,7 +32,7 @@ enum sandbox_command {
     SANDBOX_COMMANDS
 };
 
-/* What the options ask for, in the library's words; sandbox_plan_done() frees it. */
+/* The options as the library's structs; sandbox_plan_done() frees them. */
 struct sandbox_plan {
     struct cay_sandbox_options sandbox;
     struct cay_exec_options exec;

@@ -144,7 +144,7 @@ struct call {
     struct output output;
 
     /* What grammar->around sets for its subcommands. */
-    cay_config *config; /* of --config, or NULL, and what it says */
+    cay_config *config; /* of --config, or NULL, and its options */
     struct cay_sandbox_options *configured;
     cay_files *files;
     cay_store *store;
@@ -152,14 +152,14 @@ struct call {
 
 /* Fills in the options and the line; options_done() frees them.  CAY_E_INVALID names the
  * word that is wrong and the nearest right one.  The number of arguments is left to
- * options_check(), so that help can be asked for without them. */
+ * options_check(), so that --help works without them. */
 int options_parse(const struct grammar *grammar, char *const *argv, struct call *ret_call,
                   struct cay_error *err);
 void options_done(struct call *call);
 int options_check(const struct grammar *grammar, const struct command_line *line,
                   struct cay_error *err);
 
-/* Whether the words ask for `-o json`, as far as they can be understood. */
+/* Whether the words contain `-o json`, as far as they can be parsed. */
 bool options_want_json(char *const *argv);
 
 /* For AUTO(type), which frees its pointer at the end of the scope. */

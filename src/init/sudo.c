@@ -29,7 +29,6 @@
 #include "base/error.h"
 #include "init/process.h"
 #include "sys/io.h"
-#include "sys/memfd.h"
 
 /* --- PID 1 --- */
 
@@ -361,7 +360,7 @@ static int send_request(int socket, const struct strings *strings, bool tty)
         memcpy(payload + len, strings->bytes.data, strings->bytes.len);
         len += strings->bytes.len;
     } else {
-        memfd = memfd_of("sudo", 0, strings->bytes.data, strings->bytes.len);
+        memfd = io_memfd("sudo", 0, strings->bytes.data, strings->bytes.len);
         if (memfd < 0)
             return memfd;
         request.flags |= EXEC_IN_MEMFD;

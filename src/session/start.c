@@ -73,7 +73,7 @@ int away_start(const char *op,
     int error = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (pidfd < 0) {
-        if (pid > 0) { /* it hears nothing and ends */
+        if (pid > 0) { /* it reads the end of the channel and exits */
             (void)close(TAKE_FD(ours));
             (void)close(TAKE_FD(theirs));
             (void)waitpid(pid, NULL, 0);

@@ -102,7 +102,7 @@ static int query_fail(const cay_store *store, int result, const char *op,
         {SQLITE_TOOBIG, CAY_E_LIMIT, "the session's data is too large",
          "store less in it"},
         {SQLITE_IOERR, CAY_E_IO, "reading or writing the session database failed",
-         "check the disk; the kernel log says more"},
+         "check the disk; see the kernel log (dmesg)"},
     };
     int error = sqlite.sqlite3_system_errno(store->database);
 

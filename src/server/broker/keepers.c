@@ -465,7 +465,7 @@ static void on_keeper_reply(struct broker *broker, struct source *source)
     if (got == 1 && reply.fd >= 0)
         (void)close(reply.fd);
     pid_t lost = pending->is_lost ? pending->keeper : 0;
-    if (got != 1) { /* the exit status of the keeper tells why */
+    if (got != 1) { /* the exit status of the keeper shows the cause */
         pending->has_no_reply = true;
         if (lost)
             finish_all_unanswered(broker, lost);

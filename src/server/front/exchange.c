@@ -350,7 +350,7 @@ void exchange_init_request(const struct exchange *exchange, enum op op,
             shown = bearer + 7;
     } else if (kind == CREDENTIAL_PORT) {
         shown = exchange_header(exchange, "E2B-Traffic-Access-Token");
-    } else { /* without a credential, the token tells which sandbox is meant */
+    } else { /* without a credential, the token selects the sandbox */
         shown = exchange_header(exchange, "X-Access-Token");
     }
     /* A credential that is too long cannot be valid. */

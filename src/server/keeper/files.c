@@ -331,7 +331,8 @@ static int reserve_step(struct keeper *keeper, struct upload *upload,
         return err->code;
     if (step->bytes > UPLOAD_STEP || offset > INT64_MAX - UPLOAD_STEP)
         return cay_fail(err, CAY_E_PROTOCOL, 0, write_op, NULL,
-                        "the request is malformed", "see cay-serve(1)");
+                        "the request is malformed",
+                        "restart the server; report a bug if it happens again");
     if (upload->bound && ahead > left)
         ahead = left;
     if (ahead < step->bytes)
@@ -522,7 +523,8 @@ int keeper_op_write_file(struct keeper *keeper, struct keeper_request *request,
         return err->code;
     if (pairs < 0 || 2 * pairs + 2 != request->head.count)
         return cay_fail(err, CAY_E_PROTOCOL, 0, write_op, NULL,
-                        "the request is malformed", "see cay-serve(1)");
+                        "the request is malformed",
+                        "restart the server; report a bug if it happens again");
     int code =
         entry_path(keeper, request->head.user, request->strings[2 * pairs], path, err);
     if (!code) {

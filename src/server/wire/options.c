@@ -221,7 +221,8 @@ static int set(struct serve_options *options, const struct option *option,
     case COUNT:
         number = strtoul(value, &end, 10);
         if (end == value || *value == '-' || *end || number > option->most)
-            return fail_value(option->name, "give a number within the limits", err);
+            return cay_fail(err, CAY_E_INVALID, 0, op, option->name, "invalid value",
+                            "give a whole number from 0 to %u", option->most);
         *(unsigned *)(void *)field = (unsigned)number * option->scale;
         return CAY_OK;
     case WORD:
