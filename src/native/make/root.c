@@ -123,18 +123,6 @@ static void remove_directory(const char *path)
     (void)rmdir(path);
 }
 
-static bool fill(const char *path, const struct shared_file files[SHARED_FILES])
-{
-    AUTO_FD dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-    if (dir < 0 || fchmod(dir, 0755) != 0)
-        return false;
-    for (size_t i = 0; i < SHARED_FILES; i++)
-        if (files[i].is_there && !copy_file(dir, files[i].path))
-            return false;
-    return true;
-}
-
 /* The path of the shared directory, which contains a hash of the versions. */
 static bool name_directory(struct shared_file files[SHARED_FILES], char top[PATH_MAX],
                            char ret_path[PATH_MAX])
@@ -155,7 +143,11 @@ static bool make(const char *path, struct shared_file files[SHARED_FILES])
     snprintf(draft, sizeof draft, "%s.%ld", path, syscall(SYS_gettid));
     if (state_home_make(AT_FDCWD, draft) != 0)
         return false;
-    if (fill(draft, files) && name_directory(files, top, now) && strcmp(path, now) == 0 &&
+    AUTO_FD dir = open(draft, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool is_full = dir >= 0 && fchmod(dir, 0755) == 0;
+    for (size_t i = 0; is_full && i < SHARED_FILES; i++)
+        is_full = !files[i].is_there || copy_file(dir, files[i].path);
+    if (is_full && name_directory(files, top, now) && strcmp(path, now) == 0 &&
         rename(draft, path) == 0)
         return true;
     remove_directory(draft);

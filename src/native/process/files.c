@@ -307,13 +307,6 @@ static bool is_held(int fd, struct stat *ret_stat)
     return flags >= 0 && flags & O_PATH && fstat(fd, ret_stat) == 0;
 }
 
-static bool is_held_directory(int fd)
-{
-    struct stat st;
-
-    return is_held(fd, &st) && S_ISDIR(st.st_mode);
-}
-
 /* A regular file with this access mode, on which reads and writes cannot block. */
 static bool is_file(int fd, int way, struct stat *ret_stat)
 {
@@ -363,6 +356,7 @@ static int remote_find(const struct fs *fs, int dir, const char *host, const cha
 {
     AUTO_CALL call = FILES_CALL(FILE_FIND, .head.flags = flags, .name = path,
                                 .fds = {dir}, .fd_count = 1);
+    struct stat dir_stat;
 
     (void)host;
     int error = request(fs, &call);
@@ -372,7 +366,8 @@ static int remote_find(const struct fs *fs, int dir, const char *host, const cha
     bool is_open = call.reply.flags & FILE_IS_OPEN && flags & FS_AND_READ;
     bool fine = call.fd < 0 || (is_open ? is_file(call.fd, O_RDONLY, &ret_found->st)
                                         : is_held(call.fd, &ret_found->st));
-    if (!fine || !is_plain(place) || (call.dir >= 0 && !is_held_directory(call.dir)))
+    if (!fine || !is_plain(place) ||
+        (call.dir >= 0 && !(is_held(call.dir, &dir_stat) && S_ISDIR(dir_stat.st_mode))))
         return fail_protocol(fs);
     memcpy(ret_rel, place, strlen(place) + 1);
     if (call.fd >= 0)

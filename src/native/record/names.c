@@ -53,6 +53,18 @@ static bool read_owner(int names, const char *name, struct owner *ret_owner)
     return runtime_is_id(ret_owner->id);
 }
 
+/* By path, which works even when no more descriptors are available. */
+static bool read_by_path(const char *name, char ret_path[PATH_MAX],
+                         struct owner *ret_owner)
+{
+    char directory[PATH_MAX];
+
+    if (runtime_directory(directory, NULL) != CAY_OK)
+        return false;
+    snprintf(ret_path, PATH_MAX, "%.4000s/names/%s", directory, name);
+    return read_owner(AT_FDCWD, ret_path, ret_owner);
+}
+
 /* If the record or the disk cannot be checked, the sandbox is assumed to exist. */
 static bool is_there(const struct owner *owner)
 {
@@ -133,31 +145,25 @@ int names_claim(const struct record *record, struct cay_error *err)
                : runtime_fail(errno, record->name, err);
 }
 
-/* By path, which works even when no more descriptors are available.  The link cannot be
- * replaced meanwhile, since the sandbox still exists. */
+/* The link cannot be replaced meanwhile, since the sandbox still exists. */
 void names_release(const char *name, const char *id)
 {
-    char directory[PATH_MAX], path[PATH_MAX];
+    char path[PATH_MAX];
     struct owner owner;
 
-    if (!names_is_valid(name) || runtime_directory(directory, NULL) != CAY_OK)
-        return;
-    snprintf(path, sizeof path, "%.4000s/names/%s", directory, name);
-    if (read_owner(AT_FDCWD, path, &owner) && strcmp(owner.id, id) == 0)
+    if (names_is_valid(name) && read_by_path(name, path, &owner) &&
+        strcmp(owner.id, id) == 0)
         (void)unlink(path);
 }
 
 int names_find(const char *name, char ret_id[CAY_ID_MAX], struct cay_error *err)
 {
-    char directory[PATH_MAX], path[PATH_MAX];
+    char path[PATH_MAX];
     struct name_query stored = {.name = name};
-    struct owner owner = {0};
+    struct owner owner;
 
-    if (runtime_directory(directory, NULL) == CAY_OK) {
-        snprintf(path, sizeof path, "%.4000s/names/%s", directory, name);
-        if (!read_owner(AT_FDCWD, path, &owner) || !is_there(&owner))
-            owner.id[0] = '\0';
-    }
+    if (!read_by_path(name, path, &owner) || !is_there(&owner))
+        owner.id[0] = '\0';
     int code = owner.id[0] ? CAY_OK : storage_visit(compare, &stored, err);
     if (code)
         return code;
