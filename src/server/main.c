@@ -224,7 +224,6 @@ static int check_pair(const char *cert_path, const char *key_path, char *cert, c
 struct server {
     struct broker broker;
     struct front_options front;
-    struct serve_options *options;
     struct restarts restarts; /* of the front */
 };
 
@@ -377,8 +376,7 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
         snprintf(domain, domain_room, "%s", options->domain);
     else
         snprintf(domain, domain_room, "localhost:%u", options->port);
-    front->domain = front->host = domain;
-    server.options = options;
+    front->domain = domain;
     server.broker.options = options;
     server.broker.registry = state->registry;
     server.broker.domain = domain;

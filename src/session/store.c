@@ -52,7 +52,8 @@ int sqlite_load(const char *op, struct cay_error *err)
     return CAY_OK;
 }
 
-int store_check_owner(const cay_store *store, const char *op, struct cay_error *err)
+static int store_check_owner(const cay_store *store, const char *op,
+                             struct cay_error *err)
 {
     if (store->owner == getpid())
         return CAY_OK;
@@ -166,7 +167,7 @@ int query_step(struct query *query, struct cay_error *err)
                : query_fail(query->store, query->result, query->op, err);
 }
 
-const char *query_column(const struct query *query, int column)
+static const char *query_column(const struct query *query, int column)
 {
     const unsigned char *text = sqlite.sqlite3_column_text(query->statement, column);
 

@@ -66,9 +66,6 @@ extern const struct schema schema_current;
 int store_open(const char *path, const struct schema *schema, cay_store **ret_store,
                struct cay_error *err);
 
-/* CAY_E_INVALID in a process forked from the one that opened the store. */
-int store_check_owner(const cay_store *store, const char *op, struct cay_error *err);
-
 /* A recursive lock on the connection. */
 int store_enter(cay_store *store, const char *op, struct cay_error *err);
 void store_leave(cay_store *store);
@@ -101,8 +98,7 @@ void query_number(struct query *query, int64_t number);
 /* 1: a row; 0: no more rows; or a code. */
 int query_step(struct query *query, struct cay_error *err);
 
-/* Columns of the row; a text lives until the next step. */
-const char *query_column(const struct query *query, int column);
+/* A column of the row. */
 int64_t query_column_number(const struct query *query, int column);
 
 /* All rows, at most `max` bytes: each column as text, with its NUL.  CAY_E_LIMIT. */

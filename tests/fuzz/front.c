@@ -12,7 +12,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "cay/files.h"
-#include "server/wire/record.h"
 
 enum { ROUNDS_MAX = 4000, IDLE_ROUNDS = 3, HEARD_MAX = 16 << 20, PORTS_MAX = 8 };
 
@@ -228,11 +227,8 @@ static void open_world(void)
     CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) ==
           0);
     world.broker = ends[0];
-    world.options = (struct front_options){.listener = listener,
-                                           .broker = ends[1],
-                                           .log = -1,
-                                           .domain = "localhost:3000",
-                                           .host = "localhost:3000"};
+    world.options = (struct front_options){
+        .listener = listener, .broker = ends[1], .log = -1, .domain = "localhost:3000"};
     CHECK(front_open(&world.front, &world.options));
     world.is_open = true;
 }

@@ -6,7 +6,6 @@
 
 #include "base/auto.h"
 #include "front.h"
-#include "server/wire/record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
 /* The broker checks the credential of each request from the front and forwards it.  It
  * never waits for a sandbox: the keeper of the sandbox does the work and replies to the
  * client's channel, or, if a record has to change, to a request of the broker's own
- * (request.c). */
+ * (keepers.c). */
 #include "server/broker/broker.h"
 
 #include <errno.h>
@@ -141,8 +141,7 @@ static bool compare(const struct record_row *row, void *cookie)
 static bool find_by_credential(struct broker *broker, struct request_packet *request,
                                const char *path, struct record_row *row)
 {
-    const struct registry_filter filter = {.states = 1u << RECORD_RUNNING |
-                                                     1u << RECORD_PAUSED};
+    const struct registry_filter filter = {.states = RECORD_LIVING};
     struct search search = {broker, request, path, row};
 
     if (registry_visit(broker->registry, &filter, compare, &search, NULL) != CAY_OK ||

@@ -10,7 +10,6 @@
 #include "server/keeper/keeper.h"
 #include "server/wire/channel.h"
 #include "server/wire/options.h"
-#include "server/wire/record.h"
 
 /* Detects a stuck process.  It increments a counter in shared memory while it makes
  * progress; the broker reads it every HEARTBEAT_MS.  A process without progress is stuck
@@ -174,19 +173,16 @@ void broker_request_free(struct broker *broker, struct broker_request *pending);
 void broker_request_fail(struct broker_request *pending, int status,
                          const struct cay_error *error);
 
-/* Sends a create request to this keeper, or to a new one if it exited.  On failure the
- * client gets an error. */
+/* Sends it to this keeper; NULL: to that of the sandbox, or to a new one if the row has
+ * no id.  If the keeper exited, another one gets it.  On failure the client gets an
+ * error. */
 void broker_request_send_to(struct broker *broker, struct broker_request *pending,
-                            struct keeper_handle *keeper, const struct request *request,
+                            struct keeper_handle *keeper, struct request *request,
                             const struct buf *strings);
 
-/* The same with only a number, to the keeper of the sandbox. */
+/* The same with only a number. */
 void broker_request_send(struct broker *broker, struct broker_request *pending,
                          int64_t number);
-
-/* The same with strings. */
-void broker_request_send_strings(struct broker *broker, struct broker_request *pending,
-                                 struct request *request, const struct buf *strings);
 
 /* Sends the same request once more: a value for pending->retry. */
 void broker_request_resend(struct broker *broker, struct broker_request *pending);

@@ -69,8 +69,6 @@ static void send_to(struct broker *broker, struct broker_request *pending,
     const char *name = pending->row.template_name;
     AUTO_BUF strings = {.max = CHANNEL_STRINGS};
     struct request request = {
-        .version = CHANNEL_VERSION,
-        .op = OP_CREATE,
         .flags = pending->row.flags,
         .count = CREATE_ENV_AT + (uint32_t)env_count,
         .numbers = {[CREATE_TIMEOUT] = pending->timeout_s, [CREATE_ENV] = env_count}};
@@ -80,14 +78,13 @@ static void send_to(struct broker *broker, struct broker_request *pending,
     strings_add(&strings, pending->row.tenant);
     for (int64_t i = 0; i < env_count; i++)
         strings_add(&strings, env[i]);
-    request.strings_len = (uint32_t)strings.len;
     broker_request_send_to(broker, pending, keeper, &request, &strings);
 }
 
 /* The pooled sandbox has just ended. */
 static void create_again(struct broker *broker, struct broker_request *pending)
 {
-    send_to(broker, pending, keepers_start(broker, ""), NULL, 0);
+    send_to(broker, pending, NULL, NULL, 0);
 }
 
 static void refuse_template(struct request_packet *request, const char *name)
@@ -163,7 +160,7 @@ static void send_confirm(struct broker *broker, struct broker_request *pending)
     struct request request = {.numbers = {[TIMEOUT_SECONDS] = pending->number}};
 
     request.count = recovery_write(broker->registry, &pending->row, &strings);
-    broker_request_send_strings(broker, pending, &request, &strings);
+    broker_request_send_to(broker, pending, NULL, &request, &strings);
 }
 
 /* A sandbox that is paused at its end gets no TTL: the broker pauses it. */
@@ -270,8 +267,7 @@ void broker_create(struct broker *broker, struct request_packet *request,
     struct keeper_handle *pooled = take_pooled(
         broker, pending->row.template_name, head.numbers[CREATE_ENV], pending->row.flags);
     pending->retry = pooled ? create_again : NULL;
-    send_to(broker, pending, pooled ? pooled : keepers_start(broker, ""),
-            strings + 1 + 2 * pairs, head.numbers[CREATE_ENV]);
+    send_to(broker, pending, pooled, strings + 1 + 2 * pairs, head.numbers[CREATE_ENV]);
     broker_fill_pool(broker);
 }
 
@@ -297,6 +293,6 @@ void broker_fill_pool(struct broker *broker)
         pending->done = created;
         pending->timeout_s = -1;
         broker->pool_starting++;
-        send_to(broker, pending, keepers_start(broker, ""), NULL, 0);
+        send_to(broker, pending, NULL, NULL, 0);
     }
 }

@@ -199,8 +199,7 @@ static bool adopt(struct broker *broker, const struct cay_sandbox_info *info)
 void broker_reconcile(struct broker *broker)
 {
     static struct known_list known;
-    const struct registry_filter filter = {.states = 1u << RECORD_RUNNING |
-                                                     1u << RECORD_PAUSED};
+    const struct registry_filter filter = {.states = RECORD_LIVING};
     struct cay_sandbox_info *infos = NULL;
     size_t count = 0;
     unsigned lost = 0;
@@ -239,8 +238,7 @@ void broker_reconcile(struct broker *broker)
 void broker_kill_all(struct broker *broker)
 {
     static struct known_list known;
-    const struct registry_filter filter = {.states = 1u << RECORD_RUNNING |
-                                                     1u << RECORD_PAUSED};
+    const struct registry_filter filter = {.states = RECORD_LIVING};
 
     /* Rows that cannot be written would be found again. */
     for (int rounds = 0; rounds < ROUNDS_MAX; rounds++) {

@@ -258,36 +258,26 @@ static void fail_busy(struct broker *broker, struct broker_request *pending)
 }
 
 void broker_request_send_to(struct broker *broker, struct broker_request *pending,
-                            struct keeper_handle *keeper, const struct request *request,
+                            struct keeper_handle *keeper, struct request *request,
                             const struct buf *strings)
 {
-    int error = keeper ? send_to(broker, pending, keeper, request, strings) : -EAGAIN;
-
-    if (error == -EPIPE) { /* a pooled keeper that exited meanwhile */
-        keepers_lost(broker, keeper);
-        keeper = keepers_start(broker, "");
-        error = keeper ? send_to(broker, pending, keeper, request, strings) : -EAGAIN;
-    }
-    if (error && keeper) /* it exits, and removes its pooled sandbox */
-        keepers_drop(broker, keeper);
-    if (error)
-        fail_busy(broker, pending);
-}
-
-void broker_request_send_strings(struct broker *broker, struct broker_request *pending,
-                                 struct request *request, const struct buf *strings)
-{
+    const char *id = pending->row.id;
     int error = -EPIPE;
 
     request->version = CHANNEL_VERSION;
     request->op = (uint32_t)pending->op;
     request->strings_len = (uint32_t)strings->len;
     for (int i = 0; i < 2 && error == -EPIPE; i++) {
-        struct keeper_handle *keeper = keepers_find(broker, pending->row.id);
+        if (!keeper)
+            keeper = *id ? keepers_find(broker, id) : keepers_start(broker, "");
         error = keeper ? send_to(broker, pending, keeper, request, strings) : -EAGAIN;
-        if (keeper && error == -EPIPE)
+        if (keeper && error == -EPIPE) {
             keepers_lost(broker, keeper); /* the next keeper finds out why */
+            keeper = NULL;
+        }
     }
+    if (error && keeper && !*id) /* it exits, and removes its pooled sandbox */
+        keepers_drop(broker, keeper);
     if (error)
         fail_busy(broker, pending);
 }
@@ -298,7 +288,7 @@ void broker_request_send(struct broker *broker, struct broker_request *pending,
     struct request request = {.numbers = {[TIMEOUT_SECONDS] = number}};
 
     pending->number = number;
-    broker_request_send_strings(broker, pending, &request, NO_STRINGS);
+    broker_request_send_to(broker, pending, NULL, &request, NO_STRINGS);
 }
 
 void broker_request_resend(struct broker *broker, struct broker_request *pending)

@@ -180,8 +180,7 @@ static void compare_sandbox(struct registry *registry, const char *path,
 
 int recovery_check_store(const char *path, struct cay_error *err)
 {
-    const struct registry_filter living = {.states = 1u << RECORD_RUNNING |
-                                                     1u << RECORD_PAUSED};
+    const struct registry_filter living = {.states = RECORD_LIVING};
     struct comparison all = {0};
     struct registry *registry = NULL;
     struct stat st;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "cay/error.h"
-#include "server/wire/record.h"
+#include "server/wire/channel.h"
 
 /* The server's database: API keys (hashes) and sandboxes.  Several processes may use it
  * at the same time, each with its own handle. */
@@ -93,6 +93,32 @@ int registry_find_clock(struct registry *registry, const char *boot_id,
 
 /* --- Sandboxes --- */
 
+enum { REASON_MAX = 64, METADATA_MAX = 48 << 10 };
+
+/* A row of the store: what the server records about one sandbox. */
+struct record_row {
+    char id[SANDBOX_ID_MAX]; /* as clients see it; the library's id is "sb-" and this */
+    char tenant[TENANT_MAX];
+    char template_name[TEMPLATE_MAX]; /* as the client named it */
+    enum record_state state;
+    int64_t started_ms, end_ms; /* since 1970, by server_clock_ms() */
+    uint32_t flags;             /* CREATE_AUTO_PAUSE and so on */
+    uint32_t token_version;
+    char reason[REASON_MAX]; /* why it ended */
+    struct buf metadata;     /* key, value, ..., each with its NUL */
+};
+
+static inline void record_done(struct record_row *row)
+{
+    buf_done(&row->metadata);
+}
+
+#define RECORD_INIT                                                                      \
+    {                                                                                    \
+        .metadata = {.max = METADATA_MAX }                                               \
+    }
+#define AUTO_RECORD __attribute__((cleanup(record_done))) struct record_row
+
 int registry_add(struct registry *registry, const struct record_row *row,
                  struct cay_error *err);
 /* Updates state, times, flags and reason. */
@@ -102,9 +128,11 @@ int registry_update(struct registry *registry, const struct record_row *row,
 int registry_find(struct registry *registry, const char *id, struct record_row *ret_row,
                   struct cay_error *err);
 
+enum { RECORD_LIVING = 1 << RECORD_RUNNING | 1 << RECORD_PAUSED };
+
 struct registry_filter {
     const char *tenant; /* NULL: all tenants */
-    unsigned states;    /* bits: 1 << enum record_state */
+    unsigned states;    /* bits: 1 << enum record_state; RECORD_LIVING */
     const char *template_name;
     int64_t started_after_ms; /* inclusive; 0: any time */
     bool oldest_first;

@@ -123,10 +123,9 @@ struct exchange {
 
 struct front_options {
     int listener, broker, log; /* log: -1: none */
-    const char *domain, *host; /* host names of this server, with or without port */
+    const char *domain;        /* host name of this server, with or without port */
     char *tls_cert, *tls_key;  /* PEM text, or NULL */
-    const char *version;
-    _Atomic uint64_t *beats; /* counter that shows progress; NULL: none */
+    _Atomic uint64_t *beats;   /* counter that shows progress; NULL: none */
 };
 
 /* Why a request had no reply from the broker or a keeper. */

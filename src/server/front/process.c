@@ -16,7 +16,8 @@ enum { LIST_TEXT = 16 << 20 };
 /* --- Requests to the broker --- */
 
 /* {"process": {"pid": 7}} or {"process": {"tag": "web"}}: adds the pid or tag. */
-static bool add_selector(struct fields *fields, struct buf *strings)
+static bool fill_selector(struct fields *fields, struct request *request,
+                          struct buf *strings)
 {
     struct fields process = field_object(fields, "process");
     struct fields selector = field_object(&process, "selector");
@@ -25,6 +26,7 @@ static bool add_selector(struct fields *fields, struct buf *strings)
     const char *tag = field_text(from, "tag");
     char text[16];
 
+    (void)request;
     if (!pid && !tag)
         (void)field_reject(fields, "process");
     if (fields->wrong)
@@ -36,7 +38,7 @@ static bool add_selector(struct fields *fields, struct buf *strings)
 
 /* --- Events --- */
 
-static size_t open_event(struct exchange *exchange, struct json *json)
+static size_t open_event(struct exchange *exchange, struct json *json, const char *name)
 {
     size_t begin = connect_open(&exchange->out);
 
@@ -44,24 +46,23 @@ static size_t open_event(struct exchange *exchange, struct json *json)
     json_put_object(json);
     json_put_key(json, "event");
     json_put_object(json);
+    json_put_key(json, name);
+    json_put_object(json);
     return begin;
 }
 
 static void close_event(struct exchange *exchange, struct json *json, size_t begin)
 {
-    json_put_end(json);
-    json_put_end(json);
+    for (int i = 0; i < 3; i++)
+        json_put_end(json);
     connect_close(&exchange->out, begin);
 }
 
 static void put_keepalive(struct exchange *exchange)
 {
     struct json json;
-    size_t begin = open_event(exchange, &json);
+    size_t begin = open_event(exchange, &json, "keepalive");
 
-    json_put_key(&json, "keepalive");
-    json_put_object(&json);
-    json_put_end(&json);
     close_event(exchange, &json, begin);
 }
 
@@ -70,12 +71,9 @@ static void put_start(struct exchange *exchange, const struct reply_packet *repl
 {
     static char yes;
     struct json json;
-    size_t begin = open_event(exchange, &json);
+    size_t begin = open_event(exchange, &json, "start");
 
-    json_put_key(&json, "start");
-    json_put_object(&json);
     json_set_int(&json, "pid", reply->head.numbers[STARTED_PID]);
-    json_put_end(&json);
     close_event(exchange, &json, begin);
     exchange->state = reply->head.numbers[STARTED_HAS_PTY] ? &yes : NULL;
 }
@@ -105,16 +103,13 @@ static void put_end(struct exchange *exchange, const struct reply_packet *reply)
     const int64_t *numbers = reply->head.numbers;
     const char *status = reply_next(reply, NULL);
     struct json json;
-    size_t begin = open_event(exchange, &json);
+    size_t begin = open_event(exchange, &json, "end");
 
-    json_put_key(&json, "end");
-    json_put_object(&json);
     json_set_int(&json, "exitCode", numbers[END_EXIT_CODE]);
     json_set_bool(&json, "exited", numbers[END_EXITED]);
     json_set_text(&json, "status", status);
     if (!numbers[END_EXITED] || numbers[END_EXIT_CODE] != 0)
         json_set_text(&json, "error", status);
-    json_put_end(&json);
     close_event(exchange, &json, begin);
 }
 
@@ -171,14 +166,6 @@ static bool fill_start(struct fields *fields, struct request *request,
     return !fields->wrong && request->count <= 65536;
 }
 
-/* Calls that only select a process. */
-static bool fill_selector(struct fields *fields, struct request *request,
-                          struct buf *strings)
-{
-    (void)request;
-    return add_selector(fields, strings);
-}
-
 /* --- Unary calls --- */
 
 static void on_empty(struct exchange *exchange, struct reply_packet *reply)
@@ -205,7 +192,7 @@ static bool fill_data(struct fields *fields, struct request *request, struct buf
 static bool fill_input(struct fields *fields, struct request *request,
                        struct buf *strings)
 {
-    return add_selector(fields, strings) && fill_data(fields, request, strings);
+    return fill_selector(fields, request, strings) && fill_data(fields, request, strings);
 }
 
 static bool fill_signal(struct fields *fields, struct request *request,
@@ -215,7 +202,7 @@ static bool fill_signal(struct fields *fields, struct request *request,
     const char *name = json_string_value(value);
     int64_t number = json_is_integer(value) ? json_integer_value(value) : 0;
 
-    if (!add_selector(fields, strings))
+    if (!fill_selector(fields, request, strings))
         return false;
     if (name)
         number = strcmp(name, "SIGNAL_SIGKILL") == 0   ? SIGKILL
@@ -230,7 +217,7 @@ static bool fill_size(struct fields *fields, struct request *request, struct buf
     struct fields pty = field_object(fields, "pty");
     struct fields size = field_object(&pty, "size");
 
-    if (!add_selector(fields, strings))
+    if (!fill_selector(fields, request, strings))
         return false;
     request->numbers[RESIZE_COLUMNS] = field_int(&size, "cols", 1, UINT16_MAX, 0);
     request->numbers[RESIZE_ROWS] = field_int(&size, "rows", 1, UINT16_MAX, 0);
@@ -372,7 +359,7 @@ static void take_message(struct exchange *exchange, const char *text, size_t len
     AUTO_BUF which = {.max = sizeof input->which};
 
     if (!root || fields.wrong ||
-        (start.object && (!add_selector(&start, &which) || which.failed)))
+        (start.object && (!fill_selector(&start, NULL, &which) || which.failed)))
         refuse_message(exchange);
     else if (start.object)
         memcpy(input->which, which.data, which.len);

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "server/front/front.h"
-#include "server/wire/record.h"
 
 enum { HEADERS_MAX = 100 };
 

@@ -10,7 +10,6 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/front/front.h"
-#include "server/wire/record.h"
 
 /* Flags of handlers. */
 enum sandbox_flag { SANDBOX_VERSION_2 = 1 << 0, SANDBOX_PLAIN_LIST = 1 << 1 };

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 
 #include "cay/sandbox.h"
+#include "server/wire/channel.h"
 #include "server/wire/options.h"
-#include "server/wire/record.h"
 
 enum {
     KEEPER_SANDBOX_GONE = 3, /* exit status: the sandbox ended by itself */
@@ -57,8 +57,7 @@ struct keeper {
     int life;        /* pidfd of the sandbox's PID 1; 0: none yet */
     struct keeper_source life_source;
     struct task *tasks;
-    struct command *commands;    /* process.c */
-    struct watch_set *watch_set; /* watch.c */
+    struct command *commands; /* process.c */
     struct {
         char user[USER_MAX];
         cay_files *files;

@@ -301,7 +301,6 @@ static void describe(const struct cay_exec_result *result, struct reply *reply,
     *reply = (struct reply){.kind = REPLY_ENDED, .count = 1};
     reply->numbers[END_EXITED] = exited;
     reply->numbers[END_EXIT_CODE] = exited ? result->exit_code : -1;
-    reply->numbers[END_CAUSE] = result->cause;
     if (exited)
         snprintf(status, room, "exit status %d", result->exit_code);
     else
@@ -443,9 +442,8 @@ static void on_output(struct keeper *keeper, struct keeper_source *source,
             send_exit(keeper, stream);
         if (number <= 0)
             return;
-        stream->reply = (struct reply){
-            .kind = REPLY_OUTPUT,
-            .numbers = {[OUTPUT_STREAM] = number, [OUTPUT_DROPPED] = (int64_t)dropped}};
+        stream->reply =
+            (struct reply){.kind = REPLY_OUTPUT, .numbers = {[OUTPUT_STREAM] = number}};
         if (!send_piece(keeper, stream, piece, len))
             return;
     }

@@ -58,13 +58,14 @@ struct watch {
     char path[PATH_MAX];
 };
 
-struct watch_set {
+/* All watches of this keeper. */
+static struct watch_set {
     struct keeper_source source;
     int inotify;
     struct watch *watches;
     size_t watch_count, node_count, event_bytes;
     unsigned numbers;
-};
+} set = {.inotify = -1};
 
 enum {
     QUEUE_MAX = 4096,      /* events of a watcher, which are requested at once */
@@ -81,23 +82,22 @@ enum {
 
 /* --- Nodes --- */
 
-static void drop_node(struct watch_set *set, struct node **link)
+static void drop_node(struct node **link)
 {
     struct node *node = *link;
     unsigned users = 0;
 
-    for (const struct watch *watch = set->watches; watch; watch = watch->next)
+    for (const struct watch *watch = set.watches; watch; watch = watch->next)
         for (const struct node *other = watch->nodes; other; other = other->next)
             users += other->wd == node->wd;
     if (users <= 1)
-        (void)inotify_rm_watch(set->inotify, node->wd);
+        (void)inotify_rm_watch(set.inotify, node->wd);
     *link = node->next;
-    set->node_count--;
+    set.node_count--;
     free(node);
 }
 
-static bool push_node(struct watch_set *set, struct node **list, const char *below,
-                      int wd)
+static bool push_node(struct node **list, const char *below, int wd)
 {
     size_t len = strlen(below) + 1;
     struct node *node = malloc(sizeof *node + len);
@@ -108,7 +108,7 @@ static bool push_node(struct watch_set *set, struct node **list, const char *bel
     node->wd = wd;
     memcpy(node->below, below, len);
     *list = node;
-    set->node_count++;
+    set.node_count++;
     return true;
 }
 
@@ -143,22 +143,21 @@ static int watch_fail_lost(const struct watch *watch, struct cay_error *err)
 }
 
 /* Watches an open directory. */
-static int add_node(struct watch_set *set, struct watch *watch, int fd, const char *below,
-                    struct cay_error *err)
+static int add_node(struct watch *watch, int fd, const char *below, struct cay_error *err)
 {
     char path[64];
 
-    if (set->node_count >= NODES_MAX)
+    if (set.node_count >= NODES_MAX)
         return watch_fail(watch, E2BIG, err);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    int wd = inotify_add_watch(set->inotify, path, MASK);
+    int wd = inotify_add_watch(set.inotify, path, MASK);
     if (wd < 0)
         return watch_fail(watch, errno, err);
     for (const struct node *node = watch->nodes; node; node = node->next)
         if (node->wd == wd)
             return CAY_OK;
-    return push_node(set, &watch->nodes, below, wd) ? CAY_OK
-                                                    : cay_fail_memory(err, "files.watch");
+    return push_node(&watch->nodes, below, wd) ? CAY_OK
+                                               : cay_fail_memory(err, "files.watch");
 }
 
 /* --- Events --- */
@@ -168,12 +167,12 @@ static size_t event_size(const char *below, const char *name)
     return sizeof(struct event) + strlen(below) + strlen(name) + 1;
 }
 
-static void add_event(struct watch_set *set, struct watch *watch, enum change change,
-                      const char *below, const char *name)
+static void add_event(struct watch *watch, enum change change, const char *below,
+                      const char *name)
 {
     size_t size = event_size(below, name), room = size - sizeof(struct event);
     size_t most = watch->is_stream ? STREAM_MAX : QUEUE_MAX;
-    bool fits = watch->event_count < most && set->event_bytes + size <= QUEUES_MAX;
+    bool fits = watch->event_count < most && set.event_bytes + size <= QUEUES_MAX;
     bool is_ending = watch->is_stream && watch->has_lost; /* a stream has no gaps */
     struct event *event = fits && !is_ending ? malloc(size) : NULL;
 
@@ -187,10 +186,10 @@ static void add_event(struct watch_set *set, struct watch *watch, enum change ch
     *watch->last = event;
     watch->last = &event->next;
     watch->event_count++;
-    set->event_bytes += size;
+    set.event_bytes += size;
 }
 
-static void watch_drop_event(struct watch_set *set, struct watch *watch)
+static void watch_drop_event(struct watch *watch)
 {
     struct event *event = watch->events;
 
@@ -198,7 +197,7 @@ static void watch_drop_event(struct watch_set *set, struct watch *watch)
     if (!watch->events)
         watch->last = &watch->events;
     watch->event_count--;
-    set->event_bytes -= event_size("", event->name);
+    set.event_bytes -= event_size("", event->name);
     free(event);
 }
 
@@ -244,8 +243,7 @@ static bool is_directory(DIR *dir, const struct dirent *found)
 
 /* Takes over the descriptor.  Entries of a new directory were created before the watch,
  * so they are reported here. */
-static void cover_names(struct watch_set *set, struct watch *watch, const char *below,
-                        bool is_new, int fd)
+static void cover_names(struct watch *watch, const char *below, bool is_new, int fd)
 {
     const struct dirent *entry;
     char deeper[PATH_MAX];
@@ -259,13 +257,13 @@ static void cover_names(struct watch_set *set, struct watch *watch, const char *
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
         if (is_new)
-            add_event(set, watch, CHANGE_CREATE, below, entry->d_name);
+            add_event(watch, CHANGE_CREATE, below, entry->d_name);
         int len = snprintf(deeper, sizeof deeper, "%s%s/", below, entry->d_name);
         if (watch->flags & WATCH_RECURSIVE && len > 0 && len < PATH_MAX &&
             is_directory(dir, entry)) {
-            if (set->node_count >= NODES_MAX)
+            if (set.node_count >= NODES_MAX)
                 watch->missed = E2BIG;
-            else if (!push_node(set, &watch->found, deeper, -1))
+            else if (!push_node(&watch->found, deeper, -1))
                 watch->missed = ENOMEM;
         }
     }
@@ -285,9 +283,9 @@ static int cover_one(struct keeper *keeper, struct watch *watch, const char *bel
     snprintf(path, sizeof path, "%s/%s", watch->path, below);
     int code = cay_files_descriptor(files, path, CAY_DESCRIPTOR_DIRECTORY, &fd, err);
     if (!code)
-        code = add_node(keeper->watch_set, watch, fd, below, err);
+        code = add_node(watch, fd, below, err);
     if (!code && (watch->flags & WATCH_RECURSIVE || is_new))
-        cover_names(keeper->watch_set, watch, below, is_new, TAKE_FD(fd));
+        cover_names(watch, below, is_new, TAKE_FD(fd));
     return code;
 }
 
@@ -309,7 +307,7 @@ static int cover(struct keeper *keeper, struct watch *watch, const char *below,
     while (watch->found) {
         AUTO_FREE struct node *node = watch->found;
         watch->found = node->next;
-        keeper->watch_set->node_count--;
+        set.node_count--;
         struct cay_error error;
         if (cover_one(keeper, watch, node->below, is_new, &error) != CAY_OK)
             record_missed(watch, &error);
@@ -343,7 +341,7 @@ static void handle_event(struct keeper *keeper, struct watch *watch, struct node
         return;
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
         if (event->mask & changes[i].mask)
-            add_event(keeper->watch_set, watch, changes[i].change, node->below, name);
+            add_event(watch, changes[i].change, node->below, name);
     int len = snprintf(below, sizeof below, "%s%s/", node->below, name);
     if (*name && event->mask & IN_ISDIR && event->mask & (IN_CREATE | IN_MOVED_TO) &&
         watch->flags & WATCH_RECURSIVE && len > 0 && len < PATH_MAX &&
@@ -355,24 +353,23 @@ static void handle_event(struct keeper *keeper, struct watch *watch, struct node
 static bool watch_set_read(struct keeper *keeper)
 {
     _Alignas(struct inotify_event) char room[16 << 10];
-    struct watch_set *set = keeper->watch_set;
-    ssize_t len = read(set->inotify, room, sizeof room);
+    ssize_t len = read(set.inotify, room, sizeof room);
 
     for (ssize_t at = 0; at < len;) {
         const struct inotify_event *event = (const struct inotify_event *)(room + at);
-        for (struct watch *watch = set->watches; watch; watch = watch->next) {
+        for (struct watch *watch = set.watches; watch; watch = watch->next) {
             struct node **link = &watch->nodes;
             watch->has_lost |= event->mask & IN_Q_OVERFLOW;
             while (*link && (*link)->wd != event->wd)
                 link = &(*link)->next;
             if (*link && event->mask & IN_IGNORED)
-                drop_node(set, link);
+                drop_node(link);
             else if (*link)
                 handle_event(keeper, watch, *link, event);
         }
         at += (ssize_t)(sizeof *event + event->len);
     }
-    for (struct watch *watch = set->watches; watch; watch = watch->next)
+    for (struct watch *watch = set.watches; watch; watch = watch->next)
         if (watch->is_stream)
             send_events(keeper, watch);
     return len > 0;
@@ -388,45 +385,36 @@ static void on_inotify(struct keeper *keeper, struct keeper_source *source,
 
 static int begin(struct keeper *keeper, struct cay_error *err)
 {
-    if (keeper->watch_set)
+    if (set.inotify >= 0)
         return CAY_OK;
-    struct watch_set *set = calloc(1, sizeof *set);
-    if (!set)
-        return cay_fail_memory(err, "files.watch");
-    set->source.ready = on_inotify;
-    set->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (set->inotify < 0 ||
-        !keeper_poll_add(keeper, set->inotify, EPOLLIN, &set->source)) {
-        int code = cay_fail(err, CAY_E_LIMIT, errno, "files.watch", NULL,
-                            "too many inotify instances on this machine",
-                            "raise fs.inotify.max_user_instances");
-        if (set->inotify >= 0)
-            (void)close(set->inotify);
-        free(set);
-        return code;
-    }
-    keeper->watch_set = set;
-    return CAY_OK;
+    set.source.ready = on_inotify;
+    set.inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (set.inotify >= 0 && keeper_poll_add(keeper, set.inotify, EPOLLIN, &set.source))
+        return CAY_OK;
+    int code = cay_fail(err, CAY_E_LIMIT, errno, "files.watch", NULL,
+                        "too many inotify instances on this machine",
+                        "raise fs.inotify.max_user_instances");
+    if (set.inotify >= 0)
+        (void)close(TAKE_FD(set.inotify));
+    return code;
 }
 
 /* --- Watches --- */
 
-static struct watch_set *active_set; /* for task->done(), which gets only the task */
-
-static void watch_free(struct watch_set *set, struct watch *watch)
+static void watch_free(struct watch *watch)
 {
-    struct watch **link = &set->watches;
+    struct watch **link = &set.watches;
 
     while (*link && *link != watch)
         link = &(*link)->next;
     while (watch->nodes)
-        drop_node(set, &watch->nodes);
+        drop_node(&watch->nodes);
     if (*link) {
         *link = watch->next;
-        set->watch_count--;
+        set.watch_count--;
     }
     while (watch->events)
-        watch_drop_event(set, watch);
+        watch_drop_event(watch);
     free(watch->id);
     free(watch);
 }
@@ -439,8 +427,7 @@ static int watch_new(struct keeper *keeper, const struct keeper_request *request
 
     if (code)
         return code;
-    struct watch_set *set = active_set = keeper->watch_set;
-    if (set->watch_count >= WATCHES_MAX)
+    if (set.watch_count >= WATCHES_MAX)
         return fail_full("watches", WATCHES_MAX, err);
     struct watch *watch = calloc(1, sizeof *watch);
     if (!watch)
@@ -449,16 +436,16 @@ static int watch_new(struct keeper *keeper, const struct keeper_request *request
     watch->task.channel = -1;
     watch->flags = request->head.flags;
     cay_copy_text(watch->user, USER_MAX, request->head.user);
-    watch->next = set->watches;
-    set->watches = watch;
-    set->watch_count++;
+    watch->next = set.watches;
+    set.watches = watch;
+    set.watch_count++;
     code = entry_path(keeper, watch->user, request->strings[0], watch->path, err);
     if (!code)
         code = cover(keeper, watch, "", false, err);
     if (!code && watch->missed)
         code = watch_fail(watch, watch->missed, err);
     if (code)
-        watch_free(set, watch);
+        watch_free(watch);
     else
         *ret_watch = watch;
     return code;
@@ -468,7 +455,7 @@ static int watch_new(struct keeper *keeper, const struct keeper_request *request
 
 static void stream_done(struct task *task)
 {
-    watch_free(active_set, (struct watch *)task);
+    watch_free((struct watch *)task);
 }
 
 static void end_stream(struct keeper *keeper, struct watch *watch)
@@ -489,7 +476,7 @@ static void send_events(struct keeper *keeper, struct watch *watch)
         int sent = watch_send(keeper, watch->task.channel, watch);
         watch->is_blocked = sent == -EAGAIN || sent == -ENOBUFS;
         if (!watch->is_blocked)
-            watch_drop_event(keeper->watch_set, watch);
+            watch_drop_event(watch);
         if (sent && !watch->is_blocked)
             end_stream(keeper, watch);
     }
@@ -562,10 +549,10 @@ int keeper_op_watcher_new(struct keeper *keeper, struct keeper_request *request,
     if (code)
         return code;
     bool is_text = utf8_is_valid(watch->path, strlen(watch->path));
-    if (asprintf(&watch->id, "%d.%u.%u.%s%s", getpid(), ++keeper->watch_set->numbers,
-                 watch->flags, watch->user, is_text ? watch->path : "") < 0) {
+    if (asprintf(&watch->id, "%d.%u.%u.%s%s", getpid(), ++set.numbers, watch->flags,
+                 watch->user, is_text ? watch->path : "") < 0) {
         watch->id = NULL;
-        watch_free(keeper->watch_set, watch);
+        watch_free(watch);
         return cay_fail_memory(err, "files.watcher");
     }
     strings_add(&strings, watch->id);
@@ -577,7 +564,7 @@ int keeper_op_watcher_new(struct keeper *keeper, struct keeper_request *request,
 static int find_watcher(struct keeper *keeper, const char *id, struct watch **ret_watch,
                         struct cay_error *err)
 {
-    struct watch *watch = keeper->watch_set ? keeper->watch_set->watches : NULL;
+    struct watch *watch = set.watches;
 
     for (; watch; watch = watch->next)
         if (watch->id && strcmp(watch->id, id) == 0) {
@@ -635,7 +622,7 @@ int keeper_op_watcher_events(struct keeper *keeper, struct keeper_request *reque
             continue;
         if (error)
             return cay_fail_errno(err, -error, "files.watcher", request->strings[0]);
-        watch_drop_event(keeper->watch_set, watch);
+        watch_drop_event(watch);
     }
     return KEEPER_DONE;
 }
@@ -648,6 +635,6 @@ int keeper_op_watcher_remove(struct keeper *keeper, struct keeper_request *reque
 
     if (code)
         return code;
-    watch_free(keeper->watch_set, watch);
+    watch_free(watch);
     return KEEPER_DONE;
 }

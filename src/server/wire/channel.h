@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "cay/error.h"
@@ -34,7 +35,9 @@ enum {
     CHANNEL_FDS = 2,
     CREDENTIAL_MAX = 128, /* these include the NUL */
     SANDBOX_ID_MAX = 32,
-    USER_MAX = 64
+    USER_MAX = 64,
+    TENANT_MAX = 64,
+    TEMPLATE_MAX = 64
 };
 
 /* All requests.  Columns: name, credential, and the least and greatest number of strings.
@@ -167,7 +170,7 @@ struct request {
 enum reply_kind {
     REPLY_DONE = 1,    /* last; numbers depend on the request */
     REPLY_FAILED = 2,  /* last; strings: message, hint */
-    REPLY_SANDBOX = 3, /* numbers: enum sandbox_number; strings: see record.h */
+    REPLY_SANDBOX = 3, /* numbers: enum sandbox_number; strings: see there */
     REPLY_STARTED = 4,
     REPLY_OUTPUT = 5,   /* the bytes follow */
     REPLY_ENDED = 6,    /* last; strings: the exit status as text */
@@ -194,8 +197,8 @@ struct reply {
 
 /* Indexes of struct reply.numbers, by kind. */
 enum started_number { STARTED_PID, STARTED_HAS_PTY };
-enum output_number { OUTPUT_STREAM, OUTPUT_DROPPED };
-enum end_number { END_EXIT_CODE, END_EXITED, END_CAUSE };
+enum output_number { OUTPUT_STREAM };
+enum end_number { END_EXIT_CODE, END_EXITED };
 enum process_number { PROCESS_PID, PROCESS_ARGS, PROCESS_ENV };
 enum change_number { CHANGE_WHAT, CHANGE_ENTRY /* followed by those of an entry */ };
 enum file_number {
@@ -224,6 +227,21 @@ struct upload_step {
     uint64_t bytes; /* to be written next, at most UPLOAD_STEP; 0: the file is complete */
 };
 enum { UPLOAD_STEP = 8 << 20 };
+
+enum record_state { RECORD_RUNNING = 1, RECORD_PAUSED = 2, RECORD_GONE = 3 };
+
+/* REPLY_SANDBOX.  Strings: id, template, token, traffic token ("": none), domain, then
+ * metadata. */
+enum sandbox_number {
+    SANDBOX_STATE,
+    SANDBOX_STARTED_MS,
+    SANDBOX_END_MS,
+    SANDBOX_FLAGS,
+    SANDBOX_CPUS,
+    SANDBOX_MEMORY_MB,
+    SANDBOX_DISK_MB,
+    SANDBOX_RESUMED /* CONNECT: it was paused */
+};
 
 /* REPLY_ENTRY.  Strings: name, path, owner, group, link target ("": none), then metadata.
  */
@@ -288,5 +306,13 @@ int reply_receive(int channel, struct reply_packet *ret_reply);
 const char *reply_next(const struct reply_packet *reply, const char *before);
 
 void strings_add(struct buf *strings, const char *text);
+
+/* "[a-z0-9]{1,28}": other ids are not looked up. */
+static inline bool record_is_id(const char *text)
+{
+    size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789");
+
+    return len > 0 && len < SANDBOX_ID_MAX - 3 && text[len] == '\0';
+}
 
 #endif

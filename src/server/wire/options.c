@@ -207,13 +207,11 @@ static int set(struct serve_options *options, const struct option *option,
         return CAY_OK;
     case LISTEN:
         return set_listen(options, value, err);
-    case SIZE_OR_ZERO: /* quantity_parse_size() rejects 0 */
-        *(uint64_t *)(void *)field = 0;
-        if (strcmp(value, "0") == 0)
-            return CAY_OK;
-        /* fall through */
-    case SIZE: /* the same syntax as `cay run` */
-        if (!quantity_parse_size(value, (uint64_t *)(void *)field))
+    case SIZE:
+    case SIZE_OR_ZERO: /* the syntax of `cay run`; quantity_parse_size() rejects 0 */
+        if (option->kind == SIZE_OR_ZERO && strcmp(value, "0") == 0)
+            *(uint64_t *)(void *)field = 0;
+        else if (!quantity_parse_size(value, (uint64_t *)(void *)field))
             return fail_value(option->name, "give a size, for example 512M or 2G", err);
         if (option->given)
             *(bool *)((char *)options + option->given) = true;
