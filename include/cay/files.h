@@ -299,7 +299,8 @@ enum cay_write_flag {
     CAY_WRITE_NEW = 1 << 2,     /* CAY_E_EXISTS if the path exists */
     CAY_WRITE_DURABLE = 1 << 3, /* fsync the file and its directory before returning */
     CAY_WRITE_NO_PARENTS = 1 << 4,
-    /* cay_files_write_from() only: set mode (no set-user-id) and time of the source. */
+    /* cay_files_write_from() only, for a source that is a file: set its mode (no
+     * set-user-id) and time.  CAY_E_CHANGED if it becomes shorter meanwhile. */
     CAY_WRITE_KEEP = 1 << 5
 };
 

@@ -266,7 +266,6 @@ const struct grammar sandbox_grammar = {
     .option_count = sizeof option_rules / sizeof *option_rules,
     .habits = habits,
     .habit_count = sizeof habits / sizeof *habits,
-    .stands_alone = true,
 };
 
 /* --- The plan --- */

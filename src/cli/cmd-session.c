@@ -209,7 +209,6 @@ const struct grammar session_grammar = {
     .subcommand_count = COUNT,
     .options = option_rules,
     .option_count = sizeof option_rules / sizeof *option_rules,
-    .stands_alone = true,
 };
 
 /* --- The owner --- */

@@ -51,7 +51,6 @@ const struct grammar template_grammar = {
     .subcommand_count = COUNT,
     .options = option_rules,
     .option_count = sizeof option_rules / sizeof *option_rules,
-    .stands_alone = true,
 };
 
 /* --- create --- */

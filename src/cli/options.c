@@ -153,8 +153,8 @@ static int fail_unknown_option(const struct grammar *grammar, uint32_t takers,
         err, CAY_E_INVALID, 0, "cli.options", token->word, "unknown option",
         "%s%s%s --help lists the options; put -- before a name that starts with a "
         "dash",
-        grammar->program, grammar->stands_alone ? " " : "",
-        grammar->stands_alone ? grammar->subcommands[__builtin_ctz(takers)].name : "");
+        grammar->program, grammar->overview ? "" : " ",
+        grammar->overview ? "" : grammar->subcommands[__builtin_ctz(takers)].name);
 }
 
 static int fail_value(const struct token *token, const char *message,

@@ -79,7 +79,8 @@ struct grammar {
     const char *program;  /* "cay files" */
     const char *usage;    /* follows the program in its help, with a sentence about it */
     const char *manual;   /* the last line of the help for a subcommand... */
-    const char *overview; /* ...and of its own help, if that is another */
+    const char *overview; /* ...and of its own help, if only that has the options that all
+                             subcommands take; else NULL */
     call_runner *around;  /* runs the subcommand with what all of them need; or NULL */
     const struct subcommand *subcommands;
     size_t subcommand_count;
@@ -87,7 +88,6 @@ struct grammar {
     size_t option_count;
     const struct option_habit *habits;
     size_t habit_count;
-    bool stands_alone; /* the help for a subcommand has all its options */
 };
 
 /* Every option of every command: which command takes which is in the commands' tables. */
