@@ -92,41 +92,39 @@ struct grammar {
 
 /* Every option of every command: which command takes which is in the commands' tables. */
 struct options {
-    bool help;
-    int as_json; /* 0 or 1 */
     const char *config, *user;
-    bool quiet, all;
 
     /* Sandboxes */
     uint64_t memory, disk, timeout_ms, ttl_ms;
-    uint32_t pids, cpu_percent;
     struct option_list env, binds;
     const char *workdir, *template_name, *tag, *name;
+    uint32_t pids, cpu_percent;
     unsigned require;     /* enum cay_layer */
     int network, storage; /* which of the choices; -1: none was made */
-    bool interactive, tty, detach, follow, force;
     int signal;
 
-    /* Configurations and templates */
-    bool load;
+    /* Templates */
     const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
 
     /* Files */
     const char *base;
-    int approve;
-    bool yes;
-    bool host, no_follow;                  /* resolve; stat */
-    struct option_number offset, max;      /* read; max also list, grep */
-    bool lines, bytes, universal_newlines; /* read */
-    const char *content;                   /* write, append */
-    bool in_place, append, new_file, durable, no_parents, exist_ok;
+    struct option_number offset, max;        /* read; max also list, grep */
+    const char *content;                     /* write, append */
     const char *old_text, *new_text, *edits; /* edit */
-    bool exact;
-    bool recursive;                  /* delete, move */
-    bool directories, details, null; /* list, glob; null also grep */
-    const char *pattern, *after;
+    const char *pattern, *after;             /* list, glob; pattern also grep */
     struct option_list exclude;
-    bool ignore_case, fixed; /* grep */
+    int approve;
+
+    int as_json; /* 0 or 1 */
+    bool help, quiet, all;
+    bool interactive, tty, detach, follow, force; /* sandboxes */
+    bool load;                                    /* config check */
+    bool yes, host, no_follow;                    /* files: all; resolve; stat */
+    bool lines, bytes, universal_newlines;        /* read */
+    bool in_place, append, new_file, durable, no_parents, exist_ok; /* write and others */
+    bool exact, recursive;           /* edit; delete, move */
+    bool directories, details, null; /* list, glob; null also grep */
+    bool ignore_case, fixed;         /* grep */
 };
 
 struct command_line {
