@@ -17,11 +17,11 @@ int cay_fail(struct cay_error *err, int code, int sys_errno, const char *op,
 /* Returns the code of `call` from the function it stands in, unless that is 0.  For where
  * nothing has to be released, or AUTO_* does it. */
 #define TRY(call)                                                                        \
-    do {                                                                                 \
+    ({                                                                                   \
         int try_ = (call);                                                               \
         if (try_)                                                                        \
             return try_;                                                                 \
-    } while (0)
+    })
 
 /* The code and message for an errno; `op` and `subject` as above.  Never contains a host
  * path. */

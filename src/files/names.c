@@ -352,6 +352,23 @@ static unsigned source_access(const cay_files *files, const struct pair *pair)
     return is_read ? CAY_ACCESS_WRITE | CAY_ACCESS_READ : CAY_ACCESS_WRITE;
 }
 
+/* A file, or a link as itself. */
+static int check_name(const cay_files *files, const struct target *target,
+                      struct cay_error *err)
+{
+    if (!S_ISLNK(target->st.st_mode))
+        TRY(target_must_be_file(target, err));
+    return target_check_suffix(files, target, err);
+}
+
+static int check_tree_move(const cay_files *files, const struct pair *pair,
+                           struct cay_error *err)
+{
+    TRY(check_whole_tree(files, &pair->destination, err));
+    TRY(check_not_into_itself(pair, err));
+    return check_sizes_below(files, pair, err);
+}
+
 static int find_for_move(cay_files *files, const char *source, const char *destination,
                          unsigned flags, struct pair *ret_pair, struct cay_error *err)
 {
@@ -363,21 +380,13 @@ static int find_for_move(cay_files *files, const char *source, const char *desti
     bool tree = flags & CAY_NAME_DIRECTORY && S_ISDIR(ret_pair->source.st.st_mode);
     if (tree && !*ret_pair->source.rel)
         return fail_is_root(&ret_pair->source, err);
-    if (tree) {
-        TRY(check_whole_tree(files, &ret_pair->source, err));
-    } else {
-        if (!S_ISLNK(ret_pair->source.st.st_mode)) /* which is moved as itself */
-            TRY(target_must_be_file(&ret_pair->source, err));
-        TRY(target_check_suffix(files, &ret_pair->source, err));
-    }
+    TRY(tree ? check_whole_tree(files, &ret_pair->source, err)
+             : check_name(files, &ret_pair->source, err));
     TRY(find_destination(files, op, destination, (uint64_t)ret_pair->source.st.st_size,
                          !tree, flags & CAY_NAME_REPLACE, &ret_pair->destination, err));
     TRY(check_link(ret_pair, err));
-    if (tree) {
-        TRY(check_whole_tree(files, &ret_pair->destination, err));
-        TRY(check_not_into_itself(ret_pair, err));
-        TRY(check_sizes_below(files, ret_pair, err));
-    }
+    if (tree)
+        TRY(check_tree_move(files, ret_pair, err));
     return check_read_by_move(files, ret_pair, err);
 }
 
