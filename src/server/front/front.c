@@ -318,12 +318,9 @@ static void begin(struct exchange *exchange)
     }
     exchange->handler = find_handler(exchange, &other);
     if (!exchange->handler) {
-        if (has_body)
-            exchange_refuse_and_close(exchange, other ? 405 : 404,
-                                      other ? "method not allowed" : "not found");
-        else
-            exchange_refuse(exchange, other ? 405 : 404,
-                            other ? "method not allowed" : "not found");
+        void (*refuse)(struct exchange * exchange, unsigned status, const char *message) =
+            has_body ? exchange_refuse_and_close : exchange_refuse;
+        refuse(exchange, other ? 405 : 404, other ? "method not allowed" : "not found");
         return;
     }
     exchange->body.max =

@@ -36,8 +36,6 @@ struct handler {
     enum op op; /* the request that act() sends */
     /* Fills it from the fields of a JSON body. */
     bool (*fill)(struct fields *fields, struct request *request, struct buf *strings);
-    bool
-        is_stream; /* of connect_call(): the body is an envelope, the response a stream */
     /* A reply that is an error; NULL: on_reply() handles it. */
     void (*on_error)(struct exchange *exchange, const struct reply_packet *reply);
     /* A reply from the broker or keeper; called until there is a response. */
@@ -45,6 +43,8 @@ struct handler {
     unsigned flags; /* for the handler */
     /* Changes nothing although the method is not GET: repeated if the reply is lost. */
     bool is_read;
+    /* Of connect_call(): the body is an envelope, the response a stream. */
+    bool is_stream;
     const char *missing_feature; /* name of the unsupported feature: missing.c */
 };
 
@@ -248,7 +248,7 @@ void exchange_suspend(struct exchange *exchange);
  * without one is dropped. */
 void exchange_watch_client(struct exchange *exchange);
 
-void exchange_free(void *exchange);
+void exchange_free(void *cls); /* an exchange */
 void exchange_forget_client(struct exchange *exchange);
 /* Handles front->wakes. */
 void exchange_on_wakes(uv_poll_t *poll, int status, int events);

@@ -258,6 +258,14 @@ static int check(struct serve_options *options, struct cay_error *err)
                     "give a larger --memory, a smaller --disk, or --storage disk");
 }
 
+static const struct option *find_option(const char *name)
+{
+    for (size_t i = 0; i < OPTIONS; i++)
+        if (strcmp(table[i].name, name) == 0)
+            return &table[i];
+    return NULL;
+}
+
 int options_parse(char *const *argv, struct serve_options *ret_options,
                   struct cay_error *err)
 {
@@ -270,7 +278,6 @@ int options_parse(char *const *argv, struct serve_options *ret_options,
                                           .max_timeout_s = 24 * 3600,
                                           .drain_s = 10};
     for (; *argv; argv++) {
-        const struct option *option = table;
         const char *equals = strchr(*argv, '=');
         const char *value = equals ? equals + 1 : argv[1];
         if (strcmp(*argv, "--help") == 0)
@@ -280,9 +287,8 @@ int options_parse(char *const *argv, struct serve_options *ret_options,
                             "cay serve takes only options");
         size_t len = equals ? (size_t)(equals - *argv) : strlen(*argv);
         snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : 0), *argv);
-        while (option < table + OPTIONS && strcmp(option->name, name) != 0)
-            option++;
-        if (option == table + OPTIONS || (!option->value && equals))
+        const struct option *option = find_option(name);
+        if (!option || (!option->value && equals))
             return cay_fail(err, CAY_E_INVALID, 0, op, *name ? name : *argv,
                             "unknown option", "see cay serve --help");
         if (option->value && !value)
