@@ -112,6 +112,9 @@ struct cay_sandbox_options {
      * digits, "_", "." and "-"; not "sb-...".  CAY_E_EXISTS while another sandbox of this
      * user has the name, running or stopped. */
     const char *name;
+    /* The name of a pool whose spare is used, if one fits; "": a pool of this user that
+     * is open to all programs; NULL: none.  See cay/pool.h. */
+    const char *pool;
 };
 
 /* The caller owns the handle.  Freeing it does not end the sandbox, unless that is

@@ -79,7 +79,7 @@ struct plan_step {
 };
 
 enum {
-    PLAN_VERSION = 8,
+    PLAN_VERSION = 9,
     PLAN_USER = 1000, /* `user` inside */
     PLAN_STEPS_MAX = 512,
     PLAN_FILTER_MAX = 4096,
@@ -96,6 +96,17 @@ struct plan_filter {
     uint32_t k;
 };
 
+/* What commands start with, and how long the sandbox lives.  A spare gets it when it is
+ * claimed: see MESSAGE_CLAIM. */
+struct plan_defaults {
+    uint64_t ttl_ms;     /* 0: none */
+    uint64_t kept_bytes; /* budget of all background output; 0: the default */
+    uint32_t env_len;    /* bytes of NAME=value strings, each with its NUL */
+    uint32_t padding;
+    char user[64];      /* default user of commands; "": "user" */
+    char workdir[1024]; /* default working directory; "": the user's home */
+};
+
 /* Followed by the filter, the steps and the bytes. */
 struct plan {
     uint32_t version, size; /* of everything */
@@ -105,6 +116,7 @@ struct plan {
     uint32_t own_network;    /* 0: the host's */
     uint32_t has_cgroup;
     uint32_t ephemeral;
+    uint32_t spare;         /* ephemeral, and serves no request before MESSAGE_CLAIM */
     uint32_t prepared;      /* the library makes the mounts and sends them */
     uint32_t no_namespaces; /* isolated by landlock and seccomp only */
     uint32_t unconfined;    /* not isolated: commands have the caller's rights */
@@ -113,18 +125,14 @@ struct plan {
     uint32_t one_user;      /* commands run with the uid of cay-init only */
     uint32_t uid, gid;      /* that cay-init switches to */
     uint32_t max_processes; /* RLIMIT_NPROC; 0: unchanged */
+    uint32_t env;           /* offset of the environment in the bytes */
     int32_t nice;           /* of commands */
     struct rlimit cpu_time, file_size; /* of commands */
     uint64_t max_files;                /* RLIMIT_NOFILE */
     uint64_t max_data;                 /* RLIMIT_DATA; 0: unchanged */
-    uint64_t ttl_ms;                   /* 0: none */
-    uint64_t kept_bytes; /* budget of all background output; 0: the default */
-    uint32_t env,
-        env_len; /* offset and length of NUL-terminated NAME=value strings in the bytes */
     char hostname[72];
-    char user[64];      /* default user of commands; "": "user" */
-    char workdir[1024]; /* default working directory; "": the user's home */
-    char home[128];     /* home of the one user, if not in /etc/passwd */
+    char home[128]; /* home of the one user, if not in /etc/passwd */
+    struct plan_defaults defaults;
 };
 
 static inline const struct plan_filter *plan_filters(const struct plan *plan)

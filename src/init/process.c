@@ -44,8 +44,6 @@ void process_prepare(const struct plan *plan)
     exec_cgroup_prepare(plan->has_cgroup);
     child_prepare(plan);
     user_prepare(plan);
-    if (plan->kept_bytes)
-        ring_set_budget(plan->kept_bytes);
 }
 
 struct process *process_first(void)

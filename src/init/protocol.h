@@ -38,6 +38,9 @@
  *   FILE      file_request, two strings;     FILE_DONE  file_reply, text; fds: the
  *             fds: see enum file_op                     file, its directory
  *   DIAL      uint16_t: a port on loopback   DIALLED  the socket
+ *   CLAIM     plan_defaults, environment;    DONE
+ *             fds: the leash of an ephemeral
+ *             sandbox
  *   PING                                     PONG
  *
  * The reply to any of them but READ, FORGET and KILL without a reply may be FAILED with a
@@ -53,6 +56,9 @@
  *
  * A pause has two steps: PAUSE makes PID 1 start no more commands, then the library
  * freezes the cgroup of the commands; a resume does the reverse.
+ *
+ * A spare of a pool serves only CLAIM, PING and STATUS until it is claimed, once.  Then it
+ * ends with the creator instead of the pool, if it has a leash, or lives on.
  *
  * Strings end with NUL. */
 
@@ -89,6 +95,7 @@ enum message_kind {
     MESSAGE_RESUME = 31,
     MESSAGE_SKIP = 32,
     MESSAGE_DIAL = 33,
+    MESSAGE_CLAIM = 34,
     MESSAGE_STARTED = 101,
     MESSAGE_ENDED = 102,
     MESSAGE_FAILED = 103,

@@ -12,7 +12,6 @@
 #include "base/auto.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "init/report.h"
 #include "sys/io.h"
 
 enum { DEFAULTS = 6, FIRST = 3 /* cwd, user, tag */ };
@@ -42,20 +41,20 @@ static const char *split(const char *at, const char *end, char **out, size_t cou
     return at;
 }
 
-void request_set_defaults(const struct plan *plan)
+bool request_set_defaults(const struct plan_defaults *defaults, const char *env)
 {
-    const char *at = plan_bytes(plan) + plan->env, *end = at + plan->env_len;
+    const char *at = env, *end = env + defaults->env_len;
 
-    if (plan->env > plan->bytes_len || plan->env_len > plan->bytes_len - plan->env ||
-        (plan->env_len && end[-1] != '\0') || !memchr(plan->user, 0, sizeof plan->user) ||
-        !memchr(plan->workdir, 0, sizeof plan->workdir))
-        report_failure(EINVAL, "init.plan", "defaults");
-    sandbox.user = plan->user[0] ? plan->user : "user";
-    sandbox.workdir = plan->workdir;
+    if ((defaults->env_len && end[-1] != '\0') ||
+        !memchr(defaults->user, 0, sizeof defaults->user) ||
+        !memchr(defaults->workdir, 0, sizeof defaults->workdir))
+        return false;
+    sandbox.user = defaults->user[0] ? defaults->user : "user";
+    sandbox.workdir = defaults->workdir;
+    sandbox.env_count = 0;
     while (at < end && sandbox.env_count < ENV_COUNT_MAX)
         at = split(at, end, &sandbox.env[sandbox.env_count++], 1);
-    if (at < end)
-        report_failure(E2BIG, "init.plan", "environment");
+    return at == end;
 }
 
 const char *request_default_user(void)

@@ -22,8 +22,9 @@ struct request {
     char *defaults; /* HOME=, USER=, ... */
 };
 
-/* Stores the plan's defaults: user, directory and environment. */
-void request_set_defaults(const struct plan *plan);
+/* Sets the default user, directory and environment; both pointers must stay valid.  False
+ * if they are malformed. */
+bool request_set_defaults(const struct plan_defaults *defaults, const char *env);
 const char *request_default_user(void);
 const char *request_workdir(void); /* "": the user's home */
 

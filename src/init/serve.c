@@ -40,6 +40,7 @@ static bool no_namespaces, has_cgroup;
 static int proc_fd = -1;   /* /proc, for lists */
 static uint64_t end_ns;    /* when the time to live ends; 0: never */
 static uint64_t paused_ns; /* when the time to live was paused; 0: it runs */
+static bool is_spare;      /* of a pool, and not claimed yet */
 static struct packet packet;
 
 int serve_watch(int fd, struct source *source)
@@ -105,15 +106,86 @@ static uint64_t life_ns(void)
     return paused_ns ? paused_ns : clock_ns();
 }
 
-static bool set_ttl(struct peer *peer)
+static void set_ttl(uint64_t ttl_ms)
+{
+    uint64_t now = life_ns();
+
+    end_ns = ttl_ms && ttl_ms < (UINT64_MAX - now) / 1000000 ? now + ttl_ms * 1000000 : 0;
+}
+
+static bool handle_ttl(struct peer *peer)
 {
     uint64_t ttl_ms;
 
     if (packet.head.len != sizeof ttl_ms)
         return false;
     memcpy(&ttl_ms, packet.payload, sizeof ttl_ms);
-    uint64_t now = life_ns();
-    end_ns = ttl_ms && ttl_ms < (UINT64_MAX - now) / 1000000 ? now + ttl_ms * 1000000 : 0;
+    set_ttl(ttl_ms);
+    peer_reply(peer, MESSAGE_DONE, NULL, 0);
+    return true;
+}
+
+/* --- A spare of a pool --- */
+
+/* The creator has exited, and this sandbox ends with it. */
+static void leave(struct source *source)
+{
+    (void)source;
+    serve_end();
+}
+
+static struct source leash = {leave};
+
+static bool set_defaults(const struct plan_defaults *defaults, const char *env)
+{
+    if (!request_set_defaults(defaults, env))
+        return false;
+    if (defaults->kept_bytes)
+        ring_set_budget(defaults->kept_bytes);
+    set_ttl(defaults->ttl_ms);
+    return true;
+}
+
+static bool fail_spare(struct peer *peer)
+{
+    struct cay_error error = {0};
+
+    if (is_spare)
+        cay_fail(&error, CAY_E_BUSY, 0, "sandbox.connect", NULL,
+                 "the sandbox is a spare of a pool and not in use yet",
+                 "create a sandbox: it uses a spare if one fits");
+    else
+        cay_fail(&error, CAY_E_BUSY, 0, "sandbox.claim", NULL,
+                 "the spare of the pool is in use already", "create a sandbox");
+    peer_fail(peer, &error);
+    return true;
+}
+
+/* The first claim wins.  The socket to the pool is closed by it, so the pool knows. */
+static bool claim(struct peer *peer)
+{
+    struct plan_defaults head;
+    size_t len = packet.head.len;
+
+    if (!is_spare)
+        return fail_spare(peer);
+    if (len < sizeof head || packet.head.fd_count > 1)
+        return false;
+    memcpy(&head, packet.payload, sizeof head);
+    char *defaults = len - sizeof head == head.env_len ? malloc(len) : NULL;
+    if (!defaults)
+        return false;
+    memcpy(defaults, packet.payload, len); /* stays: the environment points into it */
+    if (!set_defaults((const struct plan_defaults *)defaults, defaults + sizeof head))
+        return false;
+    serve_forget(STATUS_FD);
+    if (packet.head.fd_count && dup3(packet.fds[0], STATUS_FD, O_CLOEXEC) < 0)
+        return false;
+    if (!packet.head.fd_count)
+        (void)close(STATUS_FD);
+    else if (serve_watch(STATUS_FD, &leash) != 0)
+        return false;
+    is_spare = false;
     peer_reply(peer, MESSAGE_DONE, NULL, 0);
     return true;
 }
@@ -161,6 +233,11 @@ static bool handle(struct peer *peer)
 {
     if (peer->is_inside)
         return sudo_handle(peer, &packet);
+    if (packet.head.kind == MESSAGE_CLAIM)
+        return claim(peer);
+    if (is_spare && packet.head.kind != MESSAGE_PING &&
+        packet.head.kind != MESSAGE_STATUS)
+        return fail_spare(peer);
     if (packet.head.kind == MESSAGE_EXEC)
         return process_execute(peer, &packet);
     if (packet.head.kind == MESSAGE_FILES || packet.head.kind == MESSAGE_FILE)
@@ -194,7 +271,7 @@ static bool handle(struct peer *peer)
     case MESSAGE_STATUS:
         return reply_state(peer);
     case MESSAGE_TTL:
-        return set_ttl(peer);
+        return handle_ttl(peer);
     case MESSAGE_PAUSE:
         return set_pause(peer, true);
     case MESSAGE_RESUME:
@@ -317,13 +394,6 @@ static void reap(struct source *source)
         }
 }
 
-/* The creator has exited, and this sandbox ends with it. */
-static void leave(struct source *source)
-{
-    (void)source;
-    serve_end();
-}
-
 static int time_left_ms(void)
 {
     uint64_t soonest = process_next_ns();
@@ -347,7 +417,7 @@ static void watch(int fd, struct source *source)
 
 static void prepare(const struct plan *plan)
 {
-    static struct source listening = {accept_peer}, dying = {reap}, leash = {leave},
+    static struct source listening = {accept_peer}, dying = {reap},
                          inside = {accept_sudo};
     sigset_t all, child;
 
@@ -369,12 +439,14 @@ static void prepare(const struct plan *plan)
     if (sudo_fd >= 0)
         watch(sudo_fd, &inside);
     proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    request_set_defaults(plan);
+    if (plan->env > plan->bytes_len ||
+        plan->defaults.env_len > plan->bytes_len - plan->env ||
+        !set_defaults(&plan->defaults, plan_bytes(plan) + plan->env))
+        report_failure(EINVAL, "init.plan", "defaults");
     process_prepare(plan);
     file_prepare(plan);
     filters_prepare(plan);
-    if (plan->ttl_ms && plan->ttl_ms < UINT64_MAX / 2000000)
-        end_ns = clock_ns() + plan->ttl_ms * 1000000;
+    is_spare = plan->spare;
     report_ready();
     if (plan->ephemeral)
         watch(STATUS_FD, &leash);

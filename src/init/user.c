@@ -167,7 +167,7 @@ void user_prepare(const struct plan *plan)
         return;
     id_max = UINT32_MAX - 1;
     caller.is_known = true;
-    caller.name = plan->user;
+    caller.name = plan->defaults.user;
     caller.uid = geteuid();
     snprintf(caller.number, sizeof caller.number, "%u", (unsigned)caller.uid);
     caller.gid = getegid();

@@ -22,8 +22,8 @@
 static const char op[] = "sandbox.create";
 
 enum {
-    WORK_DIR_MAX = sizeof((struct plan *)0)->workdir,
-    NAME_MAX_HERE = sizeof((struct plan *)0)->user
+    WORK_DIR_MAX = sizeof((struct plan_defaults *)0)->workdir,
+    NAME_MAX_HERE = sizeof((struct plan_defaults *)0)->user
 };
 
 struct local_options {

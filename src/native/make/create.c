@@ -33,7 +33,9 @@
 #include "native/make/preflight.h"
 #include "native/make/root-plan.h"
 #include "native/make/seccomp.h"
+#include "native/make/spare.h"
 #include "native/process/process.h"
+#include "native/process/wire.h"
 #include "native/record/names.h"
 #include "native/record/remove.h"
 #include "sys/fsid.h"
@@ -70,6 +72,7 @@ struct create_ctx {
     int64_t created_ms;
     unsigned given; /* limits that the caller set: CAY_LAYER_... */
     enum cay_level level;
+    bool is_spare;
     struct idmap map;
     uint32_t owner; /* host uid of cay-init */
     struct record *record;
@@ -77,6 +80,17 @@ struct create_ctx {
 };
 
 /* --- The plan --- */
+
+/* Without the environment. */
+static void fill_defaults(const struct cay_sandbox_options *options,
+                          struct plan_defaults *ret_defaults)
+{
+    memset(ret_defaults, 0, sizeof *ret_defaults);
+    ret_defaults->ttl_ms = options->ttl_ms;
+    ret_defaults->kept_bytes = options->memory_bytes / 8;
+    cay_copy_text(ret_defaults->user, sizeof ret_defaults->user, options->user);
+    cay_copy_text(ret_defaults->workdir, sizeof ret_defaults->workdir, options->workdir);
+}
 
 static int fill_root_plan(const struct create_ctx *ctx, struct root_plan *root_plan,
                           struct cay_error *err)
@@ -87,17 +101,18 @@ static int fill_root_plan(const struct create_ctx *ctx, struct root_plan *root_p
     const char *hostname = options->hostname ? options->hostname : record->id;
 
     head->ephemeral = options->ephemeral;
-    head->ttl_ms = options->ttl_ms;
-    cay_copy_text(head->user, sizeof head->user, options->user);
-    cay_copy_text(head->workdir, sizeof head->workdir, options->workdir);
+    head->spare = ctx->is_spare;
+    fill_defaults(options, &head->defaults);
     head->max_files = MAX_FILES;
     head->nice = getpriority(PRIO_PROCESS, 0);
     (void)!getrlimit(RLIMIT_CPU, &head->cpu_time);
     (void)!getrlimit(RLIMIT_FSIZE, &head->file_size);
     head->no_namespaces = !runtime_has_namespaces(record);
     head->unconfined = runtime_is_local(record);
-    if (head->unconfined)
+    if (head->unconfined) {
+        head->defaults.kept_bytes = 0;
         return CAY_OK;
+    }
     head->no_set_ids = binds_are_writable(&ctx->sources.binds);
     cay_copy_text(head->hostname, sizeof head->hostname, hostname);
     head->own_network = options->network == CAY_NETWORK_NONE;
@@ -111,7 +126,6 @@ static int fill_root_plan(const struct create_ctx *ctx, struct root_plan *root_p
         head->uid = ctx->owner;
         head->gid = record->has_range ? ctx->owner : getegid();
     }
-    head->kept_bytes = options->memory_bytes / 8;
     head->max_processes = record->pids_by_rlimit ? options->pids : 0;
     /* A limit for each process, where no cgroup limits all of them together. */
     head->max_data = record->layers & CAY_LAYER_MEMORY ? 0 : options->memory_bytes;
@@ -398,6 +412,19 @@ static void record_home(struct record *record)
         memcpy(record->home, path, strlen(path) + 1);
 }
 
+/* Fields that a claim of a spare changes. */
+static void fill_claimed(const struct cay_sandbox_options *options, struct record *record)
+{
+    record->ephemeral = options->ephemeral;
+    record->memory_bytes = options->memory_bytes;
+    record->pids = options->pids;
+    record->cpu_percent = options->cpu_percent;
+    cay_copy_text(record->user, sizeof record->user,
+                  options->user ? options->user : "user");
+    cay_copy_text(record->workdir, sizeof record->workdir,
+                  options->workdir ? options->workdir : "");
+}
+
 /* Fields that are only for later readers. */
 static void fill_record(const struct create_ctx *ctx)
 {
@@ -405,24 +432,18 @@ static void fill_record(const struct create_ctx *ctx)
     struct record *record = ctx->record;
 
     record->created_ms = ctx->start ? ctx->created_ms : clock_since_1970_ms();
+    record->is_spare = ctx->is_spare;
     if (options->storage == CAY_STORAGE_DISK)
         record_home(record);
     record->template_dev = ctx->sources.template.dev;
     record->template_ino = ctx->sources.template.ino;
     record->network = options->network;
     record->storage = options->storage;
-    record->ephemeral = options->ephemeral;
     record->landlock_abi = runtime_is_local(record) ? 0 : landlock_abi();
-    record->memory_bytes = options->memory_bytes;
     record->disk_bytes = options->disk_bytes;
-    record->pids = options->pids;
-    record->cpu_percent = options->cpu_percent;
     cay_copy_text(record->template_name, sizeof record->template_name,
                   options->template_name ? options->template_name : "host");
-    cay_copy_text(record->user, sizeof record->user,
-                  options->user ? options->user : "user");
-    cay_copy_text(record->workdir, sizeof record->workdir,
-                  options->workdir ? options->workdir : "");
+    fill_claimed(options, record);
 }
 
 static int build(struct create_ctx *ctx, struct native *native, struct cay_error *err)
@@ -577,6 +598,112 @@ static int create_at_best_level(struct create_ctx *ctx, struct native *native,
     return first.code;
 }
 
+/* --- Spares --- */
+
+static int send_claim(const struct create_ctx *ctx, struct native *native, int leash,
+                      struct cay_error *err)
+{
+    struct plan_defaults head;
+    AUTO_BUF message;
+
+    fill_defaults(&ctx->options, &head);
+    buf_init(&message, MESSAGE_MAX);
+    buf_append(&message, &head, sizeof head);
+    for (const char *const *env = ctx->sources.env; env && *env; env++)
+        buf_append(&message, *env, strlen(*env) + 1);
+    if (message.failed)
+        return CAY_E_LIMIT;
+    head.env_len = (uint32_t)(message.len - sizeof head);
+    memcpy(message.data, &head, sizeof head);
+    int code = native_connect(native, err);
+    int error = code ? 0
+                     : packet_send(native->socket, MESSAGE_CLAIM, message.data,
+                                   message.len, &leash, leash >= 0);
+    return error ? wire_fail_send(native->socket, op, native->record.id, -error, err)
+                 : code;
+}
+
+/* The first request follows the claim at once: PID 1 wakes up once for both. */
+static int claim_init(const struct create_ctx *ctx, struct native *native,
+                      struct cay_error *err)
+{
+    int ends[2] = {-1, -1};
+
+    if (ctx->options.ephemeral &&
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return cay_fail_errno(err, errno, op, "socketpair");
+    AUTO_FD far = ends[1];
+    native->leash = ends[0];
+    int code = send_claim(ctx, native, far, err);
+    int socket = native->socket; /* the request may take the connection over */
+    if (!code)
+        code = send_first(ctx, native, err);
+    return code ? code
+                : wire_receive_from(socket, native->reply_ms, op, native->record.id,
+                                    MESSAGE_DONE, err);
+}
+
+static int set_claimed_limits(const struct create_ctx *ctx, struct record *record,
+                              struct cay_error *err)
+{
+    const struct cgroup_limits limits = preflight_limits(&ctx->options);
+
+    if (record->memory_bytes == limits.memory_bytes && record->pids == limits.pids &&
+        record->cpu_percent == limits.cpu_percent)
+        return CAY_OK;
+    return cgroup_set_limits(&record->cgroup, &limits, err);
+}
+
+/* CAY_E_NOT_FOUND: it has ended, or does not fit. */
+static int claim_one(struct create_ctx *ctx, const char *id, struct native *native,
+                     struct cay_error *err)
+{
+    struct record *record = &native->record;
+
+    AUTO_FD lock = runtime_wait_lock(id);
+    if (lock < 0 || runtime_load(id, record, NULL) != CAY_OK || !record->is_spare)
+        return CAY_E_NOT_FOUND;
+    int code =
+        level_demand(record, record->layers, ctx->given, ctx->options.require, err);
+    if (!code && record->pids_by_rlimit && record->pids != ctx->options.pids)
+        code = CAY_E_NOT_FOUND;
+    if (!code)
+        code = set_claimed_limits(ctx, record, err);
+    ctx->record = record;
+    if (!code && ctx->options.name)
+        code = claim_name(ctx, err);
+    if (!code) {
+        record->is_spare = 0;
+        record->created_ms = clock_since_1970_ms();
+        fill_claimed(&ctx->options, record);
+        code = runtime_save(record, err);
+    }
+    /* It may have ended with its pool: then the next one is tried. */
+    if (!code && claim_init(ctx, native, NULL) != CAY_OK)
+        code = CAY_E_NOT_FOUND;
+    if (code) {
+        (void)!record_remove(record, -1, NULL);
+        native_close(native);
+    }
+    return code;
+}
+
+/* CAY_E_NOT_FOUND: there is no spare. */
+static int claim_spare(struct create_ctx *ctx, struct native *native,
+                       struct cay_error *err)
+{
+    char id[CAY_ID_MAX];
+    struct spare_key key;
+    int code = CAY_E_NOT_FOUND;
+
+    if (!ctx->options.pool || ctx->id || ctx->is_spare ||
+        !spare_key(&ctx->options, &ctx->sources, &key))
+        return code;
+    while (code == CAY_E_NOT_FOUND && spare_take(&key, id))
+        code = claim_one(ctx, id, native, err);
+    return code;
+}
+
 static int create_new(struct create_ctx *ctx, struct native *native,
                       struct cay_error *err)
 {
@@ -586,8 +713,35 @@ static int create_new(struct create_ctx *ctx, struct native *native,
         return code;
     code = root_sources_open(&ctx->options, ctx->start, &ctx->sources, err);
     if (!code)
+        code = claim_spare(ctx, native, err);
+    if (code == CAY_E_NOT_FOUND)
         code = create_at_best_level(ctx, native, err);
     root_sources_close(&ctx->sources);
+    return code;
+}
+
+int create_spare(const struct cay_sandbox_options *options, struct spare_key *ret_key,
+                 struct native *native, struct cay_error *err)
+{
+    struct create_ctx ctx = {.options = *options, .is_spare = true};
+    struct cay_sandbox_options *own = &ctx.options;
+
+    own->ephemeral = true;
+    own->name = NULL;
+    own->env = NULL;
+    own->ttl_ms = 0;
+    int code = preflight_options(own, &ctx.given, err);
+    if (code)
+        return code;
+    code = root_sources_open(own, NULL, &ctx.sources, err);
+    if (!code && !spare_key(own, &ctx.sources, ret_key))
+        code = cay_fail(err, CAY_E_UNSUPPORTED, 0, "pool.create", "sandbox",
+                        "sandboxes with these options cannot be created ahead",
+                        "use storage in memory, no policy, and an isolation level with "
+                        "namespaces");
+    if (!code)
+        code = create_at_best_level(&ctx, native, err);
+    root_sources_close(&ctx.sources);
     return code;
 }
 

@@ -85,9 +85,10 @@ int preflight_options(struct cay_sandbox_options *options, unsigned *ret_given,
     if ((unsigned)options->level > CAY_LEVEL_LANDLOCK)
         return cay_fail(err, CAY_E_INVALID, 0, op, "level", "unknown isolation level",
                         "use one of enum cay_level");
-    if ((options->user && strlen(options->user) >= sizeof((struct plan *)0)->user) ||
+    if ((options->user &&
+         strlen(options->user) >= sizeof((struct plan_defaults *)0)->user) ||
         (options->workdir &&
-         (strlen(options->workdir) >= sizeof((struct plan *)0)->workdir ||
+         (strlen(options->workdir) >= sizeof((struct plan_defaults *)0)->workdir ||
           options->workdir[0] != '/')))
         return cay_fail(err, CAY_E_INVALID, 0, op,
                         options->workdir ? options->workdir : options->user,

@@ -164,7 +164,7 @@ int root_plan_seal(struct root_plan *root_plan, int *ret_fd, struct cay_error *e
     head.env = (uint32_t)bytes.len;
     for (const char *const *env = root_plan->env; env && *env; env++)
         buf_append(&bytes, *env, strlen(*env) + 1);
-    head.env_len = (uint32_t)bytes.len - head.env;
+    head.defaults.env_len = (uint32_t)bytes.len - head.env;
     if (root_plan->overflow || root_plan->bytes.failed || steps.failed || bytes.failed)
         return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
                         "the sandbox has too many mounts or files", "the limit is %d",

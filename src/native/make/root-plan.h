@@ -54,6 +54,10 @@ const char *root_plan_text(const struct root_plan *root_plan, uint32_t offset);
  * else, of at most `disk_bytes` in memory or on the overlay's disk. */
 void root_plan_host(struct root_plan *root_plan, uint64_t disk_bytes);
 
+/* A number that changes when a file of the host does that it copies once for all
+ * sandboxes. */
+uint64_t root_plan_host_version(void);
+
 /* Removes shared files that no sandbox uses any more. */
 void root_plan_host_sweep(void);
 

@@ -167,6 +167,14 @@ static bool shared_open(struct shared_file files[SHARED_FILES], char ret_path[PA
     return false;
 }
 
+uint64_t root_plan_host_version(void)
+{
+    struct shared_file files[SHARED_FILES];
+
+    memcpy(files, shared_files, sizeof files);
+    return version_of(files);
+}
+
 /* The current version is kept: a creation may be about to use it. */
 void root_plan_host_sweep(void)
 {

@@ -41,6 +41,8 @@ struct record {
     uint64_t checksum;       /* of the whole record, computed with 0 here */
     char home[1024];         /* the state directory of a sandbox on disk; "" if unknown */
     char name[CAY_NAME_MAX]; /* "" if it has none */
+    uint32_t is_spare;       /* of a pool, and not claimed */
+    uint32_t padding;
 };
 
 enum { RUNTIME_IDS = 65536, RECORD_VERSION = 5, RECORD_VERSION_MIN = 4 };

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CAY_POOL_H
+#define CAY_POOL_H
+
+#include "cay/sandbox.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A pool creates native sandboxes before they are requested.  cay_sandbox_create() and
+ * cay_sandbox_run() with the pool's name in their options then use such a spare, which
+ * takes a fraction of the time, or create a sandbox as usual if none fits.
+ *
+ * A spare fits if template, mounts, network, host name, disk limit and isolation level
+ * are those of the pool.  Name, environment, user, working directory, time to live, the
+ * other limits and whether the sandbox is ephemeral are those of the request.
+ *
+ * A spare is used once.  Spares end with the pool, and the pool with the program that
+ * created it; sandboxes that were created from it live on. */
+
+typedef struct cay_pool cay_pool;
+
+#define CAY_POOL_COUNT_DEFAULT  4
+#define CAY_POOL_COUNT_MAX      1024
+#define CAY_POOL_MEMORY_DEFAULT (256ull << 20)
+
+struct cay_pool_options {
+    size_t size;
+    /* Storage in memory, no policy, and an isolation level with namespaces.  NULL: the
+     * default options. */
+    const struct cay_sandbox_options *sandbox;
+    uint32_t count;        /* number of spares; 0: CAY_POOL_COUNT_DEFAULT */
+    uint64_t memory_bytes; /* of all spares together; 0: CAY_POOL_MEMORY_DEFAULT */
+    bool is_shared;        /* for all programs of this user: its name is "" */
+};
+
+/* Returns when the first spare is ready; the others are created in a thread of this
+ * process.  A claimed spare is replaced 5 ms after the last claim, or at once if it was
+ * the last.  If the machine runs short of memory the spares are removed, and created
+ * again later. */
+CAY_PUBLIC CAY_NODISC int cay_pool_create(const struct cay_pool_options *options,
+                                          cay_pool **ret_pool, struct cay_error *err);
+
+/* Ends the spares.  NULL is allowed.  In a child of fork(2) the parent's pool is not
+ * affected. */
+CAY_PUBLIC void cay_pool_free(cay_pool *pool);
+
+/* For cay_sandbox_options.pool; valid as long as the pool. */
+CAY_PUBLIC const char *cay_pool_name(const cay_pool *pool);
+
+struct cay_pool_stats {
+    uint32_t count; /* requested */
+    uint32_t ready;
+    uint64_t created, claimed, failed; /* since the start of the pool */
+    uint64_t memory_used;              /* by the spares, as far as the kernel counts it */
+    bool is_full;                      /* memory_bytes allows no more spares */
+    bool is_yielding; /* no spares at present: the machine is short of memory */
+};
+
+CAY_PUBLIC void cay_pool_get_stats(cay_pool *pool, struct cay_pool_stats *ret_stats);
+
+/* Waits until `count` spares are ready (0: all), and returns CAY_E_TIMEOUT if that takes
+ * longer than `timeout_ms`, or CAY_E_LIMIT if the memory does not suffice for so many. */
+CAY_PUBLIC CAY_NODISC int cay_pool_wait(cay_pool *pool, uint32_t count,
+                                        uint64_t timeout_ms, struct cay_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/make/spare.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/ioprio.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "native/make/level.h"
+#include "native/make/preflight.h"
+#include "sys/path.h"
+
+enum { KEY_LEN = sizeof((struct spare_key *)0)->text - 1 };
+
+/* --- The key --- */
+
+/* FNV-1a */
+struct hash {
+    uint64_t value;
+};
+
+static void add(struct hash *hash, const void *data, size_t len)
+{
+    const unsigned char *bytes = data;
+
+    for (size_t i = 0; i < len; i++)
+        hash->value = (hash->value ^ bytes[i]) * UINT64_C(0x100000001B3);
+}
+
+static void add_number(struct hash *hash, uint64_t number)
+{
+    add(hash, &number, sizeof number);
+}
+
+static void add_text(struct hash *hash, const char *text)
+{
+    add(hash, text ? text : "", text ? strlen(text) + 1 : 0);
+    add_number(hash, text != NULL);
+}
+
+static void add_namespaces(struct hash *hash)
+{
+    static const char *const names[] = {"user", "mnt", "pid", "net", "cgroup", "time"};
+    char path[32];
+    struct stat st;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "/proc/self/ns/%s", names[i]);
+        add_number(hash, stat(path, &st) == 0 ? st.st_ino : 0);
+    }
+}
+
+/* What a sandbox inherits from its creator. */
+static void add_process(struct hash *hash)
+{
+    unsigned long processors[128] = {0};
+    char score[16] = "";
+    struct rlimit limit;
+
+    add_number(hash, geteuid());
+    add_number(hash, getegid());
+    add_namespaces(hash);
+    for (int i = 0; i < RLIM_NLIMITS; i++)
+        if (getrlimit(i, &limit) == 0)
+            add(hash, &limit, sizeof limit);
+    add_number(hash, (uint64_t)getpriority(PRIO_PROCESS, 0));
+    add_number(hash, (uint64_t)syscall(SYS_sched_getscheduler, 0L));
+    add_number(hash, (uint64_t)syscall(SYS_ioprio_get, (long)IOPRIO_WHO_PROCESS, 0L));
+    (void)!syscall(SYS_sched_getaffinity, 0L, sizeof processors, processors);
+    add(hash, processors, sizeof processors);
+    AUTO_FD fd = open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0)
+        (void)!read(fd, score, sizeof score - 1);
+    add_text(hash, score);
+}
+
+static void add_binds(struct hash *hash, const struct binds *binds)
+{
+    struct stat st;
+
+    for (size_t i = 0; i < binds->count; i++) {
+        const struct bind *bind = &binds->list[i];
+        add_text(hash, bind->target);
+        add_number(hash, bind->writable);
+        add_number(hash, bind->inside_uid);
+        add_number(hash, fstat(bind->fd, &st) == 0 ? st.st_dev : 0);
+        add_number(hash, bind->inode);
+    }
+}
+
+bool spare_key(const struct cay_sandbox_options *options,
+               const struct root_sources *sources, struct spare_key *ret_key)
+{
+    const struct cgroup_limits limits = preflight_limits(options);
+    enum cay_level level = level_from(options->level);
+    struct hash hash = {UINT64_C(0xCBF29CE484222325)};
+    struct cgroup cgroup;
+
+    if (options->storage != CAY_STORAGE_MEMORY || options->policy ||
+        level == CAY_LEVEL_BEST || level >= CAY_LEVEL_LANDLOCK ||
+        cgroup_name("sb-spare", &limits, &cgroup, NULL) != CAY_OK)
+        return false;
+    add_text(&hash, CAY_VERSION);
+    add_text(&hash, options->pool);
+    add_text(&hash, options->hostname);
+    add_number(&hash, level);
+    add_number(&hash, options->network);
+    add_number(&hash, options->disk_bytes);
+    add_number(&hash, sources->template.dev);
+    add_number(&hash, sources->template.ino);
+    if (sources->template.root < 0)
+        add_number(&hash, root_plan_host_version());
+    add_binds(&hash, &sources->binds);
+    add(&hash, &cgroup, sizeof cgroup);
+    add_process(&hash);
+    snprintf(ret_key->text, sizeof ret_key->text, "%016llx",
+             (unsigned long long)hash.value);
+    return true;
+}
+
+/* --- Offers --- */
+
+static const char directory[] = "spares";
+
+enum { OFFER_MAX = KEY_LEN + 1 + CAY_ID_MAX };
+
+static void name_offer(const struct spare_key *key, const char *id, char name[OFFER_MAX])
+{
+    snprintf(name, OFFER_MAX, "%s-%s", key->text, id);
+}
+
+int spare_offer(const struct spare_key *key, const char *id, struct cay_error *err)
+{
+    char name[OFFER_MAX];
+    AUTO_FD dir = runtime_open_dir(directory, err);
+
+    if (dir < 0)
+        return dir;
+    name_offer(key, id, name);
+    AUTO_FD fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    return fd < 0 ? runtime_fail(errno, directory, err) : CAY_OK;
+}
+
+bool spare_withdraw(const struct spare_key *key, const char *id)
+{
+    char name[OFFER_MAX];
+    AUTO_FD dir = runtime_open_dir(directory, NULL);
+
+    name_offer(key, id, name);
+    return dir >= 0 && unlinkat(dir, name, 0) == 0;
+}
+
+bool spare_is_offered(const struct spare_key *key, const char *id)
+{
+    char name[OFFER_MAX];
+    AUTO_FD dir = runtime_open_dir(directory, NULL);
+
+    name_offer(key, id, name);
+    return dir >= 0 && faccessat(dir, name, F_OK, 0) == 0;
+}
+
+/* The directory, or NULL if no pool was ever started. */
+static DIR *open_offers(void)
+{
+    char top[PATH_MAX], path[PATH_MAX + sizeof directory];
+
+    if (runtime_directory(top, NULL) != CAY_OK)
+        return NULL;
+    snprintf(path, sizeof path, "%s/%s", top, directory);
+    return opendir(path);
+}
+
+bool spare_take(const struct spare_key *key, char ret_id[CAY_ID_MAX])
+{
+    DIR *list = open_offers();
+    bool is_taken = false;
+
+    for (struct dirent *entry; list && !is_taken && (entry = readdir(list));) {
+        if (strncmp(entry->d_name, key->text, KEY_LEN) != 0 ||
+            entry->d_name[KEY_LEN] != '-' || !runtime_is_id(entry->d_name + KEY_LEN + 1))
+            continue;
+        cay_copy_text(ret_id, CAY_ID_MAX, entry->d_name + KEY_LEN + 1);
+        is_taken = unlinkat(dirfd(list), entry->d_name, 0) == 0;
+    }
+    if (list)
+        closedir(list);
+    return is_taken;
+}
+
+void spare_sweep(void)
+{
+    DIR *list = open_offers();
+
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (strlen(entry->d_name) > KEY_LEN && entry->d_name[0] != '.' &&
+            !runtime_changed_ms(entry->d_name + KEY_LEN + 1))
+            (void)unlinkat(dirfd(list), entry->d_name, 0);
+    if (list)
+        closedir(list);
+}
