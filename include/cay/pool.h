@@ -33,6 +33,7 @@ struct cay_pool_options {
     uint32_t count;        /* number of spares; 0: CAY_POOL_COUNT_DEFAULT */
     uint64_t memory_bytes; /* of all spares together; 0: CAY_POOL_MEMORY_DEFAULT */
     bool is_shared;        /* for all programs of this user: its name is "" */
+    bool may_stop;         /* by cay_pool_stop() of any program of this user */
 };
 
 /* Returns when the first spare is ready; the others are created in a thread of this
@@ -56,6 +57,7 @@ struct cay_pool_stats {
     uint64_t memory_used;              /* by the spares, as far as the kernel counts it */
     bool is_full;                      /* memory_bytes allows no more spares */
     bool is_yielding; /* no spares at present: the machine is short of memory */
+    bool is_stopped;  /* by cay_pool_stop(): there are no spares any more */
 };
 
 CAY_PUBLIC void cay_pool_get_stats(cay_pool *pool, struct cay_pool_stats *ret_stats);
@@ -64,6 +66,33 @@ CAY_PUBLIC void cay_pool_get_stats(cay_pool *pool, struct cay_pool_stats *ret_st
  * longer than `timeout_ms`, or CAY_E_LIMIT if the memory does not suffice for so many. */
 CAY_PUBLIC CAY_NODISC int cay_pool_wait(cay_pool *pool, uint32_t count,
                                         uint64_t timeout_ms, struct cay_error *err);
+
+/* Waits until the pool is stopped: CAY_OK, or CAY_E_TIMEOUT. */
+CAY_PUBLIC CAY_NODISC int cay_pool_wait_stop(cay_pool *pool, uint64_t timeout_ms,
+                                             struct cay_error *err);
+
+/* --- Pools of all programs of this user ----------------------------------------------
+ */
+
+#define CAY_POOL_ID_MAX 24
+
+struct cay_pool_info {
+    char id[CAY_POOL_ID_MAX];
+    int pid; /* of the program, in its PID namespace */
+    bool is_shared, may_stop;
+    int64_t created_ms; /* since 1970 */
+    char template_name[256];
+    uint64_t memory_bytes;
+    struct cay_pool_stats stats; /* at most a second old */
+};
+
+/* Oldest first.  Free the array with cay_free(). */
+CAY_PUBLIC CAY_NODISC int cay_pool_list(struct cay_pool_info **ret_infos,
+                                        size_t *ret_count, struct cay_error *err);
+
+/* Ends the spares of a pool with may_stop and waits for that.  CAY_E_NOT_FOUND: there is
+ * no such pool; CAY_E_DENIED: it may not be stopped. */
+CAY_PUBLIC CAY_NODISC int cay_pool_stop(const char *id, struct cay_error *err);
 
 #ifdef __cplusplus
 }

@@ -146,7 +146,8 @@ enum cay_state {
     CAY_STATE_STOPPED = 3,
     /* The sandbox may run, but its record is unreadable: it can only be killed or
      * removed. */
-    CAY_STATE_DAMAGED = 4
+    CAY_STATE_DAMAGED = 4,
+    CAY_STATE_SPARE = 5 /* of a pool, not in use yet: see cay/pool.h */
 };
 
 struct cay_enforced {

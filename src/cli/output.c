@@ -64,6 +64,7 @@ const char *show_state(enum cay_state state)
         [CAY_STATE_PAUSED] = "paused",
         [CAY_STATE_STOPPED] = "stopped",
         [CAY_STATE_DAMAGED] = "damaged",
+        [CAY_STATE_SPARE] = "spare",
     };
 
     return (unsigned)state < sizeof words / sizeof *words ? words[state] : "unknown";

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "native/make/root-plan.h"
+#include "native/make/spare.h"
 #include "native/process/process.h"
 #include "native/record/names.h"
 #include "native/record/remove.h"
@@ -173,6 +174,7 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
     *ret_count += storage_sweep() + template_sweep() + runtime_sweep_notes();
     root_plan_host_sweep();
     names_sweep();
+    spare_sweep();
     if (!code)
         runtime_mark_collected();
     return code;
@@ -329,7 +331,9 @@ int native_get_state(void *cookie, enum cay_state *ret_state, struct cay_error *
     if (!code)
         code = native_init_state(native, &state, has_disk ? NULL : err);
     if (!code)
-        *ret_state = state.is_paused ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
+        *ret_state = native->record.is_spare ? CAY_STATE_SPARE
+                     : state.is_paused       ? CAY_STATE_PAUSED
+                                             : CAY_STATE_RUNNING;
     if (!code || !has_disk)
         return code;
     code = storage_load(native->record.id, &saved, err);

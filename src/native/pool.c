@@ -5,6 +5,7 @@
  * one. */
 #include "cay/pool.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -14,7 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -23,17 +27,19 @@
 #include "native/make/spare.h"
 #include "native/native.h"
 #include "native/record/remove.h"
+#include "sys/io.h"
+#include "sys/path.h"
 
 enum {
     QUIET_MS = 5,         /* without a claim, before a spare is replaced */
-    CLAIM_MS = 15000,     /* a claim that takes longer was given up */
+    CLAIM_MS = 5000,      /* a claim that takes longer was given up */
     RETRY_MS = 1000,      /* after a failure, doubled each time... */
     RETRY_MAX_MS = 60000, /* ...up to this */
     LOOK_MS = 1000,       /* between looks at the machine's memory */
     YIELD_MS = 10000,     /* without spares after a shortage of memory */
     SHORT_PERCENT = 5,    /* of the machine's memory: below it is short */
     ENOUGH_PERCENT = 10,
-    NAME_LEN = 24
+    STOP_MS = 30000 /* for cay_pool_stop() */
 };
 
 struct spare {
@@ -46,13 +52,14 @@ struct cay_pool {
     pid_t owner;
     pthread_t thread;
     bool has_thread;
-    int wake; /* eventfd: the pool is to end */
-    char name[NAME_LEN];
+    int wake;   /* eventfd: the pool is to end */
+    int status; /* its file in the runtime directory, locked */
+    int notify; /* inotify: the file was removed */
+    struct cay_pool_info info;
     struct cay_sandbox_options options;
     struct cay_bind *binds;
     char **texts; /* copies that the options point to */
     size_t text_count;
-    uint64_t memory_bytes;
 
     pthread_mutex_t mutex; /* for all that follows */
     pthread_cond_t changed;
@@ -104,7 +111,9 @@ static int copy_options(cay_pool *pool, const struct cay_sandbox_options *given,
             return cay_fail_memory(err, "pool.create");
     }
     own->binds = pool->binds;
-    own->pool = pool->name;
+    cay_copy_text(pool->info.template_name, sizeof pool->info.template_name,
+                  own->template_name ? own->template_name : "host");
+    own->pool = cay_pool_name(pool);
     return CAY_OK;
 }
 
@@ -136,6 +145,45 @@ static uint64_t memory_used(const cay_pool *pool)
         sum += usage.has_memory ? usage.memory : 0;
     }
     return sum;
+}
+
+/* --- The status file --- */
+
+/* "pools/ID" in the runtime directory has a struct cay_pool_info.  The pool holds a lock
+ * on it, and stops when it is removed. */
+static const char directory[] = "pools";
+
+static int open_status(cay_pool *pool, struct cay_error *err)
+{
+    char path[PATH_MAX];
+    AUTO_FD dir = runtime_open_dir(directory, err);
+
+    if (dir < 0)
+        return dir;
+    pool->status =
+        openat(dir, pool->info.id, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    pool->notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", pool->status);
+    if (pool->status < 0 || flock(pool->status, LOCK_EX | LOCK_NB) != 0 ||
+        pool->notify < 0 || inotify_add_watch(pool->notify, path, IN_ATTRIB) < 0)
+        return runtime_fail(errno, directory, err);
+    return CAY_OK;
+}
+
+static void remove_status(cay_pool *pool)
+{
+    AUTO_FD dir = runtime_open_dir(directory, NULL);
+
+    if (pool->status >= 0 && dir >= 0)
+        (void)unlinkat(dir, pool->info.id, 0);
+}
+
+/* Whether cay_pool_stop() has removed the file. */
+static bool is_removed(const cay_pool *pool)
+{
+    struct stat st;
+
+    return fstat(pool->status, &st) == 0 && st.st_nlink == 0;
 }
 
 /* --- Spares --- */
@@ -188,9 +236,11 @@ static void publish(cay_pool *pool)
     pthread_mutex_lock(&pool->mutex);
     pool->stats.ready = ready;
     pool->stats.memory_used = used;
-    pool->stats.is_full = used + each > pool->memory_bytes;
+    pool->stats.is_full = used + each > pool->info.memory_bytes;
+    pool->info.stats = pool->stats;
     pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->mutex);
+    (void)!pwrite(pool->status, &pool->info, sizeof pool->info, 0);
 }
 
 static void refill(cay_pool *pool)
@@ -277,28 +327,31 @@ static int next_timeout(cay_pool *pool)
     return until > now ? (int)(until - now) : 0;
 }
 
+enum { WAKE, NOTIFY, SPARES };
+
 static void watch(cay_pool *pool, struct pollfd *fds)
 {
     size_t count = pool->spare_count;
 
-    fds[0] = (struct pollfd){.fd = pool->wake, .events = POLLIN};
+    fds[WAKE] = (struct pollfd){.fd = pool->wake, .events = POLLIN};
+    fds[NOTIFY] = (struct pollfd){.fd = pool->notify, .events = POLLIN};
     for (size_t i = 0; i < count; i++)
-        fds[i + 1] = (struct pollfd){.fd = pool->spares[i].native->leash};
-    if (poll(fds, count + 1, next_timeout(pool)) <= 0)
+        fds[SPARES + i] = (struct pollfd){.fd = pool->spares[i].native->leash};
+    if (poll(fds, SPARES + count, next_timeout(pool)) <= 0)
         return;
     for (size_t i = count; i-- > 0;)
-        if (fds[i + 1].revents)
+        if (fds[SPARES + i].revents)
             lose(pool, i);
 }
 
 static void *run(void *cookie)
 {
     cay_pool *pool = cookie;
-    struct pollfd *fds = calloc(pool->stats.count + 1, sizeof *fds);
+    struct pollfd *fds = calloc(SPARES + pool->stats.count, sizeof *fds);
 
     while (fds) {
         watch(pool, fds);
-        if (fds[0].revents)
+        if (fds[WAKE].revents || (fds[NOTIFY].revents && is_removed(pool)))
             break;
         if (clock_ms() >= pool->look_ms) {
             end_abandoned(pool);
@@ -312,6 +365,11 @@ static void *run(void *cookie)
     while (pool->spare_count)
         end_spare(pool, pool->spare_count - 1);
     free(fds);
+    pthread_mutex_lock(&pool->mutex);
+    pool->stats.is_stopped = true;
+    pthread_mutex_unlock(&pool->mutex);
+    publish(pool);
+    (void)flock(pool->status, LOCK_UN); /* cay_pool_stop() waits for this */
     return NULL;
 }
 
@@ -325,6 +383,8 @@ static void free_all(cay_pool *pool)
     free(pool->binds);
     free(pool->spares);
     auto_close(&pool->wake);
+    auto_close(&pool->status);
+    auto_close(&pool->notify);
     pthread_cond_destroy(&pool->changed);
     pthread_mutex_destroy(&pool->mutex);
     free(pool);
@@ -338,9 +398,11 @@ void cay_pool_free(cay_pool *pool)
         (void)!write(pool->wake, &(uint64_t){1}, sizeof(uint64_t));
         pthread_join(pool->thread, NULL);
     }
-    if (pool->owner == getpid())
+    if (pool->owner == getpid()) {
         while (pool->spare_count)
             end_spare(pool, pool->spare_count - 1);
+        remove_status(pool);
+    }
     free_all(pool);
 }
 
@@ -372,14 +434,21 @@ static cay_pool *new_pool(const struct cay_pool_options *options)
     pthread_cond_init(&pool->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     pool->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    pool->status = pool->notify = -1;
     pool->retry_ms = RETRY_MS;
-    pool->memory_bytes =
-        options->memory_bytes ? options->memory_bytes : CAY_POOL_MEMORY_DEFAULT;
     pool->stats.count = options->count ? options->count : CAY_POOL_COUNT_DEFAULT;
     pool->spares = calloc(pool->stats.count, sizeof *pool->spares);
     (void)!getrandom(&random, sizeof random, 0);
-    if (!options->is_shared)
-        snprintf(pool->name, sizeof pool->name, "p-%016llx", (unsigned long long)random);
+    pool->info = (struct cay_pool_info){
+        .pid = getpid(),
+        .is_shared = options->is_shared,
+        .may_stop = options->may_stop,
+        .created_ms = clock_since_1970_ms(),
+        .memory_bytes =
+            options->memory_bytes ? options->memory_bytes : CAY_POOL_MEMORY_DEFAULT,
+    };
+    snprintf(pool->info.id, sizeof pool->info.id, "p-%016llx",
+             (unsigned long long)random);
     return pool;
 }
 
@@ -403,6 +472,8 @@ int cay_pool_create(const struct cay_pool_options *options, cay_pool **ret_pool,
     if (!code)
         code = copy_options(pool, known.sandbox, err);
     if (!code)
+        code = open_status(pool, err);
+    if (!code)
         code = add_spare(pool, err);
     if (!code) {
         pool->stats.created = 1;
@@ -420,7 +491,7 @@ int cay_pool_create(const struct cay_pool_options *options, cay_pool **ret_pool,
 
 const char *cay_pool_name(const cay_pool *pool)
 {
-    return pool->name;
+    return pool->info.is_shared ? "" : pool->info.id;
 }
 
 void cay_pool_get_stats(cay_pool *pool, struct cay_pool_stats *ret_stats)
@@ -430,32 +501,137 @@ void cay_pool_get_stats(cay_pool *pool, struct cay_pool_stats *ret_stats)
     pthread_mutex_unlock(&pool->mutex);
 }
 
+static struct timespec time_in(uint64_t ms)
+{
+    uint64_t ns = clock_ns() + ms * 1000000;
+
+    return (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+}
+
 int cay_pool_wait(cay_pool *pool, uint32_t count, uint64_t timeout_ms,
                   struct cay_error *err)
 {
     static const char op[] = "pool.wait";
-    struct timespec end;
+    struct timespec end = time_in(timeout_ms);
     int error = 0;
 
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += (time_t)(timeout_ms / 1000);
-    end.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (end.tv_nsec >= 1000000000) {
-        end.tv_sec++;
-        end.tv_nsec -= 1000000000;
-    }
     pthread_mutex_lock(&pool->mutex);
     if (!count || count > pool->stats.count)
         count = pool->stats.count;
-    while (!error && pool->stats.ready < count && !pool->stats.is_full)
+    while (!error && pool->stats.ready < count && !pool->stats.is_full &&
+           !pool->stats.is_stopped)
         error = pthread_cond_timedwait(&pool->changed, &pool->mutex, &end);
     struct cay_pool_stats now = pool->stats;
     pthread_mutex_unlock(&pool->mutex);
     if (now.ready >= count)
         return CAY_OK;
-    return now.is_full ? cay_fail(err, CAY_E_LIMIT, 0, op, "memory",
-                                  "the memory limit of the pool allows no more spares",
-                                  "raise the limit, or use fewer spares")
-                       : cay_fail(err, CAY_E_TIMEOUT, 0, op, "count",
-                                  "the spares are not ready yet", "wait longer");
+    if (now.is_stopped)
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, pool->info.id,
+                        "the pool was stopped", "create a new one");
+    if (now.is_full)
+        return cay_fail(err, CAY_E_LIMIT, 0, op, "memory",
+                        "the memory limit of the pool allows no more spares",
+                        "raise the limit, or use fewer spares");
+    return cay_fail(err, CAY_E_TIMEOUT, 0, op, "count", "the spares are not ready yet",
+                    "wait longer");
+}
+
+int cay_pool_wait_stop(cay_pool *pool, uint64_t timeout_ms, struct cay_error *err)
+{
+    struct timespec end = time_in(timeout_ms);
+    int error = 0;
+
+    pthread_mutex_lock(&pool->mutex);
+    while (!error && !pool->stats.is_stopped)
+        error = pthread_cond_timedwait(&pool->changed, &pool->mutex, &end);
+    bool is_stopped = pool->stats.is_stopped;
+    pthread_mutex_unlock(&pool->mutex);
+    return is_stopped ? CAY_OK
+                      : cay_fail(err, CAY_E_TIMEOUT, 0, "pool.wait", pool->info.id,
+                                 "the pool runs", "wait longer");
+}
+
+/* --- Pools of all programs --- */
+
+/* A pool whose program has ended is removed.  0: it has ended. */
+static bool read_status(int dir, const char *id, struct cay_pool_info *ret_info)
+{
+    AUTO_FD fd = openat(dir, id, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd < 0)
+        return false;
+    if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
+        (void)unlinkat(dir, id, 0);
+        return false;
+    }
+    return io_pread(fd, ret_info, sizeof *ret_info, 0) == (ssize_t)sizeof *ret_info &&
+           strncmp(ret_info->id, id, sizeof ret_info->id) == 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct cay_pool_info *one = a, *other = b;
+
+    return (one->created_ms > other->created_ms) - (one->created_ms < other->created_ms);
+}
+
+int cay_pool_list(struct cay_pool_info **ret_infos, size_t *ret_count,
+                  struct cay_error *err)
+{
+    AUTO_FREE struct cay_pool_info *infos = NULL;
+    size_t count = 0, room = 0;
+    int code = CAY_OK;
+    AUTO_FD dir = runtime_open_dir(directory, err);
+    DIR *list = dir < 0 ? NULL : path_list(dir);
+
+    if (!list)
+        return dir < 0 ? dir : cay_fail_errno(err, errno, "pool.list", directory);
+    for (struct dirent *entry; !code && (entry = readdir(list));) {
+        if (count == room) {
+            room = 2 * room + 8;
+            struct cay_pool_info *more = reallocarray(infos, room, sizeof *infos);
+            code = more ? CAY_OK : cay_fail_memory(err, "pool.list");
+            infos = more ? more : infos;
+        }
+        if (!code && strncmp(entry->d_name, "p-", 2) == 0)
+            count += read_status(dir, entry->d_name, &infos[count]);
+    }
+    closedir(list);
+    if (code)
+        return code;
+    if (count)
+        qsort(infos, count, sizeof *infos, compare);
+    *ret_infos = TAKE_PTR(infos);
+    *ret_count = count;
+    return CAY_OK;
+}
+
+int cay_pool_stop(const char *id, struct cay_error *err)
+{
+    static const char op[] = "pool.stop";
+    const struct timespec moment = {.tv_nsec = 1000000};
+    uint64_t end = clock_ms() + STOP_MS;
+    struct cay_pool_info info;
+    AUTO_FD dir = runtime_open_dir(directory, err);
+
+    if (dir < 0)
+        return dir;
+    if (strncmp(id, "p-", 2) != 0 || strchr(id, '/') || !read_status(dir, id, &info))
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, id, "there is no such pool",
+                        "cay pool ls lists the pools");
+    if (!info.may_stop)
+        return cay_fail(err, CAY_E_DENIED, 0, op, id,
+                        "this pool belongs to a program and ends with it",
+                        "end the program, process %d", info.pid);
+    AUTO_FD fd = openat(dir, id, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || unlinkat(dir, id, 0) != 0)
+        return errno == ENOENT ? CAY_OK : cay_fail_errno(err, errno, op, id);
+    while (flock(fd, LOCK_SH | LOCK_NB) != 0) {
+        if (clock_ms() >= end)
+            return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
+                            "the pool has not ended its spares yet",
+                            "check whether process %d is stopped", info.pid);
+        nanosleep(&moment, NULL);
+    }
+    return CAY_OK;
 }

@@ -144,7 +144,9 @@ static int measure(struct native *native, struct cay_sandbox_info *info)
     int code = CAY_OK;
 
     cgroup_usage(&native->record.cgroup, &usage);
-    info->state = usage.frozen ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
+    info->state = native->record.is_spare ? CAY_STATE_SPARE
+                  : usage.frozen          ? CAY_STATE_PAUSED
+                                          : CAY_STATE_RUNNING;
     if (!usage.has_pids || !usage.has_memory || !usage.has_cpu)
         code = count_processes(native, info);
     if (usage.has_pids)
@@ -342,8 +344,9 @@ static bool try_living(struct listing *listing, const char *id)
     one->index = listing->count++;
     if (listing->is_brief) {
         struct cay_sandbox_info *info = &listing->infos[one->index];
-        *info = (struct cay_sandbox_info){.state = CAY_STATE_RUNNING,
-                                          .init_pid = native->record.init};
+        *info = (struct cay_sandbox_info){
+            .state = native->record.is_spare ? CAY_STATE_SPARE : CAY_STATE_RUNNING,
+            .init_pid = native->record.init};
         copy_record(&native->record, info);
         return true;
     }

@@ -651,7 +651,7 @@ static int set_claimed_limits(const struct create_ctx *ctx, struct record *recor
     if (record->memory_bytes == limits.memory_bytes && record->pids == limits.pids &&
         record->cpu_percent == limits.cpu_percent)
         return CAY_OK;
-    return cgroup_set_limits(&record->cgroup, &limits, err);
+    return cgroup_change_limits(&record->cgroup, &limits, err);
 }
 
 /* CAY_E_NOT_FOUND: it has ended, or does not fit. */

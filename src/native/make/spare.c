@@ -115,6 +115,7 @@ bool spare_key(const struct cay_sandbox_options *options,
     add_number(&hash, level);
     add_number(&hash, options->network);
     add_number(&hash, options->disk_bytes);
+    add_number(&hash, options->cpu_percent != 0);
     add_number(&hash, sources->template.dev);
     add_number(&hash, sources->template.ino);
     if (sources->template.root < 0)

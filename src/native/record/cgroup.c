@@ -480,6 +480,24 @@ int cgroup_set_limits(struct cgroup *cgroup, const struct cgroup_limits *limits,
     return code;
 }
 
+/* The limit of memory and swap together is never below that of memory, so it is lifted
+ * first. */
+int cgroup_change_limits(const struct cgroup *cgroup, const struct cgroup_limits *limits,
+                         struct cay_error *err)
+{
+    struct cgroup unused = *cgroup;
+    int error = cgroup->unified[0] ? limit_unified(limits, &unused) : 0;
+
+    for (size_t i = 0; !error && i < CGROUP_V1; i++) {
+        if (!cgroup->v1[i][0])
+            continue;
+        if (controllers[i].layer == CAY_LAYER_MEMORY)
+            (void)!put(cgroup->v1[i], "memory.memsw.limit_in_bytes", "-1");
+        error = limit_v1(controllers[i].controller, cgroup->v1[i], limits);
+    }
+    return error ? fail("limits", error, err) : CAY_OK;
+}
+
 int cgroup_open_tasks(const struct cgroup *cgroup, int ret_fds[CGROUP_V1],
                       struct cay_error *err)
 {

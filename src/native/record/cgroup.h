@@ -49,6 +49,10 @@ int cgroup_create(const struct cgroup *cgroup, int *ret_fd, struct cay_error *er
 int cgroup_set_limits(struct cgroup *cgroup, const struct cgroup_limits *limits,
                       struct cay_error *err);
 
+/* Other values for the limits that were set, while the sandbox runs. */
+int cgroup_change_limits(const struct cgroup *cgroup, const struct cgroup_limits *limits,
+                         struct cay_error *err);
+
 /* The "tasks" files of the v1 cgroups, in ret_fds, with -1 after the last.  A thread that
  * writes "0" moves only itself, which takes no lock; moving another process, or a whole
  * thread group, waits milliseconds for an RCU grace period. */
