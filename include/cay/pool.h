@@ -47,6 +47,9 @@ CAY_PUBLIC CAY_NODISC int cay_pool_create(const struct cay_pool_options *options
  * affected. */
 CAY_PUBLIC void cay_pool_free(cay_pool *pool);
 
+/* As cay_pool_list() lists it. */
+CAY_PUBLIC const char *cay_pool_id(const cay_pool *pool);
+
 /* For cay_sandbox_options.pool; valid as long as the pool. */
 CAY_PUBLIC const char *cay_pool_name(const cay_pool *pool);
 

@@ -116,7 +116,7 @@ static int end_all(struct call *call, struct json *done, struct cay_error *err)
     size_t count = 0;
 
     TRY(cay_sandbox_list_brief(&infos, &count, err));
-    return end_listed(call, infos, count, done, err);
+    return end_listed(call, infos, drop_spares(infos, count), done, err);
 }
 
 /* Reports a word that is neither an ID nor a name before any sandbox is ended. */

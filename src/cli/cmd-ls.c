@@ -156,6 +156,8 @@ int cmd_ls(struct call *call, struct cay_error *err)
 
     TRY(is_brief ? cay_sandbox_list_brief(&infos, &count, err)
                  : cay_sandbox_list(&infos, &count, err));
+    if (!call->options.all)
+        count = drop_spares(infos, count);
     return call_list(call, &sandboxes, infos, count, err);
 }
 

@@ -231,6 +231,7 @@ static const struct option_rule option_rules[] = {
     {"quiet", 'q', OPTION_FLAG, CREATES, FIELD(quiet), NULL,
      "print no note about a weak isolation level"},
     {"all", 0, OPTION_FLAG, BIT(KILL) | BIT(RM), FIELD(all), NULL, "all your sandboxes"},
+    {"all", 'a', OPTION_FLAG, BIT(LS), FIELD(all), NULL, "also the spares of pools"},
     {"force", 'f', OPTION_FLAG, BIT(RM), FIELD(force), NULL,
      "ignore sandboxes that do not exist"},
     {"signal", 's', OPTION_PARSED, BIT(KILL), FIELD(signal), "SIGNAL",
@@ -555,6 +556,7 @@ int sandbox_plan(const struct options *options,
         plan_terminal(&options->env, plan);
     note_large_memory(options->memory);
     fill_sandbox(options, &plan->sandbox);
+    plan->sandbox.pool = ""; /* of cay pool start */
     if (argv)
         fill_exec(options, argv, plan);
     else

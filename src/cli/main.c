@@ -95,6 +95,7 @@ static const char commands_help[] =
     "  kill, start, rm End a sandbox, start it again from disk, remove it\n"
     "  session, config Named, persistent sandboxes; check a configuration\n"
     "  template        Create, list and remove templates\n"
+    "  pool            Create sandboxes ahead, so that cay run starts faster\n"
     "  serve, key, env Serve the E2B SDKs; manage keys; print their environment\n"
     "  gc, doctor      Clean up after crashes; check this machine\n"
     "  files           Read and write files under a policy\n"
@@ -114,6 +115,7 @@ static const struct {
     {"files", &files_grammar, NULL},
     {"help", NULL, cmd_help},
     {"key", NULL, cmd_serve},
+    {"pool", &pool_grammar, NULL},
     {"serve", NULL, cmd_serve},
     {"session", &session_grammar, NULL},
     {"template", &template_grammar, NULL},

@@ -103,6 +103,11 @@ struct options {
     int network, storage; /* which of the choices; -1: none was made */
     int signal;
 
+    /* Pools */
+    struct option_number count;
+    uint64_t limit;
+    bool foreground;
+
     /* Templates */
     const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
 

@@ -56,6 +56,16 @@ void show_name(FILE *file, const char *name)
     show_text(file, name, strlen(name), SIZE_MAX);
 }
 
+size_t drop_spares(struct cay_sandbox_info *infos, size_t count)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (infos[i].state != CAY_STATE_SPARE)
+            infos[kept++] = infos[i];
+    return kept;
+}
+
 const char *show_state(enum cay_state state)
 {
     static const char *const words[] = {

@@ -22,6 +22,9 @@ const char *show_cause(enum cay_cause cause);
 /* "paused"; "none" for 0. */
 const char *show_state(enum cay_state state);
 
+/* Removes the spares of pools from a list; returns the new count. */
+size_t drop_spares(struct cay_sandbox_info *infos, size_t count);
+
 /* All of a NUL-terminated string. */
 void show_name(FILE *file, const char *name);
 

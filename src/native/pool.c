@@ -489,6 +489,11 @@ int cay_pool_create(const struct cay_pool_options *options, cay_pool **ret_pool,
     return code;
 }
 
+const char *cay_pool_id(const cay_pool *pool)
+{
+    return pool->info.id;
+}
+
 const char *cay_pool_name(const cay_pool *pool)
 {
     return pool->info.is_shared ? "" : pool->info.id;
