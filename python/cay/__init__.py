@@ -9,6 +9,7 @@ from cay.errors import CayError
 
 if TYPE_CHECKING:
     from cay.sandbox import AsyncSandbox as AsyncSandbox
+    from cay.sandbox import Pool as Pool
     from cay.sandbox import Sandbox as Sandbox
     from cay.sandbox import create_template as create_template
     from cay.sandbox import doctor as doctor
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _OF_SANDBOX = (
     "AsyncSandbox",
+    "Pool",
     "Sandbox",
     "create_template",
     "doctor",
@@ -29,6 +31,7 @@ _OF_SANDBOX = (
 __all__ = [
     "AsyncSandbox",
     "CayError",
+    "Pool",
     "Sandbox",
     "__version__",
     "create_template",

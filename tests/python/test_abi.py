@@ -62,6 +62,9 @@ STRUCTS = {
     "cay_file_info": _c.FileInfo,
     "cay_file_infos": _c.FileInfos,
     "cay_transfer": _c.Transfer,
+    "cay_pool_options": _c.PoolOptions,
+    "cay_pool_stats": _c.PoolStats,
+    "cay_pool_info": _c.PoolInfo,
     "cay_session": _c.Session,
     "cay_manager_options": _c.ManagerOptions,
 }
@@ -101,7 +104,7 @@ def run_c(tmp_path: Path, body: str) -> list[str]:
         unavailable("no C compiler")
     source = tmp_path / "abi.c"
     source.write_text(
-        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/session.h>\n"
+        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/pool.h>\n#include <cay/session.h>\n"
         f"int main(void) {{\n{body}\nreturn 0; }}\n"
     )
     subprocess.run(
@@ -129,7 +132,7 @@ def test_structs_are_laid_out_as_in_c(tmp_path: Path) -> None:
 
 
 HEADERS = "".join(header.read_text() for header in INCLUDE.glob("cay/*.h"))
-MODULES = (_c.agent, _c.config, _c.files, _c.library, _c.sandbox, _c.session)
+MODULES = (_c.agent, _c.config, _c.files, _c.library, _c.pool, _c.sandbox, _c.session)
 
 
 def test_every_struct_of_the_headers_is_mirrored() -> None:
@@ -202,6 +205,10 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_files_reserve",  # for the server
         "cay_files_write_from",
         "cay_layer_slug",  # cay._c has the names
+        "cay_pool_id",  # shared pools are for the command
+        "cay_pool_list",
+        "cay_pool_stop",
+        "cay_pool_wait_stop",
         "cay_manager_add_asset",  # cay.nexau.base has them for every session manager
         "cay_manager_is_running",
         "cay_manager_pause_no_wait",

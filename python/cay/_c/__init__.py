@@ -5,5 +5,6 @@ from cay._c.agent import *
 from cay._c.config import *
 from cay._c.files import *
 from cay._c.library import *
+from cay._c.pool import *
 from cay._c.sandbox import *
 from cay._c.session import *

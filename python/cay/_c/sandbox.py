@@ -16,7 +16,7 @@ NETWORKS = {0: "none", 1: "host"}
 STORAGES = {0: "memory", 1: "disk"}
 LEVELS = {0: "best", 1: "root", 2: "range", 3: "single", 4: "landlock", 5: "none"}
 REQUESTABLE_LEVELS = {number: name for number, name in LEVELS.items() if name != "none"}
-STATES = {1: "running", 2: "paused", 3: "stopped", 4: "damaged"}
+STATES = {1: "running", 2: "paused", 3: "stopped", 4: "damaged", 5: "spare"}
 _CAUSES = "exited signalled timeout memory output-limit gone not-started"
 CAUSES = dict(enumerate(_CAUSES.split(), 1))
 TEMPLATE_SOURCES = {1: "dir", 2: "tar", 3: "oci", 4: "debootstrap"}
@@ -41,7 +41,7 @@ class SandboxOptions(Structure):
         uint32_t pids, cpu_percent; int network; Bind *binds; size_t bind_count;
         char **env, *hostname; unsigned require; bool ephemeral; void *policy;
         uint64_t ttl_ms; char *user, *workdir; int storage, level; bool make_workdir;
-        char *name;
+        char *name, *pool;
     """, Bind=Bind)
 
 

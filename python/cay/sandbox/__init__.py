@@ -34,6 +34,7 @@ from cay.sandbox.aio import AsyncFiles, AsyncProcess, AsyncSandbox
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.host import create_template, doctor, remove_template, templates
 from cay.sandbox.options import Bind
+from cay.sandbox.pool import Pool, PoolStats
 from cay.sandbox.process import Process
 from cay.sandbox.results import (
     Check,
@@ -54,6 +55,8 @@ __all__ = [
     "Check",
     "ExecResult",
     "Output",
+    "Pool",
+    "PoolStats",
     "Process",
     "ProcessInfo",
     "Sandbox",

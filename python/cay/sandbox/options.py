@@ -11,7 +11,7 @@ from ctypes import byref, c_void_p, sizeof
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from cay import _c
 from cay.errors import SandboxValueError
@@ -51,6 +51,13 @@ Volumes = Iterable[Bind | str] | Mapping[str, str]
 mapping from SOURCE to "TARGET[:ro|rw]"."""
 
 
+class Spares(Protocol):
+    """A cay.Pool."""
+
+    @property
+    def _name(self) -> bytes: ...
+
+
 def parse_size(value: Size, what: str, most: int = _c.U64_MAX) -> int:
     """Bytes of a size; units are powers of 1024."""
     if isinstance(value, int):
@@ -67,6 +74,21 @@ def parse_size(value: Size, what: str, most: int = _c.U64_MAX) -> int:
         # A float cannot represent every large integer.
         size = int(float(found[1]) * unit) if "." in found[1] else int(found[1]) * unit
     return _positive(size, what, most)
+
+
+def size(value: Size | None, what: str, most: int = _c.U64_MAX) -> int:
+    """None is 0, which means the default in C."""
+    return 0 if value is None else parse_size(value, what, most)
+
+
+def template_name(template: str | os.PathLike[str] | None) -> bytes | None:
+    """A name, or the absolute path of a directory: with a slash, or "." or ".."."""
+    if template is None:
+        return None
+    name = os.fspath(template)
+    if "/" in name or name in (".", "..") or not isinstance(template, str):
+        name = os.path.abspath(name)
+    return text(name, "template")
 
 
 def _positive(value: int, what: str, most: int) -> int:

@@ -136,7 +136,7 @@ class SandboxInfo:
     """The options, state and resource usage of a sandbox."""
 
     id: str
-    state: Literal["running", "paused", "stopped", "damaged"]
+    state: Literal["running", "paused", "stopped", "damaged", "spare"]
     level: Literal["root", "range", "single", "landlock", "none"]
     network: Literal["none", "host"]
     storage: Literal["memory", "disk"]

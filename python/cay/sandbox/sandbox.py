@@ -25,6 +25,7 @@ from cay.sandbox.options import (
     Policy,
     Level,
     Size,
+    Spares,
     Storage,
     Volumes,
 )
@@ -134,6 +135,7 @@ class Sandbox(_c.Owner):
         level: Level = "best",
         ephemeral: bool = False,
         name: str | None = None,
+        pool: Spares | None = None,
     ) -> _Self:
         """Creates a sandbox.
 
@@ -144,16 +146,16 @@ class Sandbox(_c.Owner):
         ``require`` names isolation layers without which it must not start.  An
         ``ephemeral`` sandbox ends with this process.  ``make_workdir`` creates a missing
         ``workdir``, owned by the user.  open() also takes the ``name``; SandboxExistsError
-        if another sandbox has it.
+        if another sandbox has it.  A spare of the ``pool`` is used if one fits.
         """
         array, count = _options.bind_array(volumes)
         with Policy(policy) as c_policy:
             options = _c.SandboxOptions(
                 size=sizeof(_c.SandboxOptions),
-                template_name=_template(template),
-                memory_bytes=_size(memory, "memory"),
-                disk_bytes=_size(disk, "disk"),
-                pids=_size(pids, "pids", _options.PIDS_MAX),
+                template_name=_options.template_name(template),
+                memory_bytes=_options.size(memory, "memory"),
+                disk_bytes=_options.size(disk, "disk"),
+                pids=_options.size(pids, "pids", _options.PIDS_MAX),
                 cpu_percent=_options.cpu_percent(cpus),
                 network=_options.choice(network, _c.NETWORKS, "network"),
                 binds=array,
@@ -170,6 +172,7 @@ class Sandbox(_c.Owner):
                 storage=_options.choice(storage, _c.STORAGES, "storage"),
                 level=_options.choice(level, _c.REQUESTABLE_LEVELS, "level"),
                 name=_options.optional(name, "name"),
+                pool=None if pool is None else pool._name,
             )
             return cls(_create(options, template))
 
@@ -375,23 +378,9 @@ def _create(options: Any, template: str | os.PathLike[str] | None) -> Handles:
     handle, err = c_void_p(), _c.Error()
     if _c.sandbox_create(byref(options), byref(handle), byref(err)):
         is_template = err.code == TemplateNotFoundError.code and (
-            template is not None and err.subject == _template(template)
+            template is not None and err.subject == _options.template_name(template)
         )
         raise _c.error_of(err, cls=TemplateNotFoundError if is_template else None)
     assert handle.value is not None
     id = _c.sandbox_id(handle).decode()
     return Handles(id, handle.value, ephemeral=options.ephemeral)
-
-
-def _template(template: str | os.PathLike[str] | None) -> bytes | None:
-    """A name, or the absolute path of a directory: with a slash, or "." or ".."."""
-    if template is None:
-        return None
-    name = os.fspath(template)
-    if "/" in name or name in (".", "..") or not isinstance(template, str):
-        name = os.path.abspath(name)
-    return _options.text(name, "template")
-
-
-def _size(value: Size | None, what: str, most: int = _c.U64_MAX) -> int:
-    return 0 if value is None else _options.parse_size(value, what, most)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cay.Pool: sandboxes that are ready before they are requested."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from cay import Pool, Sandbox
+from cay.errors import SandboxTimeoutError, SandboxValueError
+
+PATIENCE = 120
+
+
+def await_claims(pool: Pool, count: int) -> None:
+    end = time.monotonic() + PATIENCE
+    while pool.stats().claimed < count and time.monotonic() < end:
+        time.sleep(0.001)
+    assert pool.stats().claimed == count
+
+
+def test_pool_create_uses_a_spare() -> None:
+    with Pool(2) as pool:
+        pool.wait(timeout=PATIENCE)
+        with pool.create(env={"COLOR": "blue"}, workdir="/tmp") as sandbox:
+            assert sandbox.shell("echo $COLOR $PWD").stdout == "blue /tmp\n"
+            await_claims(pool, 1)
+
+
+def test_pool_create_keeps_the_options_of_the_pool(tmp_path) -> None:
+    (tmp_path / "data").write_text("42")
+    with Pool(1, volumes=[f"{tmp_path}:/data:ro"], hostname="worker") as pool:
+        with pool.create() as sandbox:
+            assert sandbox.shell("cat /data/data; hostname").stdout == "42worker\n"
+            await_claims(pool, 1)
+
+
+def test_sandbox_create_takes_a_pool_and_may_not_fit() -> None:
+    with Pool(1) as pool:
+        with Sandbox.create(pool=pool, hostname="other") as sandbox:
+            assert sandbox.shell("hostname").stdout == "other\n"
+        assert pool.stats().claimed == 0
+
+
+def test_sandbox_outlives_its_pool() -> None:
+    pool = Pool(1)
+    sandbox = pool.create()
+    pool.close()
+    pool.close()
+    with sandbox:
+        assert sandbox.shell("echo here").stdout == "here\n"
+
+
+def test_closed_pool_is_refused() -> None:
+    pool = Pool(1)
+    pool.close()
+    with pytest.raises(SandboxValueError, match="closed"):
+        pool.create()
+    with pytest.raises(SandboxValueError, match="closed"):
+        pool.wait()
+    assert pool.stats().ready == 0
+
+
+def test_pool_wait_reports_a_timeout() -> None:
+    with Pool(200) as pool:
+        with pytest.raises(SandboxTimeoutError):
+            pool.wait(timeout=0.001)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1025])
+def test_pool_refuses_an_invalid_count(count: int) -> None:
+    with pytest.raises(SandboxValueError):
+        Pool(count)
