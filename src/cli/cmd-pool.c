@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -127,7 +126,7 @@ static void run_pool(const struct options *options, int report_fd)
     int code = create_pool(options, &pool, &report.error);
     if (!code)
         cay_copy_text(report.id, sizeof report.id, cay_pool_id(pool));
-    if (!options->foreground && !code)
+    if (!code)
         detach();
     (void)!write(report_fd, &report, sizeof report);
     (void)close(report_fd);
@@ -146,13 +145,29 @@ static int print_id(struct call *call, const char *id, struct cay_error *err)
     return output_finish(&call->output, err);
 }
 
+static int start_here(struct call *call, struct cay_error *err)
+{
+    cay_pool *pool = NULL;
+
+    signals_catch();
+    int code = create_pool(call->options, &pool, err);
+    if (!code)
+        code = print_id(call, cay_pool_id(pool), err);
+    if (!code)
+        serve_pool(pool);
+    cay_pool_free(pool);
+    return code;
+}
+
 /* The pool is created in the process that keeps it, so that nothing is handed over. */
 static int start(struct call *call, struct cay_error *err)
 {
     const struct options *options = &call->options;
     struct report report;
-    int ends[2], status;
+    int ends[2];
 
+    if (options->foreground)
+        return start_here(call, err);
     if (pipe2(ends, O_CLOEXEC) != 0)
         return cay_fail_errno(err, errno, "cli.pool", "pipe");
     pid_t child = fork();
@@ -172,10 +187,7 @@ static int start(struct call *call, struct cay_error *err)
         *err = report.error;
         return err->code;
     }
-    int code = print_id(call, report.id, err);
-    if (options->foreground)
-        (void)waitpid(child, &status, 0);
-    return code;
+    return print_id(call, report.id, err);
 }
 
 /* --- stop --- */
