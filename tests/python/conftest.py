@@ -34,6 +34,15 @@ def unavailable(reason: str) -> None:
     pytest.skip(reason)
 
 
+@pytest.fixture(autouse=True)
+def _no_pools_of_tasks():
+    """Ends the pools of Inspect's tasks that a test has begun and not cleaned up."""
+    yield
+    pools = sys.modules.get("cay.inspect.pools")
+    for task in list(pools._tasks) if pools else ():
+        pools.end(task)
+
+
 def pip(*arguments: str | Path) -> None:
     """Runs pip, or skips with what it said."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]

@@ -35,7 +35,7 @@ from native import BACKENDS, ledger, run_async, traces
 from test_native_exec import MARK, sleepers, wait_for
 
 from cay import errors
-from cay.inspect import CayConfig, CaySandboxEnvironment, cleanup
+from cay.inspect import CayConfig, CaySandboxEnvironment, cleanup, pools
 from cay.nexau import SessionManager
 from cay.sandbox import Sandbox
 
@@ -713,7 +713,7 @@ def test_processes_of_an_eval_that_is_gone_are_collected_at_the_next_start() -> 
         made.add(done.stdout.strip())
 
         def gone() -> bool:
-            run(CaySandboxEnvironment.task_init, "startup", None)
+            run(CaySandboxEnvironment.task_init, "startup", CayConfig(pool=0))
             return traces(made) == []
 
         assert wait_for(gone)
@@ -760,3 +760,38 @@ def test_dockers_root_and_its_directory_are_two_settings() -> None:
         result = run(made["default"].exec, ["sh", "-c", "id -un; pwd"])
         assert result.stdout == "root\n/\n"
         clean(made)
+
+
+def test_samples_use_sandboxes_that_are_created_ahead_for_the_task() -> None:
+    config = CayConfig(pool=2)
+    run(CaySandboxEnvironment.task_init, "ahead", config)
+    try:
+        pool = pools.find(config)
+        assert pool is not None
+        pool.wait(timeout=120)
+        environments = run(CaySandboxEnvironment.sample_init, "ahead", config, {})
+        result = run(environments["default"].exec, ["echo", "hi"])
+        assert result.stdout == "hi\n"
+        run(CaySandboxEnvironment.sample_cleanup, "ahead", config, environments, False)
+        assert pool.stats().claimed == 1
+    finally:
+        run(CaySandboxEnvironment.task_cleanup, "ahead", config, True)
+    assert pools.find(config) is None
+
+
+def test_tasks_with_the_same_options_share_a_pool() -> None:
+    config = CayConfig(pool=1)
+    run(CaySandboxEnvironment.task_init, "one", config)
+    run(CaySandboxEnvironment.task_init, "other", config)
+    pool = pools.find(config)
+    run(CaySandboxEnvironment.task_cleanup, "one", config, True)
+    assert pools.find(config) is pool is not None
+    run(CaySandboxEnvironment.task_cleanup, "other", config, True)
+    assert pools.find(config) is None
+
+
+def test_no_pool_is_created_for_sandboxes_on_disk_or_without_one() -> None:
+    for config in (CayConfig(pool=0), CayConfig(storage="disk")):
+        run(CaySandboxEnvironment.task_init, "none", config)
+        assert pools.find(config) is None
+        run(CaySandboxEnvironment.task_cleanup, "none", config, True)

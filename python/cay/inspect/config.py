@@ -66,6 +66,12 @@ class CayConfig(BaseModel):
     level: Level = Field(
         default="best", description="The highest isolation level to use"
     )
+    pool: int = Field(
+        default=4,
+        ge=0,
+        le=1024,
+        description="How many sandboxes are created ahead during the task; 0: none",
+    )
     ephemeral: bool = Field(
         default=True,
         description="Whether it ends with the eval's process; use False with "
@@ -77,7 +83,7 @@ class CayConfig(BaseModel):
 
     def options(self) -> dict[str, Any]:
         """The arguments of Sandbox.create()."""
-        return {**self.model_dump(), "make_workdir": True}
+        return {**self.model_dump(exclude={"pool"}), "make_workdir": True}
 
 
 def load_config(file: str) -> CayConfig:

@@ -44,7 +44,7 @@ from cay.errors import (
     UserNotFoundError,
 )
 from cay.errors import SandboxUnavailableError as CayUnavailableError
-from cay.inspect import cleanup, compose
+from cay.inspect import cleanup, compose, pools
 from cay.inspect.cleanup import remove_all, untrack_all
 from cay.inspect.config import (
     CONFIG_FILE,
@@ -250,7 +250,7 @@ class CaySandboxEnvironment(SandboxEnvironment):
     async def task_init(cls, task_name: str, config: Any) -> None:
         """Checks the configuration and its templates, before any sample starts."""
         with _full_message(), _without_traceback():
-            await in_thread(_prepare, config)
+            await in_thread(_prepare, task_name, config)
 
     @classmethod
     async def task_init_environment(
@@ -299,6 +299,7 @@ class CaySandboxEnvironment(SandboxEnvironment):
     @classmethod
     async def task_cleanup(cls, task_name: str, config: Any, cleanup: bool) -> None:
         """Removes the remaining sandboxes; without ``cleanup``, prints how to."""
+        await in_thread(pools.end, task_name)
         if cleanup:
             with _full_message():
                 await in_thread(remove_all)
@@ -430,7 +431,7 @@ def _compose_services(config: Any, metadata: Mapping[str, Any]) -> list[compose.
     return services
 
 
-def _prepare(config: Any) -> None:
+def _prepare(task_name: str, config: Any) -> None:
     Sandbox.collect()
     services = _services(config, {})
     for warning in [text for service in services for text in service.warnings]:
@@ -442,6 +443,7 @@ def _prepare(config: Any) -> None:
             template = service.config.template or ""
             if not (Path(template).is_dir() if is_path(template) else template in names):
                 raise _no_template(service)
+    pools.begin(task_name, [service.config for service in services])
 
 
 def _no_template(service: compose.Service) -> TemplateNotFoundError:
@@ -463,7 +465,9 @@ def _no_template(service: compose.Service) -> TemplateNotFoundError:
 
 async def _create(service: compose.Service) -> AsyncSandbox:
     try:
-        return await AsyncSandbox.create(**service.config.options())
+        return await AsyncSandbox.create(
+            **service.config.options(), pool=pools.find(service.config)
+        )
     except TemplateNotFoundError:
         raise _no_template(service) from None
 

@@ -712,10 +712,11 @@ static int create_new(struct create_ctx *ctx, struct native *native,
     if (code)
         return code;
     code = root_sources_open(&ctx->options, ctx->start, &ctx->sources, err);
-    if (!code)
+    if (!code) {
         code = claim_spare(ctx, native, err);
-    if (code == CAY_E_NOT_FOUND)
-        code = create_at_best_level(ctx, native, err);
+        if (code == CAY_E_NOT_FOUND)
+            code = create_at_best_level(ctx, native, err);
+    }
     root_sources_close(&ctx->sources);
     return code;
 }
