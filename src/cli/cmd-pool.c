@@ -4,9 +4,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <spawn.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -47,6 +50,8 @@ static const struct option_rule option_rules[] = {
      "limit of written files (default 512M)", quantity_parse_size, "like 512M or 2G"},
     {"foreground", 0, OPTION_FLAG, BIT(START), FIELD(foreground), NULL,
      "stay until SIGTERM or cay pool stop"},
+    {"daemon", 0, OPTION_FLAG, BIT(START), FIELD(daemon), NULL,
+     "with --foreground: leave the terminal when it is ready"},
     {"all", 0, OPTION_FLAG, BIT(STOP), FIELD(all), NULL, "all pools of cay pool start"},
     {"output", 'o', OPTION_CHOICE, BIT(START) | BIT(LS), FIELD(as_json), "text|json",
      "output format: text or json"},
@@ -101,48 +106,22 @@ static _Noreturn void serve_pool(cay_pool *pool)
     _exit(0);
 }
 
-/* What the pool's process reports to the command. */
-struct report {
-    struct cay_error error;
-    char id[CAY_POOL_ID_MAX];
-};
-
-static void detach(void)
-{
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-    (void)setsid();
-    (void)!chdir("/");
-    for (int fd = 0; null >= 0 && fd < 3; fd++)
-        (void)dup2(null, fd);
-}
-
-static void run_pool(const struct options *options, int report_fd)
-{
-    struct report report = {0};
-    cay_pool *pool = NULL;
-
-    signals_catch();
-    int code = create_pool(options, &pool, &report.error);
-    if (!code)
-        cay_copy_text(report.id, sizeof report.id, cay_pool_id(pool));
-    if (!code)
-        detach();
-    (void)!write(report_fd, &report, sizeof report);
-    (void)close(report_fd);
-    if (code)
-        _exit(1);
-    serve_pool(pool);
-}
-
 static int print_id(struct call *call, const char *id, struct cay_error *err)
 {
     if (call->options.as_json)
         json_set_text(output_json(&call->output), "id", id);
     else
-        fprintf(call->output.file, "%s
-", id);
+        fprintf(call->output.file, "%s\n", id);
     return output_finish(&call->output, err);
+}
+
+/* Lets go of the terminal, and of a pipe whose reader waits for its end. */
+static void detach(void)
+{
+    (void)!chdir("/");
+    (void)!freopen("/dev/null", "re", stdin);
+    (void)!freopen("/dev/null", "we", stdout);
+    (void)!freopen("/dev/null", "we", stderr);
 }
 
 static int start_here(struct call *call, struct cay_error *err)
@@ -150,44 +129,69 @@ static int start_here(struct call *call, struct cay_error *err)
     cay_pool *pool = NULL;
 
     signals_catch();
-    int code = create_pool(call->options, &pool, err);
-    if (!code)
-        code = print_id(call, cay_pool_id(pool), err);
+    TRY(create_pool(&call->options, &pool, err));
+    int code = print_id(call, cay_pool_id(pool), err);
+    if (!code && call->options.daemon)
+        detach();
     if (!code)
         serve_pool(pool);
     cay_pool_free(pool);
     return code;
 }
 
-/* The pool is created in the process that keeps it, so that nothing is handed over. */
+/* The same command line with --foreground --daemon, in a session of its own. */
+static int spawn(char *const *words, int output, pid_t *ret_pid)
+{
+    static char names[][16] = {"cay", "pool", "--foreground", "--daemon"};
+    enum { FIRST = sizeof names / sizeof *names };
+    size_t count = 0;
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+
+    while (words[count])
+        count++;
+    AUTO_FREE char **argv = calloc(FIRST + count + 1, sizeof *argv);
+    if (!argv)
+        return ENOMEM;
+    for (size_t i = 0; i < FIRST; i++)
+        argv[i] = names[i];
+    memcpy(argv + FIRST, words, count * sizeof *words);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, output, 1);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+    int error =
+        posix_spawn(ret_pid, "/proc/self/exe", &actions, &attributes, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    return error;
+}
+
+/* The pool's output is its ID, in the requested format.  If there is none, it has failed
+ * and printed its error. */
 static int start(struct call *call, struct cay_error *err)
 {
-    const struct options *options = &call->options;
-    struct report report;
-    int ends[2];
+    int ends[2], status = 0;
+    char text[256];
+    pid_t pid;
 
-    if (options->foreground)
+    if (call->options.foreground)
         return start_here(call, err);
     if (pipe2(ends, O_CLOEXEC) != 0)
         return cay_fail_errno(err, errno, "cli.pool", "pipe");
-    pid_t child = fork();
-    if (child < 0)
-        return cay_fail_errno(err, errno, "cli.pool", "fork");
-    if (child == 0) {
-        (void)close(ends[0]);
-        run_pool(options, ends[1]);
-    }
+    int error = spawn(call->words, ends[1], &pid);
     (void)close(ends[1]);
-    ssize_t len = read(ends[0], &report, sizeof report);
-    (void)close(ends[0]);
-    if (len != (ssize_t)sizeof report)
-        return cay_fail(err, CAY_E_INTERNAL, 0, "cli.pool", "start",
-                        "the pool ended at its start", "try again");
-    if (report.error.code) {
-        *err = report.error;
-        return err->code;
+    AUTO_FD from = ends[0];
+    if (error)
+        return cay_fail_errno(err, error, "cli.pool", "posix_spawn");
+    ssize_t len = read(from, text, sizeof text);
+    if (len > 0) {
+        (void)!fwrite(text, 1, (size_t)len, call->output.file);
+        return output_finish(&call->output, err);
     }
-    return print_id(call, report.id, err);
+    (void)waitpid(pid, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : 1;
 }
 
 /* --- stop --- */

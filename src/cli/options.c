@@ -403,7 +403,7 @@ static int run_line(const struct grammar *grammar, struct call *call,
 
 int call_run(const struct grammar *grammar, char *const *argv)
 {
-    struct call call = {.line = {.count = 0}};
+    struct call call = {.words = argv};
     struct cay_error err = {0};
     bool as_json = options_want_json(argv);
 

@@ -106,7 +106,7 @@ struct options {
     /* Pools */
     struct option_number count;
     uint64_t limit;
-    bool foreground;
+    bool foreground, daemon;
 
     /* Templates */
     const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
@@ -142,6 +142,7 @@ struct command_line {
 
 /* One command, as it was typed. */
 struct call {
+    char *const *words; /* all of them, as given to call_run() */
     struct options options;
     struct command_line line;
     struct output output;

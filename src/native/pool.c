@@ -119,20 +119,21 @@ static int copy_options(cay_pool *pool, const struct cay_sandbox_options *given,
 
 /* --- Memory --- */
 
+static uint64_t read_meminfo(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+
+    return at ? strtoull(at + strlen(name), NULL, 10) : 0;
+}
+
 /* MemAvailable in percent of MemTotal; 100 if unknown. */
 static unsigned available_percent(void)
 {
-    unsigned long long total = 0, available = 0;
     char text[512] = "";
-    AUTO_FD fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    ssize_t len = io_read_text(AT_FDCWD, "/proc/meminfo", text, sizeof text);
+    uint64_t total = len > 0 ? read_meminfo(text, "MemTotal:") : 0;
 
-    if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
-        return 100;
-    const char *at = strstr(text, "MemAvailable:");
-    if (sscanf(text, "MemTotal: %llu", &total) != 1 || !total || !at ||
-        sscanf(at, "MemAvailable: %llu", &available) != 1)
-        return 100;
-    return (unsigned)(available * 100 / total);
+    return total ? (unsigned)(read_meminfo(text, "MemAvailable:") * 100 / total) : 100;
 }
 
 static uint64_t memory_used(const cay_pool *pool)
