@@ -67,7 +67,6 @@ const struct grammar pool_grammar = {
     .subcommand_count = COUNT,
     .options = option_rules,
     .option_count = sizeof option_rules / sizeof *option_rules,
-    .stands_alone = true,
 };
 
 /* --- start --- */
