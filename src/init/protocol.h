@@ -57,8 +57,8 @@
  * A pause has two steps: PAUSE makes PID 1 start no more commands, then the library
  * freezes the cgroup of the commands; a resume does the reverse.
  *
- * A spare of a pool serves only CLAIM, PING and STATUS until it is claimed, once.  Then it
- * ends with the creator instead of the pool, if it has a leash, or lives on.
+ * A spare of a pool serves only CLAIM, PING and STATUS until it is claimed, once.  Then
+ * it ends with the creator instead of the pool, if it has a leash, or lives on.
  *
  * Strings end with NUL. */
 
