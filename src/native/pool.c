@@ -195,13 +195,14 @@ static void forget(cay_pool *pool, size_t i)
     pool->spares[i] = pool->spares[--pool->spare_count];
 }
 
-/* If a claim is under way it finds the spare gone, and takes another one. */
+/* A spare whose offer is gone may be claimed already, so only its leash is closed: if it
+ * is not claimed, it ends; the claim then finds it gone and takes another one. */
 static void end_spare(cay_pool *pool, size_t i)
 {
     struct spare *spare = &pool->spares[i];
 
-    (void)spare_withdraw(&spare->key, spare->native->record.id);
-    (void)!native_remove(spare->native, NULL);
+    if (spare_withdraw(&spare->key, spare->native->record.id))
+        (void)!native_remove(spare->native, NULL);
     forget(pool, i);
 }
 
@@ -355,6 +356,7 @@ static void *run(void *cookie)
         if (fds[WAKE].revents || (fds[NOTIFY].revents && is_removed(pool)))
             break;
         if (clock_ms() >= pool->look_ms) {
+            cay_sandbox_tidy(); /* what killed programs left of claimed spares */
             end_abandoned(pool);
             yield_memory(pool);
             publish(pool);

@@ -670,8 +670,12 @@ static int claim_one(struct create_ctx *ctx, const char *id, struct native *nati
     if (!code)
         code = set_claimed_limits(ctx, record, err);
     ctx->record = record;
-    if (!code && ctx->options.name)
-        code = claim_name(ctx, err);
+    if (!code && ctx->options.name) {
+        cay_copy_text(record->name, sizeof record->name, ctx->options.name);
+        code = names_claim(record, err);
+        if (code)
+            record->name[0] = '\0';
+    }
     if (!code) {
         record->is_spare = 0;
         record->created_ms = clock_since_1970_ms();
