@@ -69,8 +69,9 @@ static void add_process(struct hash *hash)
     add_number(hash, geteuid());
     add_number(hash, getegid());
     add_namespaces(hash);
-    for (int i = 0; i < RLIM_NLIMITS; i++)
-        if (getrlimit(i, &limit) == 0)
+    for (long i = 0; i < RLIM_NLIMITS;
+         i++) /* raw: the type of a limit's number differs */
+        if (syscall(SYS_prlimit64, 0L, i, NULL, &limit) == 0)
             add(hash, &limit, sizeof limit);
     add_number(hash, (uint64_t)getpriority(PRIO_PROCESS, 0));
     add_number(hash, (uint64_t)syscall(SYS_sched_getscheduler, 0L));
