@@ -329,6 +329,7 @@ TEST(a_spare_that_was_killed_is_replaced)
     ASSERT_INT(stats.claimed, 0);
     AUTO(cay_sandbox) sandbox = claim(pool, NULL);
     await_claims(pool, 1);
+    run(sandbox, "true");
 }
 
 TEST(a_pool_keeps_to_its_memory_limit)
@@ -413,6 +414,8 @@ TEST(a_name_that_is_taken_is_refused_and_costs_no_sandbox)
                                                 .ephemeral = true};
     AUTO(cay_sandbox) first = make_sandbox(&options);
     cay_sandbox *second = NULL;
+
+    run(first, "true");
 
     ASSERT_OK(cay_pool_wait(pool, 1, PATIENCE_MS, &err));
     ASSERT_INT(cay_sandbox_create(&options, &second, &err), CAY_E_EXISTS);
