@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,16 +43,63 @@ static void print_times(const char *name, const double *sorted, unsigned count)
            percentile(sorted, count, 95), percentile(sorted, count, 99));
 }
 
-static void print(const char *part, const struct entrant *entrant, const double *took,
-                  const double *floor, const char *floor_op, unsigned rounds)
+/* What one entrant took, in all rounds. */
+struct record {
+    double *us; /* sorted in the end */
+    double cpu_us, switches;
+};
+
+static double number_after(const char *text, const char *name)
 {
+    const char *at = strstr(text, name);
+
+    return at ? strtod(at + strlen(name), NULL) : 0;
+}
+
+static void read_text(const char *path, char *text, size_t room)
+{
+    FILE *file = fopen(path, "re");
+    size_t len = file ? fread(text, 1, room - 1, file) : 0;
+
+    text[len] = '\0';
+    if (file)
+        fclose(file);
+}
+
+/* Of the whole machine since its start: CPU time in the kernel's ticks of 10 ms, which
+ * many rounds average, or exactly where cgroup v1 counts it; and context switches. */
+static void count_work(double *ret_cpu_us, double *ret_switches)
+{
+    static char text[1 << 16];
+    double ticks = 0;
+
+    read_text("/proc/stat", text, sizeof text);
+    *ret_switches = number_after(text, "ctxt ");
+    char *at = text + strcspn(text, " ");
+    for (int field = 0; field < 7; field++) {
+        double value = strtod(at, &at);
+        ticks += field == 3 || field == 4 ? 0 : value; /* idle, iowait */
+    }
+    *ret_cpu_us = ticks * 1e6 / (double)sysconf(_SC_CLK_TCK);
+    read_text("/sys/fs/cgroup/cpuacct/cpuacct.usage", text, sizeof text);
+    if (*text)
+        *ret_cpu_us = strtod(text, NULL) / 1e3;
+}
+
+static void print(const char *part, const struct entrant *entrant,
+                  const struct record *record, const double *floor, const char *floor_op,
+                  unsigned rounds)
+{
+    const double *took = record->us;
+
     printf("{\"part\": \"%s\", \"op\": \"%s\", \"floor_is\": \"%s\", \"bytes\": 0, "
            "\"rounds\": %u, \"peer\": %s",
            part, entrant->op, floor_op, rounds, entrant->is_peer ? "true" : "false");
     print_times("ours", took, rounds);
     print_times("floor", floor, rounds);
-    printf(", \"ratio\": %.3f",
-           percentile(took, rounds, 50) / percentile(floor, rounds, 50));
+    printf(", \"ratio\": %.3f, \"fastest\": %.2f, \"cpu_us\": %.1f, \"switches\": %.1f",
+           percentile(took, rounds, 50) / percentile(floor, rounds, 50), took[0],
+           record->cpu_us / rounds, record->switches / rounds);
     if (entrant->most_ratio > 0)
         printf(", \"most_ratio\": %.2f", entrant->most_ratio);
     if (entrant->most_us > 0)
@@ -77,32 +125,40 @@ static void shuffle(unsigned *order, unsigned count)
 void race(const char *part, const struct entrant *entrants, unsigned count,
           unsigned rounds)
 {
-    double **took = calloc(count, sizeof *took);
+    struct record records[ENTRANTS_MAX] = {{0}};
     unsigned order[ENTRANTS_MAX];
 
-    for (unsigned i = 0; took && i < count; i++) {
+    for (unsigned i = 0; i < count; i++) {
         order[i] = i;
-        if (count > ENTRANTS_MAX || !(took[i] = calloc(rounds, sizeof **took)))
+        if (count > ENTRANTS_MAX || !(records[i].us = calloc(rounds, sizeof(double))))
             contest_die("rounds");
     }
-    for (unsigned round = 0; took && round < rounds + WARM_UP; round++) {
+    for (unsigned round = 0; round < rounds + WARM_UP; round++) {
         shuffle(order, count);
         for (unsigned turn = 0; turn < count; turn++) {
-            unsigned i = order[turn];
-            double us = entrants[i].run(entrants[i].cookie);
+            const struct entrant *entrant = &entrants[order[turn]];
+            struct record *record = &records[order[turn]];
+            double cpu[2], switches[2];
+            if (entrant->before)
+                entrant->before(entrant->cookie);
+            count_work(&cpu[0], &switches[0]);
+            double us = entrant->run(entrant->cookie);
+            count_work(&cpu[1], &switches[1]);
             if (us < 0)
-                contest_die(entrants[i].op);
-            if (round >= WARM_UP)
-                took[i][round - WARM_UP] = us;
+                contest_die(entrant->op);
+            if (round < WARM_UP)
+                continue;
+            record->us[round - WARM_UP] = us;
+            record->cpu_us += cpu[1] - cpu[0];
+            record->switches += switches[1] - switches[0];
         }
     }
     for (unsigned i = 0; i < count; i++)
-        qsort(took[i], rounds, sizeof **took, compare);
+        qsort(records[i].us, rounds, sizeof(double), compare);
     for (unsigned i = 0; i < count; i++)
-        print(part, &entrants[i], took[i], took[0], entrants[0].op, rounds);
+        print(part, &entrants[i], &records[i], records[0].us, entrants[0].op, rounds);
     for (unsigned i = 0; i < count; i++)
-        free(took[i]);
-    free(took);
+        free(records[i].us);
 }
 
 void race_print(const char *part, const char *op, unsigned long long size, double us,

@@ -9,10 +9,11 @@
 
 struct entrant {
     const char *op;
-    double most_ratio;           /* of the floor's median; 0: no target */
-    double most_us;              /* 0: no target */
-    bool is_peer;                /* somebody else's: shown for comparison */
-    double (*run)(void *cookie); /* how long it took, in microseconds; < 0: failed */
+    double most_ratio;            /* of the floor's median; 0: no target */
+    double most_us;               /* 0: no target */
+    bool is_peer;                 /* another project's: shown for comparison */
+    void (*before)(void *cookie); /* not timed; may be NULL */
+    double (*run)(void *cookie);  /* how long it took, in microseconds; < 0: failed */
     void *cookie;
 };
 
@@ -21,7 +22,9 @@ double race_now_us(void);
 /* An entrant: runs the NULL-terminated words that `cookie` points to, to their end. */
 double race_spawn(void *cookie);
 
-/* Prints a line of JSON for each entrant.  Ends the process if one fails. */
+/* Prints a line of JSON for each entrant: median, 95th and 99th percentile, the fastest,
+ * and the CPU time and context switches of the whole machine meanwhile, on average.  Ends
+ * the process if one fails. */
 void race(const char *part, const struct entrant *entrants, unsigned count,
           unsigned rounds);
 

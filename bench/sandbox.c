@@ -3,18 +3,27 @@
 /* bench-sandbox [--quick] CAY [BUNDLE]: measures sandboxes against a bare posix_spawn of
  * /bin/true and against what else there is on this machine, in turns.  CAY is the command
  * to measure; BUNDLE an OCI bundle that runs /bin/true, for crun. */
-#include <cay/sandbox.h>
+#include <cay/pool.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "contest.h"
 #include "race.h"
 #include "scale.h"
 
-enum { ROUNDS = 300, QUICK_ROUNDS = 20 };
+enum {
+    ROUNDS = 300,
+    QUICK_ROUNDS = 20,
+    POOL_COUNT = 16,
+    POOL_READY = 8,
+    POOL_MS = 60000
+};
 
 static const char *const truth[] = {"/bin/true", NULL};
 
@@ -120,6 +129,61 @@ static double cold_apart(void *cookie)
     return race_now_us() - start;
 }
 
+/* --- From a pool --- */
+
+static cay_pool *pool;
+
+static void await_spares(void *cookie)
+{
+    struct cay_error err;
+
+    (void)cookie;
+    sandbox_ok(cay_pool_wait(pool, POOL_READY, POOL_MS, &err), &err);
+}
+
+static double pooled_whole(void *cookie)
+{
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .ephemeral = true, .pool = cay_pool_name(pool)};
+    struct cay_error err;
+    cay_sandbox *sandbox;
+    double start = race_now_us();
+
+    (void)cookie;
+    sandbox_ok(cay_sandbox_create(&options, &sandbox, &err), &err);
+    run_true(sandbox);
+    destroy(sandbox);
+    return race_now_us() - start;
+}
+
+static double pooled_answer(void *cookie)
+{
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .ephemeral = true, .pool = cay_pool_name(pool)};
+    struct cay_error err;
+    cay_sandbox *sandbox;
+    double start = race_now_us();
+
+    (void)cookie;
+    sandbox_ok(cay_sandbox_create(&options, &sandbox, &err), &err);
+    run_true(sandbox);
+    double took = race_now_us() - start;
+    destroy(sandbox);
+    return took;
+}
+
+/* The command takes spares of a shared pool only, so the pool is one.  `cay run` without
+ * a pool is then one whose spares do not fit: with another disk limit. */
+static void open_pool(void)
+{
+    const struct cay_pool_options options = {
+        .size = sizeof options, .count = POOL_COUNT, .is_shared = true};
+    struct cay_error err;
+
+    sandbox_ok(cay_pool_create(&options, &pool, &err), &err);
+    sandbox_ok(cay_pool_wait(pool, 0, POOL_MS, &err), &err);
+}
+
 /* In one of the usual places. */
 static bool is_there(const char *program)
 {
@@ -134,9 +198,11 @@ static bool is_there(const char *program)
     return false;
 }
 
-static void run_races(const char *cay, const char *bundle, unsigned rounds)
+static void run_races(const char *part, const char *cay, const char *bundle,
+                      unsigned rounds)
 {
-    const char *run[] = {cay, "run", "--", "/bin/true", NULL};
+    const char *run[] = {cay, "run", "--disk", "511M", "--", "/bin/true", NULL};
+    const char *run_pooled[] = {cay, "run", "--", "/bin/true", NULL};
     const char *bwrap[] = {"bwrap",
                            "--unshare-all",
                            "--ro-bind",
@@ -162,7 +228,8 @@ static void run_races(const char *cay, const char *bundle, unsigned rounds)
                            NULL};
     const char *crun[] = {"crun", "run", "--bundle", bundle, "cay-bench", NULL};
     cay_sandbox *running = make();
-    struct entrant entrants[8] = {
+    const char *exec[] = {cay, "exec", cay_sandbox_id(running), "/bin/true", NULL};
+    struct entrant entrants[12] = {
         {"posix_spawn of /bin/true", .run = race_spawn,
          .cookie = (void *)(uintptr_t)truth},
         {"exec in a running sandbox", 1.25, .run = exec_running, .cookie = running},
@@ -170,8 +237,16 @@ static void run_races(const char *cay, const char *bundle, unsigned rounds)
         {"create + exec + destroy", 5, .run = cold_whole},
         {"the same in three calls", .run = cold_apart},
         {"cay run -- /bin/true", 6, .run = race_spawn, .cookie = (void *)(uintptr_t)run},
+        {"cay exec ID /bin/true", 1.6, .run = race_spawn,
+         .cookie = (void *)(uintptr_t)exec},
+        {"create + exec from a pool, until the answer", .run = pooled_answer,
+         .before = await_spares},
+        {"create + exec + destroy from a pool", 1.5, .run = pooled_whole,
+         .before = await_spares},
+        {"cay run -- /bin/true from a pool", 2.5, .run = race_spawn,
+         .before = await_spares, .cookie = (void *)(uintptr_t)run_pooled},
     };
-    unsigned count = 6;
+    unsigned count = 10;
 
     if (is_there("bwrap") && race_spawn((void *)(uintptr_t)bwrap) >= 0)
         entrants[count++] = (struct entrant){"bwrap", .is_peer = true, .run = race_spawn,
@@ -181,8 +256,35 @@ static void run_races(const char *cay, const char *bundle, unsigned rounds)
         entrants[count++] =
             (struct entrant){"crun run", .is_peer = true, .run = race_spawn,
                              .cookie = (void *)(uintptr_t)crun};
-    race("sandbox", entrants, count, rounds);
+    open_pool();
+    race(part, entrants, count, rounds);
+    cay_pool_free(pool);
     destroy(running);
+}
+
+/* Everything on one processor, and then beside a process that never sleeps. */
+static void run_races_contended(const char *cay, const char *bundle, unsigned rounds)
+{
+    cpu_set_t before, one;
+
+    if (sched_getaffinity(0, sizeof before, &before) != 0)
+        contest_die("sched_getaffinity");
+    CPU_ZERO(&one);
+    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &before))
+            CPU_SET(i, &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0)
+        contest_die("sched_setaffinity");
+    run_races("sandbox on one processor", cay, bundle, rounds);
+    if (sched_setaffinity(0, sizeof before, &before) != 0)
+        contest_die("sched_setaffinity");
+    pid_t hog = fork();
+    if (hog == 0)
+        for (;;)
+            continue;
+    run_races("sandbox beside a busy process", cay, bundle, rounds);
+    (void)kill(hog, SIGKILL);
+    (void)waitpid(hog, NULL, 0);
 }
 
 static double freeze_and_thaw(void *cookie)
@@ -229,7 +331,8 @@ int main(int argc, char **argv)
         files.rlim_cur = files.rlim_max; /* each sandbox of ours takes three */
         (void)setrlimit(RLIMIT_NOFILE, &files);
     }
-    run_races(rest[0], rest[1], rounds);
+    run_races("sandbox", rest[0], rest[1], rounds);
+    run_races_contended(rest[0], rest[1], rounds);
     run_pauses(rounds);
     scale_files(quick);
     scale_live(quick);
