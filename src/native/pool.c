@@ -590,7 +590,7 @@ int cay_pool_list(struct cay_pool_info **ret_infos, size_t *ret_count,
     size_t count = 0, room = 0;
     int code = CAY_OK;
     AUTO_FD dir = runtime_open_dir(directory, err);
-    DIR *list = dir < 0 ? NULL : path_list(dir);
+    AUTO_DIR list = dir < 0 ? NULL : path_list(dir);
 
     if (!list)
         return dir < 0 ? dir : cay_fail_errno(err, errno, "pool.list", directory);
@@ -604,7 +604,6 @@ int cay_pool_list(struct cay_pool_info **ret_infos, size_t *ret_count,
         if (!code && strncmp(entry->d_name, "p-", 2) == 0)
             count += read_status(dir, entry->d_name, &infos[count]);
     }
-    closedir(list);
     if (code)
         return code;
     if (count)

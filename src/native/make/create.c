@@ -700,7 +700,7 @@ static int claim_spare(struct create_ctx *ctx, struct native *native,
     struct spare_key key;
     int code = CAY_E_NOT_FOUND;
 
-    if (!ctx->options.pool || ctx->id || ctx->is_spare ||
+    if (!ctx->options.pool || ctx->id || ctx->is_spare || !spare_is_any() ||
         !spare_key(&ctx->options, &ctx->sources, &key))
         return code;
     while (code == CAY_E_NOT_FOUND && spare_take(&key, id))

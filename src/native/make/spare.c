@@ -181,9 +181,19 @@ static DIR *open_offers(void)
     return opendir(path);
 }
 
+bool spare_is_any(void)
+{
+    AUTO_DIR list = open_offers();
+    bool is_any = false;
+
+    for (struct dirent *entry; list && !is_any && (entry = readdir(list));)
+        is_any = entry->d_name[0] != '.';
+    return is_any;
+}
+
 bool spare_take(const struct spare_key *key, char ret_id[CAY_ID_MAX])
 {
-    DIR *list = open_offers();
+    AUTO_DIR list = open_offers();
     bool is_taken = false;
 
     for (struct dirent *entry; list && !is_taken && (entry = readdir(list));) {
@@ -193,19 +203,15 @@ bool spare_take(const struct spare_key *key, char ret_id[CAY_ID_MAX])
         cay_copy_text(ret_id, CAY_ID_MAX, entry->d_name + KEY_LEN + 1);
         is_taken = unlinkat(dirfd(list), entry->d_name, 0) == 0;
     }
-    if (list)
-        closedir(list);
     return is_taken;
 }
 
 void spare_sweep(void)
 {
-    DIR *list = open_offers();
+    AUTO_DIR list = open_offers();
 
     for (struct dirent *entry; list && (entry = readdir(list));)
         if (strlen(entry->d_name) > KEY_LEN && entry->d_name[0] != '.' &&
             !runtime_changed_ms(entry->d_name + KEY_LEN + 1))
             (void)unlinkat(dirfd(list), entry->d_name, 0);
-    if (list)
-        closedir(list);
 }

@@ -37,6 +37,9 @@ int spare_offer(const struct spare_key *key, const char *id, struct cay_error *e
 bool spare_withdraw(const struct spare_key *key, const char *id);
 bool spare_is_offered(const struct spare_key *key, const char *id);
 
+/* Whether there is an offer at all, which takes less time than a key. */
+bool spare_is_any(void);
+
 /* Claims a spare with this key; false if there is none. */
 bool spare_take(const struct spare_key *key, char ret_id[CAY_ID_MAX]);
 
