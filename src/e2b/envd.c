@@ -204,9 +204,10 @@ int e2b_path(const struct e2b *e2b, const char *op, const char *path, char **ret
 static const char *read_names(struct e2b *e2b, char **cache, const char *path)
 {
     E2B_REQUEST request = {0};
+    const char *known = *cache;
 
-    if (*cache)
-        return *cache;
+    if (known)
+        return known;
     e2b_envd_file_request(e2b, &request, "files.stat", "GET", "root", path);
     request.reply_max = PASSWD_MAX;
     request.repeatable = true;

@@ -694,8 +694,9 @@ int native_exec(void *cookie, const struct cay_exec_options *options,
     /* Taken from the handle, because the callback may use the handle for other
      * commands. */
     int socket = TAKE_FD(native->socket);
+    char *piece = TAKE_PTR(native->piece);
     struct sink sink = {.options = &known,
-                        .piece = TAKE_PTR(native->piece),
+                        .piece = piece,
                         .fails_on_limit = known.flags & CAY_EXEC_FAIL_ON_LIMIT};
     sink_init(&sink, known.output_limit);
     command_init(&command, socket, native->record.id, native->reply_ms, NULL);
