@@ -198,34 +198,35 @@ static bool is_there(const char *program)
     return false;
 }
 
+static const char *const bwrap[] = {"bwrap",
+                                    "--unshare-all",
+                                    "--ro-bind",
+                                    "/usr",
+                                    "/usr",
+                                    "--symlink",
+                                    "usr/bin",
+                                    "/bin",
+                                    "--symlink",
+                                    "usr/lib",
+                                    "/lib",
+                                    "--symlink",
+                                    "usr/lib64",
+                                    "/lib64",
+                                    "--proc",
+                                    "/proc",
+                                    "--dev",
+                                    "/dev",
+                                    "--tmpfs",
+                                    "/tmp",
+                                    "--die-with-parent",
+                                    "/bin/true",
+                                    NULL};
+
 static void run_races(const char *part, const char *cay, const char *bundle,
                       unsigned rounds)
 {
     const char *run[] = {cay, "run", "--disk", "511M", "--", "/bin/true", NULL};
     const char *run_pooled[] = {cay, "run", "--", "/bin/true", NULL};
-    const char *bwrap[] = {"bwrap",
-                           "--unshare-all",
-                           "--ro-bind",
-                           "/usr",
-                           "/usr",
-                           "--symlink",
-                           "usr/bin",
-                           "/bin",
-                           "--symlink",
-                           "usr/lib",
-                           "/lib",
-                           "--symlink",
-                           "usr/lib64",
-                           "/lib64",
-                           "--proc",
-                           "/proc",
-                           "--dev",
-                           "/dev",
-                           "--tmpfs",
-                           "/tmp",
-                           "--die-with-parent",
-                           "/bin/true",
-                           NULL};
     const char *crun[] = {"crun", "run", "--bundle", bundle, "cay-bench", NULL};
     cay_sandbox *running = make();
     const char *exec[] = {cay, "exec", cay_sandbox_id(running), "/bin/true", NULL};
