@@ -64,7 +64,6 @@ struct cay_pool {
     pthread_mutex_t mutex; /* for all that follows */
     pthread_cond_t changed;
     struct cay_pool_stats stats;
-    bool is_ending;
 
     /* Used by the thread only, and by cay_pool_create() before it starts. */
     struct spare *spares;
@@ -76,10 +75,13 @@ struct cay_pool {
 
 /* --- Options --- */
 
-static const char *keep(cay_pool *pool, const char *text)
+/* Replaces the text by a copy; false if memory is exhausted. */
+static bool keep(cay_pool *pool, const char **text)
 {
-    char *copy = text ? strdup(text) : NULL;
-
+    if (!*text)
+        return true;
+    char *copy = strdup(*text);
+    *text = copy;
     if (copy)
         pool->texts[pool->text_count++] = copy;
     return copy;
@@ -99,17 +101,15 @@ static int copy_options(cay_pool *pool, const struct cay_sandbox_options *given,
     pool->binds = calloc(binds + 1, sizeof *pool->binds);
     if (!pool->texts || !pool->binds)
         return cay_fail_memory(err, "pool.create");
-    own->template_name = keep(pool, own->template_name);
-    own->hostname = keep(pool, own->hostname);
-    own->user = keep(pool, own->user);
-    own->workdir = keep(pool, own->workdir);
-    for (size_t i = 0; i < binds; i++) {
+    bool is_kept = keep(pool, &own->template_name) && keep(pool, &own->hostname) &&
+                   keep(pool, &own->user) && keep(pool, &own->workdir);
+    for (size_t i = 0; is_kept && i < binds; i++) {
         pool->binds[i] = own->binds[i];
-        pool->binds[i].source = keep(pool, own->binds[i].source);
-        pool->binds[i].target = keep(pool, own->binds[i].target);
-        if (!pool->binds[i].source || !pool->binds[i].target)
-            return cay_fail_memory(err, "pool.create");
+        is_kept =
+            keep(pool, &pool->binds[i].source) && keep(pool, &pool->binds[i].target);
     }
+    if (!is_kept)
+        return cay_fail_memory(err, "pool.create");
     own->binds = pool->binds;
     cay_copy_text(pool->info.template_name, sizeof pool->info.template_name,
                   own->template_name ? own->template_name : "host");
@@ -267,9 +267,8 @@ static void refill(cay_pool *pool)
 static void lose(cay_pool *pool, size_t i)
 {
     struct spare *spare = &pool->spares[i];
-    bool is_claimed = !spare_withdraw(&spare->key, spare->native->record.id);
 
-    if (!is_claimed) {
+    if (spare_is_offered(&spare->key, spare->native->record.id)) {
         end_spare(pool, i);
         return;
     }
@@ -277,6 +276,8 @@ static void lose(cay_pool *pool, size_t i)
     forget(pool, i);
     pthread_mutex_lock(&pool->mutex);
     pool->stats.claimed++;
+    pool->stats.ready -= pool->stats.ready > 0;
+    pool->stats.is_full = false;
     pthread_mutex_unlock(&pool->mutex);
 }
 
@@ -287,11 +288,12 @@ static void end_abandoned(cay_pool *pool)
 
     for (size_t i = pool->spare_count; i-- > 0;) {
         struct spare *spare = &pool->spares[i];
-        if (spare->taken_ms && now >= spare->taken_ms + CLAIM_MS)
-            end_spare(pool, i);
-        else if (!spare->taken_ms &&
-                 !spare_is_offered(&spare->key, spare->native->record.id))
+        if (spare_is_offered(&spare->key, spare->native->record.id))
+            spare->taken_ms = 0; /* or offered again: the request was refused */
+        else if (!spare->taken_ms)
             spare->taken_ms = now;
+        else if (now >= spare->taken_ms + CLAIM_MS)
+            end_spare(pool, i);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "ledger.h"
@@ -314,11 +315,14 @@ TEST(a_spare_that_was_killed_is_replaced)
     struct cay_sandbox_info *infos = NULL;
     struct cay_pool_stats stats;
     size_t count = 0;
+    char path[300] = "";
 
     ASSERT_OK(cay_sandbox_list_brief(&infos, &count, &err));
     for (size_t i = 0; i < count; i++)
-        if (infos[i].state == CAY_STATE_SPARE && infos[i].init_pid > 0)
+        if (infos[i].state == CAY_STATE_SPARE && infos[i].init_pid > 0) {
             (void)kill(infos[i].init_pid, SIGKILL);
+            snprintf(path, sizeof path, "%s/%s", runtime_path(), infos[i].id);
+        }
     cay_free(infos);
     for (int i = 0; i < PATIENCE_MS; i++) {
         cay_pool_get_stats(pool, &stats);
@@ -327,6 +331,7 @@ TEST(a_spare_that_was_killed_is_replaced)
         rest_ms(1);
     }
     ASSERT_INT(stats.claimed, 0);
+    ASSERT(access(path, F_OK) != 0 && errno == ENOENT); /* removed before the next one */
     AUTO(cay_sandbox) sandbox = claim(pool, NULL);
     await_claims(pool, 1);
     run(sandbox, "true");
@@ -414,10 +419,65 @@ TEST(a_name_that_is_taken_is_refused_and_costs_no_sandbox)
                                                 .ephemeral = true};
     AUTO(cay_sandbox) first = make_sandbox(&options);
     cay_sandbox *second = NULL;
+    struct cay_pool_stats stats;
 
     run(first, "true");
-
+    await_claims(pool, 1);
     ASSERT_OK(cay_pool_wait(pool, 1, PATIENCE_MS, &err));
     ASSERT_INT(cay_sandbox_create(&options, &second, &err), CAY_E_EXISTS);
-    ASSERT_OK(cay_pool_wait(pool, 1, PATIENCE_MS, &err));
+    rest_ms(1500); /* the pool has looked after its offers */
+    cay_pool_get_stats(pool, &stats);
+    ASSERT_INT(stats.created, 2);
+    ASSERT_INT(stats.ready, 1);
+    AUTO(cay_sandbox) third = claim(pool, NULL);
+    await_claims(pool, 2);
+    run(third, "true");
+}
+
+TEST(an_environment_is_checked_as_without_a_pool_and_may_be_too_large_for_a_spare)
+{
+    AUTO(cay_pool) pool = make_pool(1);
+    static char large[70 << 10] = "LARGE=";
+    const char *const invalid[] = {"NO_VALUE", NULL}, *const many[] = {large, NULL};
+    struct cay_sandbox_options options = {.size = sizeof options,
+                                          .env = invalid,
+                                          .pool = cay_pool_name(pool),
+                                          .level = wanted_level(),
+                                          .ephemeral = true};
+    cay_sandbox *refused = NULL;
+    struct cay_pool_stats stats;
+
+    ASSERT_INT(cay_sandbox_create(&options, &refused, &err), CAY_E_INVALID);
+    memset(large + 6, 'x', sizeof large - 7);
+    options.env = many;
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    run(sandbox, "echo ${#LARGE}");
+    ASSERT_STR(result.out, "71673\n");
+    cay_pool_get_stats(pool, &stats);
+    ASSERT_INT(stats.created, 1);
+    ASSERT_INT(stats.claimed, 0);
+}
+
+/* Any hierarchy will do: what limits the program limits its sandboxes. */
+TEST(a_program_in_another_cgroup_gets_a_new_sandbox)
+{
+    static const char group[] = "/sys/fs/cgroup/freezer/cay-test-pool";
+    AUTO(cay_pool) pool = make_pool(1);
+    int status;
+
+    if (geteuid() != 0 || (mkdir(group, 0755) != 0 && errno != EEXIST))
+        SKIP("needs root and the v1 hierarchy of the freezer");
+    pid_t child = fork();
+    if (child == 0) {
+        FILE *tasks = fopen("/sys/fs/cgroup/freezer/cay-test-pool/tasks", "we");
+        ASSERT(tasks && fputs("0", tasks) >= 0 && fclose(tasks) == 0);
+        AUTO(cay_sandbox) sandbox = claim(pool, NULL);
+        run(sandbox, "true");
+        _exit(result.exit_code);
+    }
+    ASSERT(waitpid(child, &status, 0) == child);
+    for (int i = 0; i < PATIENCE_MS && rmdir(group) != 0 && errno == EBUSY; i++)
+        rest_ms(1);
+    ASSERT_INT(status, 0);
+    ASSERT_INT(claimed(pool), 0);
 }

@@ -612,7 +612,7 @@ static int send_claim(const struct create_ctx *ctx, struct native *native, int l
     for (const char *const *env = ctx->sources.env; env && *env; env++)
         buf_append(&message, *env, strlen(*env) + 1);
     if (message.failed)
-        return CAY_E_LIMIT;
+        return cay_fail_memory(err, op);
     head.env_len = (uint32_t)(message.len - sizeof head);
     memcpy(message.data, &head, sizeof head);
     int code = native_connect(native, err);
@@ -654,28 +654,32 @@ static int set_claimed_limits(const struct create_ctx *ctx, struct record *recor
     return cgroup_change_limits(&record->cgroup, &limits, err);
 }
 
-/* CAY_E_NOT_FOUND: it has ended, or does not fit. */
-static int claim_one(struct create_ctx *ctx, const char *id, struct native *native,
-                     struct cay_error *err)
+/* What can fail because of the request, before the spare is changed. */
+static int check_claim(const struct create_ctx *ctx, struct record *record,
+                       struct cay_error *err)
+{
+    TRY(level_demand(record, record->layers, ctx->given, ctx->options.require, err));
+    if (!ctx->options.name)
+        return CAY_OK;
+    cay_copy_text(record->name, sizeof record->name, ctx->options.name);
+    return names_claim(record, err);
+}
+
+/* CAY_E_NOT_FOUND: it has ended.  A request that is refused leaves it in the pool. */
+static int claim_one(struct create_ctx *ctx, const struct spare_key *key, const char *id,
+                     struct native *native, struct cay_error *err)
 {
     struct record *record = &native->record;
 
     AUTO_FD lock = runtime_wait_lock(id);
     if (lock < 0 || runtime_load(id, record, NULL) != CAY_OK || !record->is_spare)
         return CAY_E_NOT_FOUND;
-    int code =
-        level_demand(record, record->layers, ctx->given, ctx->options.require, err);
-    if (!code && record->pids_by_rlimit && record->pids != ctx->options.pids)
-        code = CAY_E_NOT_FOUND;
-    if (!code)
-        code = set_claimed_limits(ctx, record, err);
-    ctx->record = record;
-    if (!code && ctx->options.name) {
-        cay_copy_text(record->name, sizeof record->name, ctx->options.name);
-        code = names_claim(record, err);
-        if (code)
-            record->name[0] = '\0';
+    int code = check_claim(ctx, record, err);
+    if (code) {
+        (void)!spare_offer(key, id, NULL);
+        return code;
     }
+    code = set_claimed_limits(ctx, record, err);
     if (!code) {
         record->is_spare = 0;
         record->created_ms = clock_since_1970_ms();
@@ -698,13 +702,17 @@ static int claim_spare(struct create_ctx *ctx, struct native *native,
 {
     char id[CAY_ID_MAX];
     struct spare_key key;
+    size_t env_len;
     int code = CAY_E_NOT_FOUND;
 
     if (!ctx->options.pool || ctx->id || ctx->is_spare || !spare_is_any() ||
         !spare_key(&ctx->options, &ctx->sources, &key))
         return code;
+    TRY(root_plan_check_env(ctx->sources.env, &env_len, err));
+    if (env_len > MESSAGE_MAX - sizeof(struct plan_defaults))
+        return code; /* does not fit the message */
     while (code == CAY_E_NOT_FOUND && spare_take(&key, id))
-        code = claim_one(ctx, id, native, err);
+        code = claim_one(ctx, &key, id, native, err);
     return code;
 }
 

@@ -89,8 +89,7 @@ static void add_binds(struct root_plan *root_plan, const struct binds *binds)
     }
 }
 
-int root_plan_env(struct root_plan *root_plan, const char *const *env,
-                  struct cay_error *err)
+int root_plan_check_env(const char *const *env, size_t *ret_len, struct cay_error *err)
 {
     size_t count = 0, len = 0;
 
@@ -106,6 +105,16 @@ int root_plan_env(struct root_plan *root_plan, const char *const *env,
                         "the limit is %d variables and %d KiB in total; pass the rest "
                         "with each command",
                         ENV_COUNT_MAX, ENV_MAX >> 10);
+    *ret_len = len;
+    return CAY_OK;
+}
+
+int root_plan_env(struct root_plan *root_plan, const char *const *env,
+                  struct cay_error *err)
+{
+    size_t len;
+
+    TRY(root_plan_check_env(env, &len, err));
     root_plan->env = env;
     return CAY_OK;
 }

@@ -41,6 +41,9 @@ struct plan_step *root_plan_add_data(struct root_plan *root_plan, enum plan_kind
 int root_plan_env(struct root_plan *root_plan, const char *const *env,
                   struct cay_error *err);
 
+/* The check alone; *ret_len is the number of bytes, each variable with its NUL. */
+int root_plan_check_env(const char *const *env, size_t *ret_len, struct cay_error *err);
+
 /* Whether it is created in a tree: by the library, if that creates the mounts. */
 static inline bool root_plan_is_entry(const struct plan_step *step)
 {

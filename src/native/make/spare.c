@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "native/make/level.h"
 #include "native/make/preflight.h"
+#include "sys/io.h"
 #include "sys/path.h"
 
 enum { KEY_LEN = sizeof((struct spare_key *)0)->text - 1 };
@@ -63,7 +64,7 @@ static void add_namespaces(struct hash *hash)
 static void add_process(struct hash *hash)
 {
     unsigned long processors[128] = {0};
-    char score[16] = "";
+    char score[16] = "", cgroups[4096];
     struct rlimit limit;
 
     add_number(hash, geteuid());
@@ -78,10 +79,11 @@ static void add_process(struct hash *hash)
     add_number(hash, (uint64_t)syscall(SYS_ioprio_get, (long)IOPRIO_WHO_PROCESS, 0L));
     (void)!syscall(SYS_sched_getaffinity, 0L, sizeof processors, processors);
     add(hash, processors, sizeof processors);
-    AUTO_FD fd = open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0)
-        (void)!read(fd, score, sizeof score - 1);
+    (void)io_read_text(AT_FDCWD, "/proc/self/oom_score_adj", score, sizeof score);
     add_text(hash, score);
+    /* In every hierarchy: its own limits apply to the sandbox, too. */
+    (void)io_read_text(AT_FDCWD, "/proc/self/cgroup", cgroups, sizeof cgroups);
+    add_text(hash, cgroups);
 }
 
 static void add_binds(struct hash *hash, const struct binds *binds)
@@ -117,6 +119,8 @@ bool spare_key(const struct cay_sandbox_options *options,
     add_number(&hash, options->network);
     add_number(&hash, options->disk_bytes);
     add_number(&hash, options->cpu_percent != 0);
+    if (!(cgroup_preview_layers(&cgroup, &limits) & CAY_LAYER_PIDS))
+        add_number(&hash, options->pids); /* limited by an rlimit of PID 1's children */
     add_number(&hash, sources->template.dev);
     add_number(&hash, sources->template.ino);
     if (sources->template.root < 0)
