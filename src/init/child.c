@@ -262,7 +262,7 @@ void child_prepare(const struct plan *plan)
     has_higher_priority = getpriority(PRIO_PROCESS, 0) < plan->nice;
     is_unconfined = plan->unconfined;
     confine_prepare_suid_filter(plan);
-    null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    null_fd = openat(AT_FDCWD, "/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd < 0)
         report_failure(errno, "init.serve", "/dev/null");
 }

@@ -95,7 +95,7 @@ static void allow_fd(int ruleset, int fd, const char *path, uint64_t access)
 static void allow_same(int ruleset, const char *path, uint64_t inode, uint64_t access)
 {
     struct stat st;
-    AUTO_FD fd = open(path, O_PATH | O_CLOEXEC);
+    AUTO_FD fd = openat(AT_FDCWD, path, O_PATH | O_CLOEXEC);
 
     if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISDIR(st.st_mode))
         access &= for_files;

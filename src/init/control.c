@@ -133,7 +133,7 @@ void control_prepare_terminals(bool are_ours)
     /* Only our own devpts has a ptmx with mode 0666. */
     if (!are_ours)
         maker = "/dev/ptmx";
-    terminals = open("/dev/pts", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    terminals = openat(AT_FDCWD, "/dev/pts", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (terminals >= 0 &&
         (fstatfs(terminals, &fs) != 0 || fs.f_type != DEVPTS_SUPER_MAGIC)) {
         (void)close(terminals);

@@ -60,7 +60,7 @@ static void leave_real_time(void)
 static void raise_oom_score(void)
 {
     char text[16] = "";
-    AUTO_FD fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+    AUTO_FD fd = openat(AT_FDCWD, "/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
 
     if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
         return;

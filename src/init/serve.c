@@ -438,7 +438,7 @@ static void prepare(const struct plan *plan)
     sudo_fd = sudo_listen(plan);
     if (sudo_fd >= 0)
         watch(sudo_fd, &inside);
-    proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    proc_fd = openat(AT_FDCWD, "/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (plan->env > plan->bytes_len ||
         plan->defaults.env_len > plan->bytes_len - plan->env ||
         !set_defaults(&plan->defaults, plan_bytes(plan) + plan->env))

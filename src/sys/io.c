@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -52,9 +53,47 @@ ssize_t io_read_text(int dir, const char *path, char *text, size_t room)
     return len < 0 ? -errno : len;
 }
 
+enum { LINE_MOST = 4096 };
+
+/* Takes the whole lines out of `text`; returns the length of the rest. */
+static size_t take_lines(char *text, size_t len, bool is_last,
+                         void (*note)(void *cookie, char *line), void *cookie)
+{
+    char *line = text, *end;
+
+    text[len] = '\0';
+    while ((end = memchr(line, '\n', len - (size_t)(line - text)))) {
+        *end = '\0';
+        note(cookie, line);
+        line = end + 1;
+    }
+    size_t left = len - (size_t)(line - text);
+    if (left && (is_last || left == LINE_MOST)) {
+        note(cookie, line);
+        left = 0;
+    }
+    memmove(text, line, left);
+    return left;
+}
+
+int io_each_line(const char *path, void (*note)(void *cookie, char *line), void *cookie)
+{
+    AUTO_FD fd = openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    char text[LINE_MOST + 1];
+    size_t len = 0;
+    ssize_t got;
+
+    if (fd < 0)
+        return -errno;
+    while ((got = read(fd, text + len, sizeof text - 1 - len)) > 0)
+        len = take_lines(text, len + (size_t)got, false, note, cookie);
+    (void)take_lines(text, len, true, note, cookie);
+    return got < 0 ? -errno : 0;
+}
+
 int io_write_text(const char *path, const char *text)
 {
-    AUTO_FD fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_FD fd = openat(AT_FDCWD, path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     ssize_t len = (ssize_t)strlen(text);
 
     return fd >= 0 && write(fd, text, (size_t)len) == len ? 0 : -errno;

@@ -17,6 +17,10 @@ int io_write(int fd, const void *data, size_t len);
  * any case.  The number of bytes read. */
 ssize_t io_read_text(int dir, const char *path, char *text, size_t room);
 
+/* Calls `note` with each line of such a file, without its end; a line of 4 KiB and more
+ * in pieces. */
+int io_each_line(const char *path, void (*note)(void *cookie, char *line), void *cookie);
+
 /* Writes the text to such a file, in one write. */
 int io_write_text(const char *path, const char *text);
 

@@ -16,7 +16,7 @@ int procstat_read(pid_t pid, struct procstat *ret_stat)
     char path[32], text[1024];
 
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    AUTO_FD fd = openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
     ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (len < 0)
         return -errno;

@@ -14,6 +14,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/join.h"
 #include "native/make/root-plan.h"
 #include "native/record/runtime.h"
 #include "native/record/users.h"
@@ -28,19 +29,19 @@
  * the runtime directory whose name is a hash of their versions.  In it each file has the
  * last component of its own path. */
 struct shared_file {
-    const char *path; /* "etc/services" */
+    const char *path; /* "/etc/services" */
     bool is_there;    /* a regular file, not too large, that everybody may read */
 };
 
 /* Single files of /etc; missing ones are left out. */
 enum { SHARED_FILES = 11 };
 static const struct shared_file shared_files[SHARED_FILES] = {
-    {.path = "etc/ld.so.cache"},    {.path = "etc/ld.so.conf"},
-    {.path = "etc/os-release"},     {.path = "etc/login.defs"},
-    {.path = "etc/debian_version"}, {.path = "etc/adduser.conf"},
-    {.path = "etc/deluser.conf"},   {.path = "etc/services"},
-    {.path = "etc/protocols"},      {.path = "etc/inputrc"},
-    {.path = "etc/default/useradd"}};
+    {.path = "/etc/ld.so.cache"},    {.path = "/etc/ld.so.conf"},
+    {.path = "/etc/os-release"},     {.path = "/etc/login.defs"},
+    {.path = "/etc/debian_version"}, {.path = "/etc/adduser.conf"},
+    {.path = "/etc/deluser.conf"},   {.path = "/etc/services"},
+    {.path = "/etc/protocols"},      {.path = "/etc/inputrc"},
+    {.path = "/etc/default/useradd"}};
 
 /* Shared files exist once, but copied ones are part of the plan of every sandbox. */
 enum { SHARED_LEN_MAX = 16 << 20, COPIED_LEN_MAX = 256 << 10, RESOLVER_MAX = 64 << 10 };
@@ -56,11 +57,9 @@ static bool is_fit(const struct stat *st, off_t most)
 
 static int open_host(const char *path, off_t most, size_t *ret_len)
 {
-    char name[128];
     struct stat st;
 
-    snprintf(name, sizeof name, "/%s", path);
-    AUTO_FD fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    AUTO_FD fd = openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) != 0 || !is_fit(&st, most))
         return -1;
     *ret_len = (size_t)st.st_size;
@@ -70,13 +69,11 @@ static int open_host(const char *path, off_t most, size_t *ret_len)
 static uint64_t version_of(struct shared_file files[SHARED_FILES])
 {
     uint64_t hash = HASH_STABLE;
-    char name[128];
 
     for (size_t i = 0; i < SHARED_FILES; i++) {
         uint64_t state[7] = {0};
         struct stat st;
-        snprintf(name, sizeof name, "/%s", files[i].path);
-        files[i].is_there = stat(name, &st) == 0 && is_fit(&st, SHARED_LEN_MAX);
+        files[i].is_there = stat(files[i].path, &st) == 0 && is_fit(&st, SHARED_LEN_MAX);
         if (files[i].is_there) {
             state[0] = st.st_dev;
             state[1] = st.st_ino;
@@ -242,8 +239,10 @@ static void add_tree(struct root_plan *root_plan, const char *path, uint64_t siz
 static void copy_open(struct root_plan *root_plan, enum plan_kind kind, const char *path,
                       int fd, size_t len)
 {
-    AUTO_FREE char *text = fd < 0 ? NULL : malloc(len + 1);
-    ssize_t got = text ? io_pread(fd, text, len, 0) : -1;
+    char usual[2048];
+    AUTO_FREE char *longer = fd >= 0 && len > sizeof usual ? malloc(len) : NULL;
+    char *text = len > sizeof usual ? longer : usual;
+    ssize_t got = fd >= 0 && text ? io_pread(fd, text, len, 0) : -1;
 
     if (got >= 0)
         root_plan_add_data(root_plan, kind, path, text, (size_t)got)->mode = 0644;
@@ -254,7 +253,7 @@ static void copy_host(struct root_plan *root_plan, const char *path)
     size_t len = 0;
     AUTO_FD fd = open_host(path, COPIED_LEN_MAX, &len);
 
-    copy_open(root_plan, PLAN_FILE, path, fd, len);
+    copy_open(root_plan, PLAN_FILE, path + 1, fd, len);
 }
 
 static void add_names(struct root_plan *root_plan, enum plan_kind kind)
@@ -278,12 +277,12 @@ static void add_names(struct root_plan *root_plan, enum plan_kind kind)
 /* --- The template "host" --- */
 
 /* Directories of the host's /etc that programs in /usr need. */
-static const char *const shown[] = {"etc/alternatives", "etc/ssl", "etc/pam.d",
-                                    "etc/ld.so.conf.d", "etc/security"};
+static const char *const shown[] = {"/etc/alternatives", "/etc/ssl", "/etc/pam.d",
+                                    "/etc/ld.so.conf.d", "/etc/security"};
 
 /* Files that programs inside may want to change, so they are copied. */
-static const char *const copied[] = {"etc/nsswitch.conf", "etc/bash.bashrc",
-                                     "etc/timezone"};
+static const char *const copied[] = {"/etc/nsswitch.conf", "/etc/bash.bashrc",
+                                     "/etc/timezone"};
 
 static const char group[] =
     "root:x:0:\ndaemon:x:1:\ntty:x:5:\nmail:x:8:\nutmp:x:43:\n"
@@ -304,11 +303,11 @@ static void add_usr(struct root_plan *root_plan)
     show(root_plan, "usr", "/usr");
     for (size_t i = 0; i < TEMPLATE_USR_LINKS; i++) {
         const char *name = template_usr_links[i];
-        snprintf(path, sizeof path, "/%s", name);
+        (void)join_text(path, sizeof path, "/", name, NULL);
         if (lstat(path, &st) != 0)
             continue;
         if (S_ISLNK(st.st_mode)) {
-            snprintf(target, sizeof target, "usr/%s", name);
+            (void)join_text(target, sizeof target, "usr/", name, NULL);
             add_link(root_plan, name, target);
         } else {
             add_directory(root_plan, PLAN_DIRECTORY, name, 0755, 0);
@@ -327,10 +326,11 @@ static void link_shared(struct root_plan *root_plan, const struct shared_file *f
     show(root_plan, "etc/.host", directory);
     for (size_t i = 0; i < SHARED_FILES; i++) {
         const char *path = files[i].path, *name = last_part(path);
-        snprintf(target, sizeof target, "%s.host/%s",
-                 name - path > (int)sizeof "etc" ? "../" : "", name);
+        (void)join_text(target, sizeof target,
+                        name - path > (int)sizeof "/etc" ? "../" : "", ".host/", name,
+                        NULL);
         if (files[i].is_there)
-            add_link(root_plan, path, target);
+            add_link(root_plan, path + 1, target);
     }
 }
 
@@ -351,14 +351,12 @@ static void add_shared(struct root_plan *root_plan)
 
 static void add_etc(struct root_plan *root_plan)
 {
-    char name[128];
     struct stat st;
 
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
-        add_directory(root_plan, PLAN_DIRECTORY, shown[i], 0755, 0);
-        snprintf(name, sizeof name, "/%s", shown[i]);
-        if (stat(name, &st) == 0 && S_ISDIR(st.st_mode))
-            show(root_plan, shown[i], name);
+        add_directory(root_plan, PLAN_DIRECTORY, shown[i] + 1, 0755, 0);
+        if (stat(shown[i], &st) == 0 && S_ISDIR(st.st_mode))
+            show(root_plan, shown[i] + 1, shown[i]);
     }
     add_directory(root_plan, PLAN_DIRECTORY, "etc/skel", 0755, 0);
     add_shared(root_plan);
@@ -406,18 +404,18 @@ static void add_proc(struct root_plan *root_plan)
      * show no addresses to unprivileged users.  Triggers in /proc/pressure use kernel
      * memory that no cgroup accounts. */
     static const char *const masked[] = {
-        "acpi",        "asound",     "bootconfig",    "cmdline",       "interrupts",
-        "kallsyms",    "kcore",      "keys",          "kmsg",          "kpagecgroup",
-        "kpagecount",  "kpageflags", "latency_stats", "pagetypeinfo",  "pressure",
-        "sched_debug", "scsi",       "slabinfo",      "sysrq-trigger", "timer_list",
-        "timer_stats", "vmallocinfo"};
-    char path[64];
+        "proc/acpi",          "proc/asound",       "proc/bootconfig",
+        "proc/cmdline",       "proc/interrupts",   "proc/kallsyms",
+        "proc/kcore",         "proc/keys",         "proc/kmsg",
+        "proc/kpagecgroup",   "proc/kpagecount",   "proc/kpageflags",
+        "proc/latency_stats", "proc/pagetypeinfo", "proc/pressure",
+        "proc/sched_debug",   "proc/scsi",         "proc/slabinfo",
+        "proc/sysrq-trigger", "proc/timer_list",   "proc/timer_stats",
+        "proc/vmallocinfo"};
 
     (void)root_plan_add(root_plan, PLAN_PROC, "proc");
-    for (size_t i = 0; i < sizeof masked / sizeof *masked; i++) {
-        snprintf(path, sizeof path, "proc/%s", masked[i]);
-        (void)root_plan_add(root_plan, PLAN_MASK, path);
-    }
+    for (size_t i = 0; i < sizeof masked / sizeof *masked; i++)
+        (void)root_plan_add(root_plan, PLAN_MASK, masked[i]);
     /* Some of /proc/sys belongs to the sandbox's own namespaces and would be writable for
      * root inside.  Everything else outside /proc/PID belongs to host root, which is
      * unmapped. */

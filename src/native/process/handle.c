@@ -109,7 +109,7 @@ int native_connect_init(const struct record *record, int reply_ms, int *ret_sock
 static void open_once(const char *path, int *fd)
 {
     if (*fd < 0 && *path)
-        *fd = open(path, O_RDONLY | O_CLOEXEC);
+        *fd = openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
 }
 
 int native_prepare_exec(struct native *native, struct cay_error *err)

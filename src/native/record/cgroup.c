@@ -19,6 +19,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/join.h"
 #include "cay/sandbox.h"
 #include "sys/io.h"
 #include "sys/path.h"
@@ -80,8 +81,9 @@ struct hierarchies {
     bool mounted[HIERARCHIES], joined[HIERARCHIES];
 };
 
-static void read_mount(struct hierarchies *all, char *line)
+static void read_mount(void *cookie, char *line)
 {
+    struct hierarchies *all = cookie;
     const char *rest = strstr(line, " - ");
     char type[64], options[1024];
 
@@ -97,9 +99,9 @@ static void read_mount(struct hierarchies *all, char *line)
 }
 
 /* "5:memory:/path" for a controller, "0::/path" for cgroup2. */
-static void read_own(struct hierarchies *all, char *line)
+static void read_own(void *cookie, char *line)
 {
-    line[strcspn(line, "\n")] = '\0';
+    struct hierarchies *all = cookie;
     char *names = strchr(line, ':');
     char *path = names ? strchr(names + 1, ':') : NULL;
     if (!path)
@@ -134,19 +136,12 @@ static void try_usual_mount(struct hierarchies *all, size_t which)
 
 /* Negative if the file cannot be read for want of resources; a machine may have no such
  * file. */
-static int each_line(const char *path, void (*note)(struct hierarchies *all, char *line),
-                     struct hierarchies *all)
+static int read_lines(const char *path, void (*note)(void *cookie, char *line),
+                      struct hierarchies *all)
 {
-    char line[4096];
-    FILE *file = fopen(path, "re");
+    int error = io_each_line(path, note, all);
 
-    if (!file)
-        return cay_errno_is_shortage(errno) ? -errno : 0;
-    while (fgets(line, sizeof line, file))
-        note(all, line);
-    int error = ferror(file) ? -EIO : 0;
-    fclose(file);
-    return error;
+    return error == -EIO || cay_errno_is_shortage(-error) ? error : 0;
 }
 
 /* Negative if some hierarchies may be missing from the result. */
@@ -155,14 +150,14 @@ static int find_hierarchies(struct hierarchies *all)
     bool all_usual = true;
 
     *all = (struct hierarchies){0};
-    int error = each_line("/proc/self/cgroup", read_own, all);
+    int error = read_lines("/proc/self/cgroup", read_own, all);
     for (size_t i = 0; i < HIERARCHIES; i++)
         if (all->joined[i]) {
             try_usual_mount(all, i);
             all_usual &= all->mounted[i];
         }
     if (!error && !all_usual)
-        error = each_line("/proc/self/mountinfo", read_mount, all);
+        error = read_lines("/proc/self/mountinfo", read_mount, all);
     return error;
 }
 
@@ -199,31 +194,29 @@ static bool may_create(const struct hierarchy *where)
 {
     char path[2 * CGROUP_PATH + 32];
 
-    snprintf(path, sizeof path, "%s%s", where->mount, where->own);
-    if (access(path, W_OK) != 0)
-        return false;
-    snprintf(path, sizeof path, "%s%s/cgroup.procs", where->mount, where->own);
-    return access(path, W_OK) == 0;
+    return join_text(path, sizeof path, where->mount, where->own, NULL) &&
+           access(path, W_OK) == 0 &&
+           join_text(path, sizeof path, where->mount, where->own, "/cgroup.procs",
+                     NULL) &&
+           access(path, W_OK) == 0;
 }
 
 /* Writes the path into a field of struct cgroup; false if it is too long. */
 static bool name_cgroup(char out[CGROUP_PATH], const struct hierarchy *where,
                         const char *id)
 {
-    int len = snprintf(out, CGROUP_PATH, "%s%s/cay-%s", where->mount, where->own, id);
-
-    if (len >= 0 && len < CGROUP_PATH - (int)sizeof "/memory.oom_control")
-        return true;
-    out[0] = '\0';
-    return false;
+    /* The longest name of a file in it fits, too. */
+    return join_text(out, CGROUP_PATH - sizeof "/memory.oom_control", where->mount,
+                     where->own, "/cay-", id, NULL);
 }
 
 static int put(const char *directory, const char *file, const char *value)
 {
     char path[CGROUP_PATH + 64];
 
-    snprintf(path, sizeof path, "%s/%s", directory, file);
-    return io_write_text(path, value);
+    return join_text(path, sizeof path, directory, "/", file, NULL)
+               ? io_write_text(path, value)
+               : -ENAMETOOLONG;
 }
 
 /* False if the file is missing; `directory` may be "". */
@@ -232,8 +225,8 @@ static bool get(const char *directory, const char *file, char *text, size_t room
     char path[2 * CGROUP_PATH + 64];
 
     *text = '\0';
-    snprintf(path, sizeof path, "%s/%s", directory, file);
-    return *directory && io_read_text(AT_FDCWD, path, text, room) >= 0;
+    return *directory && join_text(path, sizeof path, directory, "/", file, NULL) &&
+           io_read_text(AT_FDCWD, path, text, room) >= 0;
 }
 
 static int put_number(const char *directory, const char *file, uint64_t value)
@@ -460,7 +453,7 @@ int cgroup_create(const struct cgroup *cgroup, int *ret_fd, struct cay_error *er
     if (!cgroup->unified[0])
         return CAY_OK;
     if (mkdir(cgroup->unified, 0755) == 0)
-        *ret_fd = open(cgroup->unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        *ret_fd = openat(AT_FDCWD, cgroup->unified, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return *ret_fd < 0 ? fail("cgroup2", -errno, err) : CAY_OK;
 }
 
@@ -508,8 +501,8 @@ int cgroup_open_tasks(const struct cgroup *cgroup, int ret_fds[CGROUP_V1],
     for (size_t i = 0, count = 0; i < CGROUP_V1; i++) {
         if (!cgroup->v1[i][0])
             continue;
-        snprintf(path, sizeof path, "%s/tasks", cgroup->v1[i]);
-        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        (void)join_text(path, sizeof path, cgroup->v1[i], "/tasks", NULL);
+        int fd = openat(AT_FDCWD, path, O_WRONLY | O_CLOEXEC);
         if (fd < 0)
             return fail("tasks", -errno, err);
         ret_fds[count++] = fd;

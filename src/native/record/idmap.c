@@ -20,26 +20,34 @@
 
 enum { OVERFLOW_ID = 65534 };
 
+struct wanted_line {
+    unsigned long id, count, above;
+    bool found;
+};
+
+static void match_line(void *cookie, char *line)
+{
+    struct wanted_line *wanted = cookie;
+    unsigned long inside = strtoul(line, &line, 10);
+    unsigned long above = strtoul(line, &line, 10);
+    unsigned long many = strtoul(line, &line, 10);
+
+    if (wanted->found || inside > wanted->id ||
+        inside + many < wanted->id + wanted->count)
+        return;
+    wanted->found = true;
+    wanted->above = above + (wanted->id - inside);
+}
+
 /* Whether the line of uid_map that contains `id` covers `count` ids, and its first id in
  * the parent namespace; negative if the map cannot be read. */
 static int find_line(unsigned long id, unsigned long count, unsigned long *ret_above)
 {
-    FILE *file = fopen("/proc/self/uid_map", "re");
-    char line[128];
-    bool found = false;
+    struct wanted_line wanted = {.id = id, .count = count};
+    int error = io_each_line("/proc/self/uid_map", match_line, &wanted);
 
-    if (!file)
-        return -errno;
-    while (!found && fgets(line, sizeof line, file)) {
-        char *at = line;
-        unsigned long inside = strtoul(at, &at, 10);
-        unsigned long above = strtoul(at, &at, 10);
-        unsigned long many = strtoul(at, &at, 10);
-        found = inside <= id && inside + many >= id + count;
-        *ret_above = above + (id - inside);
-    }
-    fclose(file);
-    return found;
+    *ret_above = wanted.above;
+    return error ? error : wanted.found;
 }
 
 void idmap_read(int dir, const char *path, struct idmap_shown *ret_shown)

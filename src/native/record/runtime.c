@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/join.h"
 #include "native/record/idmap.h"
 #include "native/record/names.h"
 #include "native/record/remove.h"
@@ -44,21 +45,21 @@ enum { FORGET_S = 5, LOCK_TRIES = 1000, READ_TRIES = 3 };
  * the time it is opened. */
 enum place { PLACE_OWN, PLACE_EMPTY, PLACE_FOREIGN };
 
-static enum place look_at(const char *path, mode_t forbidden)
+static enum place look_at(const char *path, uid_t owner, mode_t forbidden)
 {
     struct stat st;
 
     if (lstat(path, &st) != 0)
         return errno == ENOENT ? PLACE_EMPTY : PLACE_FOREIGN;
-    return S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & forbidden)
+    return S_ISDIR(st.st_mode) && st.st_uid == owner && !(st.st_mode & forbidden)
                ? PLACE_OWN
                : PLACE_FOREIGN;
 }
 
 /* A directory that only this user can write to. */
-static bool is_own(const char *path)
+static bool is_own(const char *path, uid_t owner)
 {
-    return look_at(path, 0022) == PLACE_OWN;
+    return look_at(path, owner, 0022) == PLACE_OWN;
 }
 
 /* XDG_RUNTIME_DIR is ignored if another user owns it, as after su(1).  Root of a user
@@ -67,18 +68,19 @@ static enum place find_place(char ret_path[PATH_MAX])
 {
     const char *given = getenv("XDG_RUNTIME_DIR");
     unsigned uid = geteuid();
-    char usual[32];
 
-    snprintf(usual, sizeof usual, "/run/user/%u", uid);
-    if (uid == 0 && (idmap_is_root() || access("/run", W_OK) == 0))
-        snprintf(ret_path, PATH_MAX, "/run/cay");
-    else if (given && *given == '/' && strlen(given) < PATH_MAX - 96 && is_own(given))
-        snprintf(ret_path, PATH_MAX, "%.4000s/cay", given);
-    else if (is_own(usual))
-        snprintf(ret_path, PATH_MAX, "%s/cay", usual);
+    if (uid == 0 && (idmap_is_root() || access("/run", W_OK) == 0)) {
+        (void)join_text(ret_path, PATH_MAX, "/run/cay", NULL);
+        return look_at(ret_path, uid, 0077);
+    }
+    snprintf(ret_path, PATH_MAX, "/run/user/%u", uid);
+    if (given && *given == '/' && strlen(given) < PATH_MAX - 96 && is_own(given, uid))
+        (void)join_text(ret_path, PATH_MAX, given, "/cay", NULL);
+    else if (is_own(ret_path, uid))
+        snprintf(ret_path, PATH_MAX, "/run/user/%u/cay", uid);
     else
         snprintf(ret_path, PATH_MAX, "/tmp/cay-%u", uid);
-    return look_at(ret_path, 0077);
+    return look_at(ret_path, uid, 0077);
 }
 
 static int fail_foreign(const char *path, struct cay_error *err)
@@ -133,14 +135,14 @@ int runtime_open_dir(const char *below, struct cay_error *err)
     int error = place == PLACE_EMPTY ? state_home_make(AT_FDCWD, top) : 0;
 
     if (place == PLACE_EMPTY && (!error || error == -EEXIST))
-        place = look_at(top, 0077);
+        place = look_at(top, geteuid(), 0077);
     if (place == PLACE_FOREIGN)
         return fail_foreign(top, err);
     if (place == PLACE_EMPTY)
         return runtime_fail(-error, top, err);
-    snprintf(path, sizeof path, "%s%s%s", top, *below ? "/" : "", below);
+    (void)join_text(path, sizeof path, top, *below ? "/" : "", below, NULL);
     for (int tries = 0;; tries++) {
-        int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int fd = openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd >= 0)
             return fd;
         error = errno == ENOENT && tries == 0 && *below ? state_home_make(AT_FDCWD, path)
@@ -279,8 +281,8 @@ static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
     char directory[PATH_MAX];
     int code = runtime_directory(directory, err);
 
-    if (!code)
-        snprintf(path, PATH_MAX, "%.4000s/%.32s%s", directory, id, suffix);
+    if (!code && !join_text(path, PATH_MAX, directory, "/", id, suffix, NULL))
+        code = cay_fail_errno(err, ENAMETOOLONG, op, directory);
     return code;
 }
 
@@ -401,7 +403,7 @@ int runtime_save(const struct record *record, struct cay_error *err)
     summed.checksum = sum_up((const unsigned char *)record, sizeof *record);
     /* Written in place: the record is smaller than a page and has a fixed size, and a
      * reader during creation finds the lock taken. */
-    AUTO_FD fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_FD fd = openat(AT_FDCWD, path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     int error = fd < 0 ? -errno : io_write(fd, &summed, sizeof summed);
     return error ? runtime_fail(-error, record->id, err) : CAY_OK;
 }
@@ -502,7 +504,7 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
         code = record_path(id, no_suffix, path, err);
     if (code)
         return code;
-    AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_FD fd = openat(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? fail_unknown(op, id, ENOENT, err)
                                : cay_fail_errno(err, errno, op, id);
@@ -549,7 +551,7 @@ int runtime_lock(const char *id)
         errno = ENOENT;
         return -1;
     }
-    AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_FD fd = openat(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0)
         return -1;
     /* It may have been removed meanwhile, and the path may now belong to another
@@ -722,7 +724,7 @@ int cay_sandbox_get_note(const char *id, void **ret_data, size_t *ret_len,
         code = record_path(id, note_suffix, path, err);
     if (code)
         return code;
-    AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_FD fd = openat(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return cay_fail(err, CAY_E_NOT_FOUND, ENOENT, note_op, id,
                         "the sandbox has no note", "set one with cay_sandbox_set_note()");
