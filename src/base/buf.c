@@ -12,11 +12,29 @@ void buf_init(struct buf *buf, size_t max)
     *buf = (struct buf){.max = max};
 }
 
+void buf_borrow(struct buf *buf, size_t max, char *data, size_t room)
+{
+    *buf = (struct buf){.data = data, .room = room, .max = max, .is_borrowed = true};
+    data[0] = '\0';
+}
+
 void buf_done(struct buf *buf)
 {
-    free(buf->data);
+    if (!buf->is_borrowed)
+        free(buf->data);
     buf->data = NULL;
     buf->len = buf->room = 0;
+    buf->is_borrowed = false;
+}
+
+/* realloc(), to which the caller's bytes are only copied. */
+static char *resize(const struct buf *buf, size_t room)
+{
+    char *data = realloc(buf->is_borrowed ? NULL : buf->data, room);
+
+    if (data && buf->is_borrowed)
+        memcpy(data, buf->data, buf->len + 1);
+    return data;
 }
 
 bool buf_reserve(struct buf *buf, size_t len)
@@ -31,13 +49,14 @@ bool buf_reserve(struct buf *buf, size_t len)
     size_t room = buf->room < 64 ? 64 : buf->room;
     while (room - buf->len <= len)
         room *= 2;
-    char *data = realloc(buf->data, room);
+    char *data = resize(buf, room);
     if (!data) {
         buf->failed = true;
         return false;
     }
     buf->data = data;
     buf->room = room;
+    buf->is_borrowed = false;
     return true;
 }
 
@@ -83,7 +102,8 @@ char *buf_take(struct buf *buf)
         buf_done(buf);
         return NULL;
     }
-    char *data = buf->data;
+    char *data = buf->is_borrowed ? resize(buf, buf->len + 1) : buf->data;
+    buf->is_borrowed = false;
     buf->data = NULL;
     buf->len = buf->room = 0;
     return data;

@@ -14,9 +14,13 @@ struct buf {
     size_t room;
     size_t max;
     bool failed;
+    bool is_borrowed; /* `data` belongs to the caller of buf_borrow() */
 };
 
 void buf_init(struct buf *buf, size_t max);
+
+/* An empty buffer that uses `room` bytes of the caller until they do not suffice. */
+void buf_borrow(struct buf *buf, size_t max, char *data, size_t room);
 void buf_done(struct buf *buf);
 bool buf_append(struct buf *buf, const void *data, size_t len);
 bool buf_text(struct buf *buf, const char *text);

@@ -124,3 +124,43 @@ TEST(a_length_near_the_end_of_the_address_space_does_not_wrap)
     ASSERT(!buf_reserve(&buf, SIZE_MAX - 2));
     ASSERT_STR(buf.data, "ab");
 }
+
+TEST(borrowed_bytes_are_used_until_they_do_not_suffice)
+{
+    char own[8];
+    AUTO_BUF buf;
+
+    buf_borrow(&buf, 100, own, sizeof own);
+    ASSERT_STR(buf.data, "");
+    ASSERT(buf_text(&buf, "1234567"));
+    ASSERT(buf.data == own);
+    ASSERT(buf_text(&buf, "89"));
+    ASSERT(buf.data != own);
+    ASSERT_STR(buf.data, "123456789");
+    ASSERT_STR(own, "1234567");
+}
+
+TEST(what_is_taken_of_borrowed_bytes_is_a_copy)
+{
+    char own[8];
+    AUTO_BUF buf;
+
+    buf_borrow(&buf, 100, own, sizeof own);
+    ASSERT(buf_text(&buf, "mine"));
+    AUTO_FREE char *text = buf_take(&buf);
+    ASSERT(text != own);
+    ASSERT_STR(text, "mine");
+    ASSERT(!buf.data);
+    ASSERT(buf_text(&buf, "again"));
+    ASSERT_STR(buf.data, "again");
+}
+
+TEST(a_borrowed_buffer_has_its_limit_too)
+{
+    char own[8];
+    AUTO_BUF buf;
+
+    buf_borrow(&buf, 4, own, sizeof own);
+    ASSERT(!buf_text(&buf, "12345"));
+    ASSERT(!buf_take(&buf));
+}

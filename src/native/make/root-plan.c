@@ -16,7 +16,7 @@
 
 static const char op[] = "sandbox.plan";
 
-enum { USUAL_BYTES = 6 << 10 };
+enum { USUAL_STEPS = 96 };
 
 void root_plan_init(struct root_plan *ret_root_plan)
 {
@@ -28,8 +28,8 @@ void root_plan_init(struct root_plan *ret_root_plan)
     ret_root_plan->binds = NULL;
     ret_root_plan->keeps_root = false;
     ret_root_plan->overlay = (struct overlay){.lower = -1, .usr = -1, .disk = -1};
-    buf_init(&ret_root_plan->bytes, PLAN_BYTES_MAX);
-    (void)buf_reserve(&ret_root_plan->bytes, USUAL_BYTES);
+    buf_borrow(&ret_root_plan->bytes, PLAN_BYTES_MAX, ret_root_plan->usual,
+               sizeof ret_root_plan->usual);
     buf_append(&ret_root_plan->bytes, "", 1); /* offset 0 is "" */
 }
 
@@ -162,13 +162,14 @@ static int write_plan(int fd, const struct plan *head, const struct root_plan *r
 int root_plan_seal(struct root_plan *root_plan, int *ret_fd, struct cay_error *err)
 {
     struct plan head = root_plan->head;
+    char usual_steps[USUAL_STEPS * sizeof(struct plan_step)];
+    char usual_bytes[PLAN_USUAL_BYTES];
     AUTO_BUF steps;
     AUTO_BUF bytes;
 
-    buf_init(&steps, PLAN_STEPS_MAX * sizeof(struct plan_step));
-    buf_init(&bytes, PLAN_BYTES_MAX);
-    (void)buf_reserve(&steps, root_plan->step_count * sizeof(struct plan_step));
-    (void)buf_reserve(&bytes, USUAL_BYTES);
+    buf_borrow(&steps, PLAN_STEPS_MAX * sizeof(struct plan_step), usual_steps,
+               sizeof usual_steps);
+    buf_borrow(&bytes, PLAN_BYTES_MAX, usual_bytes, sizeof usual_bytes);
     copy_steps(root_plan, &head, &steps, &bytes);
     head.env = (uint32_t)bytes.len;
     for (const char *const *env = root_plan->env; env && *env; env++)

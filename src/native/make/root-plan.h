@@ -12,6 +12,8 @@
 #include "native/record/storage.h"
 #include "native/template/template.h"
 
+enum { PLAN_USUAL_BYTES = 8 << 10 };
+
 /* A plan for cay-init that is being built.  Adding to it never fails visibly;
  * root_plan_seal() reports errors. */
 struct root_plan {
@@ -19,7 +21,8 @@ struct root_plan {
     const struct plan_filter *filter;
     struct plan_step steps[PLAN_STEPS_MAX];
     uint32_t step_count;
-    struct buf bytes;
+    struct buf bytes; /* in `usual` unless they are more */
+    char usual[PLAN_USUAL_BYTES];
     const char *const *env;
     bool overflow;
     const struct binds *binds; /* a BIND step with number N uses its N-th entry, from 1 */
