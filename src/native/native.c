@@ -13,6 +13,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "native/make/program.h"
 #include "native/make/root-plan.h"
 #include "native/make/spare.h"
 #include "native/process/process.h"
@@ -173,6 +174,7 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
     int code = runtime_visit(collect_one, ret_count, err);
     *ret_count += storage_sweep() + template_sweep() + runtime_sweep_notes();
     root_plan_host_sweep();
+    program_sweep();
     names_sweep();
     spare_sweep();
     if (!code)

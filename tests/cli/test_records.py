@@ -136,7 +136,7 @@ def test_gc_with_another_home_leaves_the_record_of_an_ephemeral_sandbox_on_disk(
         kill -9 "$run"; wait "$run" 2> /dev/null || true
         while lives; do sleep 0.02; done
         CAY_HOME="$DISK/two" "$CAY" gc
-        find /run/cay -maxdepth 1 -type f | wc -l
+        find /run/cay -maxdepth 1 -type f -name 'sb-*' | wc -l
         "$CAY" gc
         find /run/cay "$DISK/one/sandboxes" -name 'sb-*'
     """).splitlines()

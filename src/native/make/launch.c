@@ -34,6 +34,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "init/confine.h"
+#include "native/make/program.h"
 #include "native/process/wire.h"
 #include "sys/clone.h"
 #include "sys/io.h"
@@ -78,27 +79,8 @@ struct child {
     char stacks[2][STACK_SIZE] __attribute__((aligned(16)));
 };
 
-/* A sealed copy, so that code inside can never change the program of the next sandbox.
- * Cached, one for each process. */
-static int open_program(struct cay_error *err)
-{
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    static int program = -1;
-    static pid_t owner;
-
-    pthread_mutex_lock(&mutex);
-    if (program < 0 || owner != getpid()) {
-        /* MFD_EXEC is needed where memfds are not executable by default, and unknown to
-         * kernels before 6.3. */
-        program = io_memfd("cay-init", 0x0010u, cay_init, cay_init_size);
-        if (program == -EINVAL)
-            program = io_memfd("cay-init", 0, cay_init, cay_init_size);
-        owner = getpid();
-    }
-    int fd = program;
-    pthread_mutex_unlock(&mutex);
-    return fd < 0 ? cay_fail_errno(err, -fd, op, "cay-init") : fd;
-}
+static struct child static_child;
+static atomic_flag is_taken = ATOMIC_FLAG_INIT;
 
 /* --- In the clones --- */
 
@@ -336,12 +318,11 @@ static void set_order(struct child *child, enum order order)
         (void)syscall(SYS_futex, &child->order, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Duplicates the descriptors to numbers that the new process does not need. */
-static int release_child(struct child *child, int status, int program)
+/* Duplicates the descriptor to a number that the new process does not need. */
+static int release_child(struct child *child, int status)
 {
     child->status = fcntl(status, F_DUPFD_CLOEXEC, HIGH_FD);
-    child->program = fcntl(program, F_DUPFD_CLOEXEC, HIGH_FD);
-    if (child->status < 0 || child->program < 0)
+    if (child->status < 0)
         return errno == EINVAL ? -EMFILE
                                : -errno; /* RLIMIT_NOFILE may be below these numbers */
     if (!child->makes_network)
@@ -354,7 +335,10 @@ static void free_child(struct child *child)
 {
     auto_close(&child->status);
     auto_close(&child->program);
-    free(child);
+    if (child == &static_child)
+        atomic_flag_clear(&is_taken);
+    else
+        free(child);
 }
 
 /* Names the resource that ran out, if one did. */
@@ -379,9 +363,17 @@ static int fail_start(int error, struct cay_error *err)
                     "run cay doctor to see what this machine lacks");
 }
 
+/* The first sandbox of a process at a time uses static memory: to unmap memory that a
+ * clone has used interrupts the CPU it ran on. */
+static struct child *take_memory(void)
+{
+    return atomic_flag_test_and_set(&is_taken) ? malloc(sizeof(struct child))
+                                               : &static_child;
+}
+
 static struct child *new_child(bool is_dumpable)
 {
-    struct child *child = malloc(sizeof *child);
+    struct child *child = take_memory();
 
     if (!child)
         return NULL;
@@ -429,7 +421,8 @@ void launch_cancel(struct launch *launch)
 int launch_begin(int group, enum setup_kind kind, uid_t owner, struct launch *launch,
                  struct cay_error *err)
 {
-    int program = open_program(err);
+    /* With an owner it runs as a user id of the sandbox. */
+    AUTO_FD program = program_open(owner != 0, HIGH_FD, err);
     int ends[2];
 
     if (program < 0)
@@ -437,13 +430,14 @@ int launch_begin(int group, enum setup_kind kind, uid_t owner, struct launch *la
     struct child *child = launch->child ? launch->child : new_child(launch->is_dumpable);
     if (!child)
         return cay_fail_memory(err, op);
+    child->program = TAKE_FD(program);
     child->group = group;
     child->kind = kind;
     child->owner = owner;
     int error =
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : -errno;
     if (!error) {
-        error = release_child(child, ends[1], program);
+        error = release_child(child, ends[1]);
         (void)close(ends[1]);
         if (error)
             (void)close(ends[0]);
