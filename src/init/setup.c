@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
 #include <linux/magic.h>
 #include <linux/mount.h>
@@ -190,34 +189,38 @@ static int replace_file(const struct plan_step *step, const char *path, const ch
 /* The owner of files whose uid is not mapped. */
 enum { OVERFLOW_ID = 65534 };
 
-/* Whether the kernel does not have `path`, or denies it to every user inside.  Not
+/* What is left to do in a step. */
+enum todo { TODO_USUAL, TODO_NOTHING, TODO_DIRECTORY };
+
+/* Nothing if the kernel does not have `path`, or denies it to every user inside.  Not
  * checked in the host's /proc, which would be faster: another part of it may be mounted
  * there, and a mode changed elsewhere would go unseen. */
-static bool is_hidden_already(int proc, const char *path)
+static enum todo inspect(int proc, const char *path)
 {
     const char *name = strrchr(path, '/');
     struct stat st;
 
     if (!name)
-        return false;
-    if (fstatat(proc, name + 1, &st, AT_SYMLINK_NOFOLLOW) != 0)
-        return errno == ENOENT;
-    return st.st_uid == OVERFLOW_ID && !(st.st_mode & 0007);
+        report_failure(EINVAL, "init.mask", path);
+    if (fstatat(proc, name + 1, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        if (errno != ENOENT)
+            report_failure(errno, "init.mask", path);
+        return TODO_NOTHING;
+    }
+    if (st.st_uid == OVERFLOW_ID && !(st.st_mode & 0007))
+        return TODO_NOTHING;
+    return S_ISDIR(st.st_mode) ? TODO_DIRECTORY : TODO_USUAL;
 }
 
 /* One empty directory for all of them, unlinked afterwards.  A tmpfs for it would cost
  * every cgroup of the machine some memory. */
 static const char nothing[] = "dev/.nothing";
 
-static void hide(const char *path)
+static void hide(const char *path, bool is_directory)
 {
     struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
                                                 MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC};
-    struct stat st;
 
-    if (lstat(path, &st) != 0)
-        report_failure(errno, "init.mask", path);
-    bool is_directory = S_ISDIR(st.st_mode);
     if ((is_directory && mkdir(nothing, 0555) != 0 && errno != EEXIST) ||
         mount(is_directory ? nothing : "dev/null", path, NULL, MS_BIND, NULL) != 0 ||
         (is_directory && syscall(SYS_mount_setattr, AT_FDCWD, path, 0, &attributes,
@@ -244,7 +247,7 @@ struct setup {
     size_t count, used;
     int tree; /* the last TREE, if PID 1 builds it */
     int proc, terminals;
-    bool skip[PLAN_STEPS_MAX]; /* steps to skip */
+    unsigned char todo[PLAN_STEPS_MAX]; /* enum todo */
 };
 
 static const char *text_of(const struct plan *plan, uint32_t offset)
@@ -347,10 +350,11 @@ static void wait_for_go(struct setup *setup)
  * inside they are not mapped. */
 static void take_identity(const struct plan *plan)
 {
-    if (setgroups(0, NULL) != 0 && !(plan->one_user && errno == EPERM))
+    /* Raw calls: the C library's also look for other threads. */
+    if (syscall(SYS_setgroups, 0L, NULL) != 0 && !(plan->one_user && errno == EPERM))
         report_failure(errno, "init.user", "groups");
-    if (setresgid(plan->gid, plan->gid, plan->gid) != 0 ||
-        setresuid(plan->uid, plan->uid, plan->uid) != 0)
+    if (syscall(SYS_setresgid, plan->gid, plan->gid, plan->gid) != 0 ||
+        syscall(SYS_setresuid, plan->uid, plan->uid, plan->uid) != 0)
         report_failure(errno, "init.user", "ids");
 }
 
@@ -525,7 +529,8 @@ static void make_ready(struct setup *setup)
     for (uint32_t i = 0; i < plan->step_count; i++) {
         const struct plan_step *step = &plan_steps(plan)[i];
         if (step->kind == PLAN_MASK)
-            setup->skip[i] = is_hidden_already(setup->proc, text_of(plan, step->path));
+            setup->todo[i] =
+                (unsigned char)inspect(setup->proc, text_of(plan, step->path));
     }
 }
 
@@ -536,7 +541,7 @@ static void attach_ready(int *fd, const char *path)
     (void)close(TAKE_FD(*fd));
 }
 
-static void take_step(struct setup *setup, const struct plan_step *step)
+static void take_step(struct setup *setup, const struct plan_step *step, enum todo todo)
 {
     const char *path = text_of(setup->plan, step->path);
 
@@ -563,7 +568,7 @@ static void take_step(struct setup *setup, const struct plan_step *step)
         attach_ready(&setup->terminals, path);
         return;
     case PLAN_MASK:
-        hide(path);
+        hide(path, todo == TODO_DIRECTORY);
         return;
     case PLAN_READ_ONLY:
         make_read_only(path);
@@ -616,8 +621,8 @@ static void build_root(struct setup *setup)
     if (!plan->prepared)
         take_binds(setup);
     for (uint32_t i = 0; i < plan->step_count; i++)
-        if (!setup->skip[i])
-            take_step(setup, &plan_steps(plan)[i]);
+        if (setup->todo[i] != TODO_NOTHING)
+            take_step(setup, &plan_steps(plan)[i], setup->todo[i]);
     (void)!rmdir(nothing);
     if (setup->tree >= 0)
         (void)close(setup->tree);

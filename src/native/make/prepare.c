@@ -27,7 +27,7 @@ struct mount_ctx {
     int usr;      /* a writable view of the host's /usr, or -1 */
     bool devices;
     bool knows_umask;
-    unsigned umask;
+    unsigned umask; /* 0777, which has every mode set, until it is known */
     uint32_t identity;
 };
 
@@ -39,14 +39,14 @@ static int take_identity(struct mount_ctx *mount_ctx, uint32_t id)
     return is_taken ? 0 : -EPERM;
 }
 
-/* The umask belongs to the whole process, so a library must not change it. */
-static int learn_umask(struct mount_ctx *mount_ctx)
+/* The umask belongs to the whole process, so a library must not change it.  The first
+ * directory shows it. */
+static int learn_umask(struct mount_ctx *mount_ctx, const char *path)
 {
     struct stat st;
 
-    if (mkdirat(mount_ctx->tree, "umask", 0777) != 0 ||
-        fstatat(mount_ctx->tree, "umask", &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-        unlinkat(mount_ctx->tree, "umask", AT_REMOVEDIR) != 0)
+    if (mkdirat(mount_ctx->tree, path, 0777) != 0 ||
+        fstatat(mount_ctx->tree, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return -errno;
     mount_ctx->umask = 0777 & ~st.st_mode;
     mount_ctx->knows_umask = true;
@@ -84,6 +84,19 @@ static int make_mount(struct mount_ctx *mount_ctx, const struct plan_step *step)
     return build_bind(root_plan_text(mount_ctx->root_plan, step->data), step->flags);
 }
 
+/* The entries that follow belong to this mount.  A root over a template, or one filled
+ * earlier, is not filled. */
+static void enter_tree(struct mount_ctx *mount_ctx, const struct plan_step *step)
+{
+    bool is_empty =
+        mount_ctx->root_plan->overlay.lower < 0 && !mount_ctx->root_plan->keeps_root;
+
+    if (step->kind == PLAN_TREE || (step->kind == PLAN_ROOT && is_empty)) {
+        mount_ctx->tree = mount_ctx->fds[mount_ctx->count - 1];
+        mount_ctx->devices = step->flags & PLAN_WITH_DEVICES;
+    }
+}
+
 static int add_mount(struct mount_ctx *mount_ctx, const struct plan_step *step)
 {
     int error = take_identity(mount_ctx, 0);
@@ -93,42 +106,41 @@ static int add_mount(struct mount_ctx *mount_ctx, const struct plan_step *step)
     mount_ctx->fds[mount_ctx->count - 1] = fd;
     if (step->kind == PLAN_TREE && !*root_plan_text(mount_ctx->root_plan, step->path))
         mount_ctx->memory = fd;
-    /* A root over a template, or one filled earlier, is not filled. */
-    bool is_empty =
-        mount_ctx->root_plan->overlay.lower < 0 && !mount_ctx->root_plan->keeps_root;
-    if (step->kind == PLAN_TREE || (step->kind == PLAN_ROOT && is_empty)) {
-        mount_ctx->tree = fd;
-        mount_ctx->devices = step->flags & PLAN_WITH_DEVICES;
-    }
-    if (mount_ctx->tree < 0 || mount_ctx->knows_umask)
-        return 0;
-    error = take_identity(mount_ctx, mount_ctx->id_base);
-    return error ? error : learn_umask(mount_ctx);
+    return 0;
 }
 
 static int add_entry(struct mount_ctx *mount_ctx, const struct plan_step *step)
 {
     const char *path = root_plan_text(mount_ctx->root_plan, step->path);
     const char *data = root_plan_text(mount_ctx->root_plan, step->data);
+    bool is_first = !mount_ctx->knows_umask && step->kind == PLAN_DIRECTORY;
 
     if (mount_ctx->tree < 0)
         return 0;
     /* Only host root can create device nodes. */
     int error = take_identity(mount_ctx, mount_ctx->devices ? 0 : mount_ctx->id_base);
     if (!error)
-        error = build_entry(step, path, data, mount_ctx->tree);
-    if (!error && step->kind != PLAN_LINK && step->mode & mount_ctx->umask &&
+        error = is_first ? learn_umask(mount_ctx, path)
+                         : build_entry(step, path, data, mount_ctx->tree);
+    unsigned has = is_first ? 0777 : step->mode;
+    if (!error && step->kind != PLAN_LINK && (has & ~mount_ctx->umask) != step->mode &&
         fchmodat(mount_ctx->tree, path, step->mode, 0) != 0)
         error = -errno;
-    bool foreign =
-        step->uid || step->gid || (mount_ctx->devices && step->kind == PLAN_DIRECTORY);
-    if (!error && foreign)
-        error = take_identity(mount_ctx, 0);
-    if (!error && foreign &&
-        fchownat(mount_ctx->tree, path, mount_ctx->id_base + step->uid,
-                 mount_ctx->id_base + step->gid, AT_SYMLINK_NOFOLLOW) != 0)
-        error = -errno;
     return error;
+}
+
+/* Only host root can give a file away. */
+static int chown_entry(const struct mount_ctx *mount_ctx, const struct plan_step *step)
+{
+    const char *path = root_plan_text(mount_ctx->root_plan, step->path);
+    bool is_foreign =
+        step->uid || step->gid || (mount_ctx->devices && step->kind == PLAN_DIRECTORY);
+
+    if (mount_ctx->tree < 0 || !is_foreign ||
+        fchownat(mount_ctx->tree, path, mount_ctx->id_base + step->uid,
+                 mount_ctx->id_base + step->gid, AT_SYMLINK_NOFOLLOW) == 0)
+        return 0;
+    return -errno;
 }
 
 static int fail(const struct root_plan *root_plan, const struct plan_step *step,
@@ -146,22 +158,27 @@ static int fail(const struct root_plan *root_plan, const struct plan_step *step,
     return cay_fail_errno(err, -error, op, subject);
 }
 
-/* Either all binds or all other steps: they need different identities, and switching
- * takes time. */
-static int take_steps(struct mount_ctx *mount_ctx, bool binds, struct cay_error *err)
+/* The first pass creates file systems and files, the second one, as root, mounts of the
+ * host: they need different identities, and switching takes time. */
+static int take_steps(struct mount_ctx *mount_ctx, bool as_root, struct cay_error *err)
 {
     const struct root_plan *root_plan = mount_ctx->root_plan;
+    int error = as_root ? take_identity(mount_ctx, 0) : 0;
 
     mount_ctx->count = 0;
+    mount_ctx->tree = -1;
     for (uint32_t i = 0; i < root_plan->step_count; i++) {
         const struct plan_step *step = &root_plan->steps[i];
         bool is_bind = step->kind == PLAN_BIND;
         bool is_mount = is_bind || step->kind == PLAN_TREE || step->kind == PLAN_ROOT;
-        int error = is_mount && mount_ctx->count++ == PLAN_MOUNTS_MAX ? -E2BIG : 0;
-        if (!error && is_mount && is_bind == binds)
+        if (!error && is_mount && mount_ctx->count++ == PLAN_MOUNTS_MAX)
+            error = -E2BIG;
+        if (!error && is_mount && is_bind == as_root)
             error = add_mount(mount_ctx, step);
-        else if (!error && !binds && root_plan_is_entry(step))
-            error = add_entry(mount_ctx, step);
+        if (!error && is_mount)
+            enter_tree(mount_ctx, step);
+        else if (!error && root_plan_is_entry(step))
+            error = as_root ? chown_entry(mount_ctx, step) : add_entry(mount_ctx, step);
         if (error)
             return fail(root_plan, step, error, err);
     }
@@ -177,7 +194,8 @@ int prepare_mounts(const struct root_plan *root_plan, int users, uint32_t id_bas
                                   .fds = ret_fds,
                                   .tree = -1,
                                   .memory = -1,
-                                  .usr = -1};
+                                  .usr = -1,
+                                  .umask = 0777};
 
     *ret_count = 0;
     while (*ret_count < PLAN_MOUNTS_MAX)
