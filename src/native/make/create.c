@@ -297,7 +297,7 @@ static int send_plan(const struct create_ctx *ctx, const struct init_fds *init_f
     if (!code && ret_users && *ret_users < 0) {
         int error = -*ret_users;
         if (error == ENOENT || error == ESRCH) /* its own report is more specific */
-            code = launch_wait(launch, err);
+            code = launch_wait(launch, -1, err);
         if (!code)
             code = cay_fail_errno(err, error, op, "user namespace");
     }
@@ -393,9 +393,11 @@ static int start_init(const struct create_ctx *ctx, int group, struct launch *la
         code = record_init(ctx, launch, err);
     bool is_connected = !code && native_prepare_exec(native, NULL) == CAY_OK;
     int sent = is_connected ? send_first(ctx, native, &own) : CAY_OK;
+    bool has_request = is_connected && !sent && ctx->first;
+    /* Its report is more specific than a failed connection. */
     if (!code)
-        code = launch_wait(
-            launch, err); /* its report is more specific than a failed connection */
+        code = launch_wait(launch, has_request ? ctx->first->process->command.socket : -1,
+                           err);
     if (!is_connected && !code)
         code = send_first(ctx, native, err);
     if (!code && sent && err)

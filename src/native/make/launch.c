@@ -43,10 +43,6 @@
 
 static const char op[] = "sandbox.create";
 
-/* cay-init itself, embedded into the library by src/init/embed. */
-extern const unsigned char cay_init[];
-extern const uint64_t cay_init_size;
-
 enum {
     START_MS = 10000,
     KILL_MS = 10000,
@@ -504,7 +500,7 @@ int launch_map(struct launch *launch, const struct idmap *map, struct cay_error 
         return CAY_OK;
     struct pollfd ended = {.fd = launch->pidfd, .events = POLLIN};
     if (poll(&ended, 1, GONE_MS) == 1) /* its own report is more specific */
-        return launch_wait(launch, err);
+        return launch_wait(launch, -1, err);
     if (cay_errno_is_shortage(-error) || error == -EAGAIN)
         return fail_start(-error, err); /* a shortage, not a refusal */
     return cay_fail(err, CAY_E_UNAVAILABLE, -error, "sandbox.map",
@@ -535,27 +531,43 @@ int launch_send(const struct launch *launch, const void *order, size_t len,
     if (rights_send(launch->status, &part, 1, fds, count, 0) == 0)
         return CAY_OK;
     /* It may have reported why it exited. */
-    int code = launch_wait(launch, err);
+    int code = launch_wait(launch, -1, err);
     return code ? code : fail_exited(launch, err);
 }
 
-int launch_wait(const struct launch *launch, struct cay_error *err)
+/* Whether there is an event on the descriptor, or PID 1 has exited.  This process also
+ * holds the other end of the status socket, so POLLHUP does not show an exit. */
+static bool wait_for_event(const struct launch *launch, int fd)
 {
-    struct cay_error report;
-    /* This process also holds the other end of the socket, so POLLHUP does not show an
-     * exit. */
-    struct pollfd waiting[] = {{.fd = launch->status, .events = POLLIN},
+    struct pollfd waiting[] = {{.fd = fd, .events = POLLIN},
                                {.fd = launch->pidfd, .events = POLLIN}};
     int ready;
 
     do
         ready = poll(waiting, 2, START_MS);
     while (ready < 0 && errno == EINTR);
-    if (ready <= 0)
+    return ready > 0;
+}
+
+int launch_wait(const struct launch *launch, int connection, struct cay_error *err)
+{
+    struct cay_error report;
+    bool is_in_time = true;
+    ssize_t got = -1;
+
+    if (connection >= 0) {
+        is_in_time = wait_for_event(launch, connection);
+        got = recv(launch->status, &report, sizeof report, MSG_DONTWAIT);
+    }
+    if (got < 0 && is_in_time) {
+        is_in_time = wait_for_event(launch, launch->status);
+        got = recv(launch->status, &report, sizeof report, MSG_DONTWAIT);
+    }
+    if (got < 0 && !is_in_time)
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, "cay-init",
                         "the sandbox did not start in time",
                         "the machine may be overloaded; try again");
-    if (recv(launch->status, &report, sizeof report, MSG_DONTWAIT) != sizeof report)
+    if (got != sizeof report)
         return fail_exited(launch, err);
     if (report.code == CAY_OK)
         return CAY_OK;

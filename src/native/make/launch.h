@@ -50,8 +50,9 @@ int launch_map(struct launch *launch, const struct idmap *map, struct cay_error 
 int launch_send(const struct launch *launch, const void *order, size_t len,
                 const int *fds, size_t count, struct cay_error *err);
 
-/* Waits until it is ready, or returns the error it reports. */
-int launch_wait(const struct launch *launch, struct cay_error *err);
+/* Waits until it is ready, or returns the error it reports.  With a connection on which
+ * it has a request, until it replies there: that saves a wake-up. */
+int launch_wait(const struct launch *launch, int connection, struct cay_error *err);
 
 /* To be called after every successful launch_begin(); kills cay-init unless it is
  * ready. */

@@ -104,6 +104,17 @@ static int take_in(struct command *command, struct sink *sink, int stream, size_
     return 0;
 }
 
+/* The buffer is allocated for the first output that is not read by the caller. */
+static bool has_buffer(const struct command *command, struct sink *sink)
+{
+    bool may_read = command->is_background || command->streams[0] >= 0 ||
+                    command->streams[1] >= 0 || command->hung_up >= 0;
+
+    if (!sink->piece && may_read)
+        sink->piece = malloc(PROCESS_PIECE);
+    return sink->piece || !may_read;
+}
+
 /* Reads what is available, up to a bound; all of it after the end.  1 at the end of all
  * output, 0, or a negative errno. */
 static int take_some(struct command *command, struct sink *sink)
@@ -112,6 +123,8 @@ static int take_some(struct command *command, struct sink *sink)
         int stream;
         size_t len;
         uint64_t dropped;
+        if (!has_buffer(command, sink))
+            return -ENOMEM;
         int error =
             command_take(command, &stream, sink->piece, PROCESS_PIECE, &len, &dropped);
         if (error || stream <= 0)
@@ -393,9 +406,6 @@ static int new_process(struct native *native, uint64_t limit, const char *op,
     command_init(&process->command, -1, process->id, native->reply_ms, &process->packet);
     process->events.memory = process->events.pids = process->epoll = process->ready = -1;
     sink_init(&process->sink, limit);
-    process->sink.piece = malloc(PROCESS_PIECE);
-    if (!process->sink.piece)
-        return cay_fail_memory(err, op);
     int code = native_prepare_exec(native, err);
     if (code)
         return code;

@@ -11,7 +11,7 @@ struct sink {
     const struct cay_exec_options *options; /* on_output of a command that is waited for,
                                                else NULL */
     struct tail tails[2];                   /* output that the caller has not read yet */
-    char *piece;                            /* PROCESS_PIECE bytes */
+    char *piece;                            /* PROCESS_PIECE bytes, or NULL */
     bool fails_on_limit, over_limit;
 };
 
