@@ -68,6 +68,7 @@ struct child {
     uid_t owner;                   /* of the user namespace; 0: this process's user */
     unsigned long processors[128]; /* the CPU affinity: as many bits as x86 can have */
     long processors_size;
+    bool is_on_one_cpu; /* it may use no other */
     pid_t first;
     int pidfd;
     long pid;
@@ -128,8 +129,9 @@ IN_CLONE static void become_init(void *cookie)
     if (child->kind != SETUP_HOST)
         keep_capabilities();
     (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
-    (void)raw_call(SYS_sched_setaffinity, 0, child->processors_size,
-                   (long)child->processors, 0, 0);
+    if (!child->is_on_one_cpu)
+        (void)raw_call(SYS_sched_setaffinity, 0, child->processors_size,
+                       (long)child->processors, 0, 0);
     long error = place_descriptors(child);
     if (error >= 0)
         error = raw_call(SYS_execveat, PROGRAM_FD, (long)"", (long)argv, (long)env,
@@ -265,7 +267,8 @@ IN_CLONE static void clone_init(struct child *child)
         .cgroup = child->group >= 0 ? (__u64)child->group : 0,
     };
 
-    pin_to_this_cpu();
+    if (!child->is_on_one_cpu)
+        pin_to_this_cpu();
     lift_limit(RLIMIT_CPU);
     lift_limit(RLIMIT_FSIZE);
     if (child->owner)
@@ -300,6 +303,8 @@ static int start_child(struct child *child)
         syscall(SYS_sched_getaffinity, 0, sizeof child->processors, child->processors);
     if (child->processors_size < 0)
         return -errno;
+    child->is_on_one_cpu =
+        CPU_COUNT_S((size_t)child->processors_size, (cpu_set_t *)child->processors) == 1;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     long first = clone_run(&args, run_first_clone, child);
