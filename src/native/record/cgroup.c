@@ -546,16 +546,21 @@ static int remove_below(const char *path, int (*remove)(const char *path))
 
 static void work_path(char out[CGROUP_PATH + 16], const struct cgroup *cgroup)
 {
-    snprintf(out, CGROUP_PATH + 16, "%s/work", cgroup->unified);
+    (void)join_text(out, CGROUP_PATH + 16, cgroup->unified, "/work", NULL);
 }
 
 void cgroup_remove_execs(const struct cgroup *cgroup)
 {
-    char work[CGROUP_PATH + 16];
+    char work[CGROUP_PATH + 16], first[CGROUP_PATH + 32];
 
     if (!cgroup->unified[0])
         return;
     work_path(work, cgroup);
+    /* Most sandboxes that end have had one command; a list of the directory takes time.
+     */
+    (void)join_text(first, sizeof first, work, "/e0", NULL);
+    if (remove_empty(first) == 0 && remove_empty(work) == 0)
+        return;
     (void)remove_below(work, remove_empty);
     (void)remove_empty(work);
 }
