@@ -465,6 +465,10 @@ struct cay_template_options {
     /* Called now and then with the current step.  A return value other than 0 cancels. */
     int (*on_progress)(void *cookie, const char *step, uint64_t bytes);
     void *cookie;
+    /* CAY_TEMPLATE_DEBOOTSTRAP: packages to install, with commas between them.  A
+     * template called "code" needs neither these nor a source: it gets Python with numpy,
+     * pandas, matplotlib, requests and pip, and Node.js. */
+    const char *packages;
 };
 
 struct cay_template_info {

@@ -36,6 +36,8 @@ static const struct option_rule option_rules[] = {
      "unpack an image of docker save, or an OCI layout"},
     {"debootstrap", 0, OPTION_TEXT, BIT(CREATE), SOURCE(DEBOOTSTRAP), "SUITE",
      "install Debian: bookworm"},
+    {"packages", 0, OPTION_TEXT, BIT(CREATE), FIELD(packages), "LIST",
+     "with these packages: python3,git"},
     {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "print only the names"},
     {"output", 'o', OPTION_CHOICE, BIT(LS), FIELD(as_json), "text|json",
      "output format: text or json"},
@@ -84,7 +86,12 @@ static int create(struct call *call, struct cay_error *err)
             wish.source = (enum cay_template_source)(i + 1);
         }
     }
-    if (!wish.from)
+    wish.packages = call->options.packages;
+    if (wish.packages && wish.source && wish.source != CAY_TEMPLATE_DEBOOTSTRAP)
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.template", wish.name,
+                        "only a Debian system can get packages",
+                        "use --packages with --debootstrap SUITE");
+    if (!wish.from && strcmp(wish.name, "code") != 0)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.template", wish.name,
                         "no source given",
                         "add --from-dir DIR, --from-tar FILE, --from-oci FILE or "

@@ -110,6 +110,7 @@ struct options {
 
     /* Templates */
     const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
+    const char *packages;
 
     /* Files */
     const char *base;

@@ -47,6 +47,15 @@ def test_host_is_always_there(boxes):
     assert host["source"] == "builtin"
 
 
+def test_packages_are_for_debian_only(boxes, name, root):
+    told = boxes.fails(2, "template", "create", name, "--from-dir", root, "--packages", "git")
+    assert "use --packages with --debootstrap SUITE" in told
+    told = boxes.fails(2, "template", "create", name, "--packages", "git")
+    assert "no source given" in told
+    told = boxes.fails(2, "template", "create", name, "--debootstrap", "bookworm", "--packages", "-y")
+    assert "invalid list of packages" in told
+
+
 def test_a_directory_becomes_a_template(boxes, name, root):
     boxes.ok("template", "create", name, "--from-dir", root)
     (one,) = [one for one in boxes.ok("template", "ls", "-o", "json").json["templates"]

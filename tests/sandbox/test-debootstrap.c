@@ -22,7 +22,8 @@ static cay_sandbox *make_debian(enum cay_network network)
     struct cay_template_options wanted = {.size = sizeof wanted,
                                           .name = "debian",
                                           .source = CAY_TEMPLATE_DEBOOTSTRAP,
-                                          .from = "bookworm"};
+                                          .from = "bookworm",
+                                          .packages = "python3-yaml"};
 
     need_root();
     ASSERT(setenv("CAY_HOME", DEBIAN_HOME, 1) == 0);
@@ -65,6 +66,30 @@ TEST(a_suite_that_there_is_not_is_told)
     use_own_home();
     ASSERT_CODE(try_template("x", CAY_TEMPLATE_DEBOOTSTRAP, "nosuchsuite"),
                 CAY_E_UNAVAILABLE);
+    ASSERT_INT(count_names(scratch_path("home/templates"), ""), 2);
+}
+
+TEST(a_debian_has_the_packages_that_were_asked_for)
+{
+    AUTO(cay_sandbox) sandbox = make_debian(CAY_NETWORK_NONE);
+    run(sandbox, "python3 -c 'import yaml; print(yaml.__name__)'; "
+                 "cat /etc/pip.conf");
+    ASSERT_STR(result.out, "yaml\n[global]\nbreak-system-packages = true\n");
+}
+
+TEST(lists_of_packages_are_checked)
+{
+    static const char *const lists[] = {"", "-y", "a b", "python3,--arch=x", "A", "a;b"};
+    struct cay_template_options wanted = {.size = sizeof wanted,
+                                          .name = "debian",
+                                          .source = CAY_TEMPLATE_DEBOOTSTRAP,
+                                          .from = "bookworm"};
+
+    use_own_home();
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        wanted.packages = lists[i];
+        ASSERT_CODE(cay_template_create(&wanted, &err), CAY_E_INVALID);
+    }
     ASSERT_INT(count_names(scratch_path("home/templates"), ""), 2);
 }
 

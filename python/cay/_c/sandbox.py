@@ -97,7 +97,7 @@ OnProgress = CFUNCTYPE(c_int, c_void_p, c_char_p, c_uint64)
 class TemplateOptions(Structure):
     _fields_ = members("""
         size_t size; char *name; int source; char *from; OnProgress on_progress;
-        void *cookie;
+        void *cookie; char *packages;
     """, OnProgress=OnProgress)
 
 

@@ -23,6 +23,7 @@
 #include "native/template/template.h"
 #include "sys/copy.h"
 #include "sys/fs.h"
+#include "sys/io.h"
 #include "sys/path.h"
 
 static const char op[] = TEMPLATE_OP;
@@ -272,8 +273,10 @@ static int from_directory(struct template_draft *draft, struct cay_error *err)
 
 enum { LINE = 256, POLL_MS = 200, ENV_MAX = 8, DEATH_MS = 10000 };
 
+enum { PACKAGES_MAX = 4096 };
+
 /* What Inspect's tools and users expect beyond a minimal system. */
-#define PACKAGES "--include=procps,adduser,passwd,ca-certificates"
+static const char usual_packages[] = "procps,adduser,passwd,ca-certificates";
 
 struct bootstrap_run {
     pid_t pid;
@@ -291,6 +294,15 @@ static bool is_suite(const char *text)
     return len > 0 && len < 64 &&
            strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-.") == len &&
            text[0] != '-' && text[0] != '.';
+}
+
+static bool are_packages(const char *text)
+{
+    size_t len = strlen(text);
+
+    return len > 0 && len < PACKAGES_MAX &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-.+,") == len &&
+           text[0] != '-' && !strstr(text, ",-");
 }
 
 static bool is_installed(void)
@@ -322,30 +334,26 @@ static void pick_env(char *ret_env[ENV_MAX], char path[64])
 
 static int spawn(const struct template_draft *draft, int output, pid_t *ret_pid)
 {
-    char words[][64] = {"setpriv",
-                        "--pdeathsig",
-                        "KILL",
-                        "unshare",
-                        "--mount",
-                        "--pid",
-                        "--fork",
-                        "--kill-child",
-                        "--mount-proc",
-                        "debootstrap",
-                        "--variant=minbase",
-                        PACKAGES,
-                        "SUITE",
-                        "root"};
+    const struct cay_template_options *options = draft->options;
+    char words[][32] = {"setpriv",     "--pdeathsig",      "KILL",
+                        "unshare",     "--mount",          "--pid",
+                        "--fork",      "--kill-child",     "--mount-proc",
+                        "debootstrap", "--variant=minbase"};
     enum { WORDS = sizeof words / sizeof *words };
-    char path[64], *argv[WORDS + 1], *env[ENV_MAX];
+    char packages[PACKAGES_MAX + 64], suite[64], root[] = "root", path[64];
+    char *argv[WORDS + 4] = {NULL}, *env[ENV_MAX];
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none, all;
 
     for (size_t i = 0; i < WORDS; i++)
         argv[i] = words[i];
-    argv[WORDS] = NULL;
-    cay_copy_text(words[WORDS - 2], sizeof words[0], draft->options->from);
+    argv[WORDS] = packages;
+    argv[WORDS + 1] = suite;
+    argv[WORDS + 2] = root;
+    cay_copy_text(suite, sizeof suite, options->from);
+    snprintf(packages, sizeof packages, "--include=%s%s%s", usual_packages,
+             options->packages ? "," : "", options->packages ? options->packages : "");
     pick_env(env, path);
     sigemptyset(&none);
     sigfillset(&all);
@@ -502,6 +510,19 @@ static int clean(const struct template_draft *draft, struct cay_error *err)
     return code;
 }
 
+/* Debian's pip installs nothing beside Debian's packages unless it is told to. */
+static int allow_pip(const struct template_draft *draft, struct cay_error *err)
+{
+    static const char text[] = "[global]\nbreak-system-packages = true\n";
+    AUTO_FD fd = path_open(draft->root, "etc/pip.conf", O_WRONLY | O_CREAT | O_EXCL, 0644,
+                           PATH_PLAIN);
+
+    if (fd == -EEXIST)
+        return CAY_OK;
+    int error = fd < 0 ? fd : io_write(fd, text, strlen(text));
+    return error ? cay_fail_errno(err, -error, op, "etc/pip.conf") : CAY_OK;
+}
+
 static int count(struct template_draft *draft, struct cay_error *err)
 {
     const struct walk_options options = {.fs = &fs_direct,
@@ -535,11 +556,18 @@ static int from_debootstrap(struct template_draft *draft, struct cay_error *err)
         return cay_fail(
             err, CAY_E_INVALID, 0, op, draft->options->from, "invalid suite name",
             "use a suite that debootstrap supports: bookworm, trixie, stable");
+    if (draft->options->packages && !are_packages(draft->options->packages))
+        return cay_fail(err, CAY_E_INVALID, 0, op, draft->options->packages,
+                        "invalid list of packages",
+                        "write names of Debian's packages with commas between them: "
+                        "python3,git");
     if (!is_installed())
         return fail_missing("debootstrap", "debootstrap", err);
     int code = bootstrap(draft, err);
     if (!code)
         code = clean(draft, err);
+    if (!code)
+        code = allow_pip(draft, err);
     return code ? code : count(draft, err);
 }
 
@@ -660,6 +688,20 @@ static int check(const struct cay_template_options *options, int store,
     return CAY_OK;
 }
 
+/* The template "code", for interpreters: see cay-template(1). */
+static void use_recipe(struct cay_template_options *options)
+{
+    if (strcmp(options->name, "code") != 0)
+        return;
+    if (!options->from && !options->source) {
+        options->source = CAY_TEMPLATE_DEBOOTSTRAP;
+        options->from = "bookworm";
+    }
+    if (options->source == CAY_TEMPLATE_DEBOOTSTRAP && !options->packages)
+        options->packages = "python3-numpy,python3-pandas,python3-matplotlib,"
+                            "python3-requests,python3-pip,nodejs";
+}
+
 int cay_template_create(const struct cay_template_options *options, struct cay_error *err)
 {
     struct cay_template_options known;
@@ -678,6 +720,7 @@ int cay_template_create(const struct cay_template_options *options, struct cay_e
     AUTO_FD store = state_open("templates", true, err);
     if (store < 0)
         return store;
+    use_recipe(&known);
     code = check(&known, store, err);
     if (code)
         return code;
