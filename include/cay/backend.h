@@ -124,7 +124,7 @@ struct cay_backend {
 
     /* Both or neither. create_marked is create with a mark, by which find_marked finds
      * the sandbox in any state, even if the creator died before it received the id.  A
-     * mark is 16 random letters a to z and digits 2 to 7. */
+     * mark is 16 random letters a to z and digits 2 to 7, and is used once. */
     int (*create_marked)(void *data, const cay_config *config, const char *mark,
                          void **ret_cookie, struct cay_error *err);
     int (*find_marked)(void *data, const cay_config *config, const char *mark,
@@ -140,6 +140,11 @@ struct cay_backend {
      * that is still being created elsewhere for this long. 0: a sandbox that it does not
      * find does not exist. */
     uint64_t late_ms;
+
+    /* As create, or as create_marked if `mark` is not NULL; uses a spare of the pool if
+     * one fits (cay_sandbox_options.pool).  NULL: the backend has no pools. */
+    int (*create_pooled)(void *data, const cay_config *config, const char *mark,
+                         const char *pool, void **ret_cookie, struct cay_error *err);
 };
 
 /* The table and what it points to must live as long as the process.  The library uses a

@@ -90,6 +90,10 @@ struct cay_manager_options {
     const char *user_id, *session_id;
     const cay_config
         *config; /* NULL: the stored configuration, else native with its defaults */
+    /* The name of a pool whose spare becomes a new sandbox, if one fits; "": a pool of
+     * this user that is open to all programs; NULL: none.  See cay/pool.h.  Backends
+     * without pools ignore it. */
+    const char *pool;
 };
 
 /* The variables of a stored configuration must be set only when a new sandbox is created.

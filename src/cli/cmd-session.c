@@ -283,7 +283,8 @@ static int open_manager(const struct call *call, const char *user, const char *n
                                              .store = call->store,
                                              .user_id = user,
                                              .session_id = name,
-                                             .config = config};
+                                             .config = config,
+                                             .pool = ""};
 
     return cay_manager_new(&wish, ret_manager, err);
 }

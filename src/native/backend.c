@@ -24,6 +24,7 @@ const struct cay_backend backend_native = {
     .start = native_restart,
     .remove = native_remove,
     .create_marked = native_create_marked,
+    .create_pooled = native_create_pooled,
     .find_marked = find_marked,
     .dial = native_dial_port,
     .check = native_check_config,

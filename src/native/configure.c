@@ -283,31 +283,31 @@ int native_check_config(void *data, const cay_config *config, struct cay_error *
     return code ? code : preflight(options, err);
 }
 
-static int create(const cay_config *config, const char *id, void **ret_cookie,
-                  struct cay_error *err)
+/* The mark is the id, unless a spare is used: then the record has both. */
+int native_create_pooled(void *data, const cay_config *config, const char *mark,
+                         const char *pool, void **ret_cookie, struct cay_error *err)
 {
     struct cay_sandbox_options *options __attribute__((cleanup(auto_options))) = NULL;
-    int code = cay_sandbox_options_new(config, &options, err);
+    char id[CAY_ID_MAX];
 
-    return code ? code : native_create(options, id, ret_cookie, err);
+    (void)data;
+    if (mark)
+        TRY(native_mark_id(mark, id, err));
+    TRY(cay_sandbox_options_new(config, &options, err));
+    options->pool = pool;
+    return native_create(options, mark ? id : NULL, ret_cookie, err);
+}
+
+int native_create_marked(void *data, const cay_config *config, const char *mark,
+                         void **ret_cookie, struct cay_error *err)
+{
+    return native_create_pooled(data, config, mark, NULL, ret_cookie, err);
 }
 
 int native_create_config(void *data, const cay_config *config, void **ret_cookie,
                          struct cay_error *err)
 {
-    (void)data;
-    return create(config, NULL, ret_cookie, err);
-}
-
-/* The mark is the id. */
-int native_create_marked(void *data, const cay_config *config, const char *mark,
-                         void **ret_cookie, struct cay_error *err)
-{
-    char id[CAY_ID_MAX];
-
-    (void)data;
-    int code = native_mark_id(mark, id, err);
-    return code ? code : create(config, id, ret_cookie, err);
+    return native_create_pooled(data, config, NULL, NULL, ret_cookie, err);
 }
 
 /* --- Existing sandboxes --- */

@@ -355,17 +355,49 @@ int native_mark_id(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *
                           "a mark has 16 characters: letters a to z and digits 2 to 7");
 }
 
+struct mark_query {
+    const char *mark;
+    char id[CAY_ID_MAX];    /* the result, or "" */
+    struct cay_error error; /* why there is none, or why that is not known */
+};
+
+static void compare_mark(const char *id, void *cookie)
+{
+    struct mark_query *query = cookie;
+    struct cay_error error;
+    struct record record;
+    int code = runtime_load(id, &record, &error);
+
+    if (!code && strcmp(record.mark, query->mark) == 0)
+        memcpy(query->id, record.id, sizeof query->id);
+    /* A record that cannot be read now may be the one, unless it is damaged. */
+    if (code && code != CAY_E_NOT_FOUND && code != CAY_E_INTERNAL)
+        query->error = error;
+}
+
+/* Records are searched for the mark: that happens after a crash only, and a link from the
+ * mark to the id would have to be kept for every sandbox. */
 int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
                        struct cay_error *err)
 {
     char id[CAY_ID_MAX];
+    struct mark_query query = {.mark = id};
     size_t ended = 0;
-    int code = native_mark_id(mark, id, err);
 
-    if (code)
-        return code;
+    TRY(native_mark_id(mark, id, err));
     collect_one(id, &ended);
-    return native_open(id, is_local, ret_cookie, err);
+    int code = native_open(id, is_local, ret_cookie, &query.error);
+    if (code == CAY_E_NOT_FOUND && !is_local) {
+        TRY(runtime_visit(compare_mark, &query, err));
+        if (query.id[0]) {
+            collect_one(query.id, &ended);
+            return native_open(query.id, false, ret_cookie, err);
+        }
+        code = query.error.code;
+    }
+    if (code && err)
+        *err = query.error;
+    return code;
 }
 
 int native_run(const struct cay_sandbox_options *options,

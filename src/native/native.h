@@ -38,9 +38,12 @@ int native_connect_config(void *data, const cay_config *config, const char *id,
                           void **ret_cookie, struct cay_error *err);
 int native_create_marked(void *data, const cay_config *config, const char *mark,
                          void **ret_cookie, struct cay_error *err);
+int native_create_pooled(void *data, const cay_config *config, const char *mark,
+                         const char *pool, void **ret_cookie, struct cay_error *err);
 
-/* The id of the sandbox with that mark, and a handle on it.  native_open_marked() also
- * removes what a creator that died left unfinished. */
+/* The id of a new sandbox with that mark, and a handle on the existing one, which has
+ * another id if it was a spare.  native_open_marked() also removes what a creator that
+ * died left unfinished. */
 int native_mark_id(const char *mark, char ret_id[CAY_ID_MAX], struct cay_error *err);
 int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
                        struct cay_error *err);

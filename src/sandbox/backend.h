@@ -28,9 +28,10 @@ cay_process *sandbox_process_new(const struct cay_backend *backend,
                                  struct cay_error *err);
 int sandbox_process_finish(cay_process *process, int code, cay_process **ret_process);
 
-/* Like cay_backend_create(), with a mark if the backend supports marks; and the sandbox
- * with the mark: CAY_E_NOT_FOUND if there is none, CAY_E_UNSUPPORTED without marks. */
-int sandbox_create_marked(const cay_config *config, const char *mark,
+/* Like cay_backend_create(), with a mark (or NULL) if the backend supports marks, from a
+ * pool (or NULL) if it supports pools; and the sandbox with the mark: CAY_E_NOT_FOUND if
+ * there is none, CAY_E_UNSUPPORTED without marks. */
+int sandbox_create_marked(const cay_config *config, const char *mark, const char *pool,
                           cay_sandbox **ret_sandbox, struct cay_error *err);
 int sandbox_find_marked(const cay_config *config, const char *mark,
                         cay_sandbox **ret_sandbox, struct cay_error *err);

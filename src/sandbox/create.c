@@ -30,7 +30,7 @@ static int begin(const cay_config *config, const char *op, cay_sandbox **ret_san
     return *ret_sandbox ? CAY_OK : CAY_E_NO_MEMORY;
 }
 
-int sandbox_create_marked(const cay_config *config, const char *mark,
+int sandbox_create_marked(const cay_config *config, const char *mark, const char *pool,
                           cay_sandbox **ret_sandbox, struct cay_error *err)
 {
     cay_sandbox *sandbox = NULL;
@@ -39,10 +39,13 @@ int sandbox_create_marked(const cay_config *config, const char *mark,
     if (code)
         return code;
     const struct cay_backend *backend = sandbox->backend;
-    code =
-        mark && backend->create_marked
-            ? backend->create_marked(backend->data, config, mark, &sandbox->cookie, err)
-            : backend->create(backend->data, config, &sandbox->cookie, err);
+    if (pool && backend->create_pooled)
+        code = backend->create_pooled(backend->data, config, mark, pool, &sandbox->cookie,
+                                      err);
+    else if (mark && backend->create_marked)
+        code = backend->create_marked(backend->data, config, mark, &sandbox->cookie, err);
+    else
+        code = backend->create(backend->data, config, &sandbox->cookie, err);
     return sandbox_finish(sandbox, code, ret_sandbox);
 }
 
@@ -65,7 +68,7 @@ int sandbox_find_marked(const cay_config *config, const char *mark,
 int cay_backend_create(const cay_config *config, cay_sandbox **ret_sandbox,
                        struct cay_error *err)
 {
-    return sandbox_create_marked(config, NULL, ret_sandbox, err);
+    return sandbox_create_marked(config, NULL, NULL, ret_sandbox, err);
 }
 
 int cay_backend_check(const cay_config *config, struct cay_error *err)

@@ -48,7 +48,8 @@ int cay_manager_new(const struct cay_manager_options *options, cay_manager **ret
     manager->away = (struct away)AWAY_NONE;
     manager->user_id = strdup(known.user_id ? known.user_id : "");
     manager->session_id = strdup(known.session_id ? known.session_id : "");
-    if (!manager->user_id || !manager->session_id)
+    manager->pool = known.pool ? strdup(known.pool) : NULL;
+    if (!manager->user_id || !manager->session_id || !manager->pool != !known.pool)
         return cay_fail_memory(err, op);
     *ret_manager = TAKE_PTR(manager);
     return CAY_OK;
@@ -75,6 +76,7 @@ void cay_manager_free(cay_manager *manager)
     free(manager->assets);
     free(manager->user_id);
     free(manager->session_id);
+    free(manager->pool);
     free(manager);
 }
 

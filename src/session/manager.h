@@ -60,6 +60,7 @@ struct asset {
 struct cay_manager {
     cay_store *store; /* NULL: nothing is kept */
     char *user_id, *session_id;
+    char *pool;               /* or NULL */
     const cay_config *config; /* the caller's, else own_config once it is known */
     cay_config *own_config;
     cay_sandbox *sandbox; /* a handle, or NULL */

@@ -222,6 +222,15 @@ static int reach_known(const struct start *start, cay_sandbox **ret_sandbox,
     return code ? manager_report(&own, err) : CAY_OK;
 }
 
+static int create(const struct start *start, cay_sandbox **ret_sandbox,
+                  struct cay_error *err)
+{
+    const cay_manager *manager = start->manager;
+
+    return sandbox_create_marked(manager->config, start->mark[0] ? start->mark : NULL,
+                                 manager->pool, ret_sandbox, err);
+}
+
 /* --- Its record --- */
 
 static int record(const struct start *start, const char *id, struct cay_error *err)
@@ -286,8 +295,7 @@ int manager_start(cay_manager *manager, struct cay_error *err)
     if (is_new && !code)
         code = write_mark(&start, err);
     if (is_new && !code) {
-        code = sandbox_create_marked(manager->config, start.mark[0] ? start.mark : NULL,
-                                     &sandbox, err);
+        code = create(&start, &sandbox, err);
         if (code)
             manager_sweep(manager);
     }
@@ -311,8 +319,7 @@ static void start_away(void *cookie, struct away_outcome *ret_outcome)
     if (is_new)
         code = manager_complete(manager, err);
     if (is_new && !code)
-        code = sandbox_create_marked(manager->config, start->mark[0] ? start->mark : NULL,
-                                     &sandbox, err);
+        code = create(start, &sandbox, err);
     if (!code)
         code = manager_upload(manager, sandbox, err);
     if (!code && strlen(cay_sandbox_id(sandbox)) < sizeof ret_outcome->id)

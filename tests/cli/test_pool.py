@@ -48,6 +48,18 @@ def test_run_uses_a_spare_of_a_running_pool(pools):
     assert after["created"] == 3
 
 
+def test_session_uses_a_spare_and_is_found_again(pools, tmp_path):
+    env = {"CAY_HOME": str(tmp_path / "home")}
+    pool = start(pools, "-n", "1")
+    sandbox = pools.ok("session", "start", "of-a-pool", env=env).text.strip()
+    try:
+        wait(pools, pool, lambda one: one["claimed"] == 1)
+        assert pools.ok("session", "start", "of-a-pool", env=env).text.strip() == sandbox
+        assert pools.ok("exec", sandbox, "--", "echo", "up").text == "up\n"
+    finally:
+        pools.ok("session", "rm", "of-a-pool", env=env)
+
+
 def test_create_uses_a_spare_with_its_own_limits_and_name(pools):
     pool = start(pools, "-n", "1")
     sandbox = pools.ok("create", "-m", "700M", "--name", "of-a-pool").text.strip()

@@ -8,6 +8,7 @@ import time
 import pytest
 from cay import Pool, Sandbox
 from cay.errors import SandboxTimeoutError, SandboxValueError
+from cay.nexau import NativeSandboxManager, SessionManager
 
 PATIENCE = 120
 
@@ -71,3 +72,41 @@ def test_pool_wait_reports_a_timeout() -> None:
 def test_pool_refuses_an_invalid_count(count: int) -> None:
     with pytest.raises(SandboxValueError):
         Pool(count)
+
+
+def test_session_takes_a_spare_and_outlives_the_pool(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CAY_HOME", str(tmp_path))
+    with Pool(1) as pool:
+        sessions = SessionManager(pool=pool)
+        manager = NativeSandboxManager()
+        sandbox = manager.start(sessions, "u", "s", {"envs": {"COLOR": "blue"}})
+        await_claims(pool, 1)
+        assert sandbox.execute_bash("echo $COLOR").stdout == "blue\n"
+    again = NativeSandboxManager().start(SessionManager(), "u", "s")
+    assert again.sandbox_id == sandbox.sandbox_id
+    assert manager.stop()
+    try:
+        new = manager.start(sessions, "u", "s")  # the pool is closed
+        assert new.sandbox_id != sandbox.sandbox_id
+    finally:
+        manager.stop()
+
+
+def test_session_without_a_pool_creates_its_own_sandbox(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CAY_HOME", str(tmp_path))
+    with Pool(1) as pool:
+        manager = NativeSandboxManager()
+        manager.start(SessionManager(), "u", "s")
+        assert manager.stop()
+        assert pool.stats().claimed == 0
+
+
+def test_session_refuses_a_pool_that_is_none(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CAY_HOME", str(tmp_path))
+    with pytest.raises(SandboxValueError, match="invalid pool"):
+        SessionManager(pool="other")  # type: ignore[arg-type]
+    with Pool(1) as pool:
+        pass
+    with pytest.raises(SandboxValueError, match="the pool is closed"):
+        SessionManager(pool=pool)
+    assert SessionManager(pool="shared") is not None

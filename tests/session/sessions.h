@@ -92,14 +92,17 @@ static inline void assert_empty_world(void)
     ASSERT_INT(count_in(scratch_path("home/sandboxes"), ""), 0);
 }
 
+/* Without the spares of a pool. */
 static inline size_t count_sandboxes(void)
 {
     struct cay_sandbox_info *infos = NULL;
-    size_t count = 0;
+    size_t count = 0, spares = 0;
 
     ASSERT_OK(cay_sandbox_list(&infos, &count, &err));
+    for (size_t i = 0; i < count; i++)
+        spares += infos[i].state == CAY_STATE_SPARE;
     cay_free(infos);
-    return count;
+    return count - spares;
 }
 
 static inline cay_config *config_of(const char *text)
@@ -110,6 +113,8 @@ static inline cay_config *config_of(const char *text)
     return config;
 }
 
+static const char *pool_of_sessions; /* of manage(): its name, or NULL */
+
 static inline cay_manager *manage(cay_store *store, const char *session,
                                   const cay_config *config)
 {
@@ -117,7 +122,8 @@ static inline cay_manager *manage(cay_store *store, const char *session,
                                                 .store = store,
                                                 .user_id = "ann",
                                                 .session_id = session,
-                                                .config = config};
+                                                .config = config,
+                                                .pool = pool_of_sessions};
     cay_manager *manager = NULL;
 
     ASSERT_OK(cay_manager_new(&options, &manager, &err));

@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 
 #include "../sandbox/cgroups.h"
+#include "cay/pool.h"
 #include "session/manager.h"
 #include "sessions.h"
 #include "steps.h"
@@ -20,11 +21,34 @@ struct deed {
     const char *config;
     bool begins; /* without a sandbox; else with a running or a paused one */
     bool from_pause;
+    bool is_pooled;
     int (*run)(cay_manager *manager, struct cay_error *error);
     enum cay_state then; /* what an acknowledged one has come to; 0: no sandbox */
 };
 
 static char before[CAY_ID_MAX]; /* the sandbox that the session had */
+
+/* --- A pool with a spare that fits --- */
+
+static cay_pool *pool;
+
+static void start_pool(void)
+{
+    const struct cay_sandbox_options sandbox = {.size = sizeof sandbox,
+                                                .memory_bytes = 128 << 20};
+    const struct cay_pool_options options = {
+        .size = sizeof options, .sandbox = &sandbox, .count = 1};
+
+    ASSERT_OK(cay_pool_create(&options, &pool, &err));
+    pool_of_sessions = cay_pool_name(pool);
+}
+
+static void end_pool(void)
+{
+    pool_of_sessions = NULL;
+    cay_pool_free(pool);
+    pool = NULL;
+}
 
 /* --- The world before and after --- */
 
@@ -35,6 +59,8 @@ static void prepare(const struct deed *deed)
     AUTO(cay_manager) manager = manage(store, "s", config);
 
     before[0] = '\0';
+    if (deed->is_pooled)
+        start_pool();
     if (deed->begins)
         return;
     snprintf(before, sizeof before, "%s", cay_sandbox_id(sandbox_of(manager)));
@@ -166,6 +192,7 @@ static unsigned now_at; /* the step of the current try */
 static void say_where(void)
 {
     printf("# it was killed before its system call %u\n", now_at + 1);
+    end_pool();
     kill_all();
 }
 
@@ -190,6 +217,7 @@ static bool kill_after(const struct deed *deed, unsigned steps)
     (void)close(ends[0]);
     (void)close(ends[1]);
     assert_usable(deed);
+    end_pool();
     assert_nothing_left(ids);
     return is_over;
 }
@@ -226,6 +254,22 @@ TEST(a_start_can_be_killed_at_any_point)
 {
     const struct deed deed = {in_memory, .begins = true, .run = cay_manager_start,
                               .then = CAY_STATE_RUNNING};
+
+    survive(&deed);
+}
+
+/* The pool is there meanwhile, and when the next program looks. */
+TEST(a_start_from_a_pool_can_be_killed_at_any_point)
+{
+    const struct deed deed = {in_memory, .begins = true, .is_pooled = true,
+                              .run = cay_manager_start, .then = CAY_STATE_RUNNING};
+
+    survive(&deed);
+}
+
+TEST(a_stop_of_a_claimed_sandbox_can_be_killed_at_any_point)
+{
+    const struct deed deed = {in_memory, .is_pooled = true, .run = cay_manager_stop};
 
     survive(&deed);
 }

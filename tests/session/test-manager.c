@@ -541,7 +541,7 @@ TEST(what_a_crashed_start_has_left_is_collected)
     size_t count = 9;
 
     ASSERT_OK(ledger_begin(store, "ann", "s", "abcdefgh234567xy", "{}", &err));
-    ASSERT_OK(sandbox_create_marked(config, "abcdefgh234567xy", &sandbox, &err));
+    ASSERT_OK(sandbox_create_marked(config, "abcdefgh234567xy", NULL, &sandbox, &err));
     ASSERT_STR(cay_sandbox_id(sandbox), "sb-abcdefgh234567xy");
     cay_sandbox_free(sandbox);
     ASSERT_OK(cay_session_lock_take(store, "ann", "s", 0, &lock, &err));
@@ -562,7 +562,7 @@ TEST(a_mark_is_16_letters_and_digits)
     AUTO(cay_config) config = config_of("{}");
     cay_sandbox *sandbox = NULL;
 
-    ASSERT_CODE(sandbox_create_marked(config, "../../etc", &sandbox, &err),
+    ASSERT_CODE(sandbox_create_marked(config, "../../etc", NULL, &sandbox, &err),
                 CAY_E_INVALID);
     ASSERT_CODE(sandbox_find_marked(config, "../../etc", &sandbox, &err), CAY_E_INVALID);
     ASSERT_CODE(sandbox_find_marked(config, "abcdefgh234567xy", &sandbox, &err),

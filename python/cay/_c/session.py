@@ -17,7 +17,7 @@ class Session(Structure):
 
 class ManagerOptions(Structure):
     _fields_ = members("""
-        size_t size; void *store; char *user_id, *session_id; void *config;
+        size_t size; void *store; char *user_id, *session_id; void *config; char *pool;
     """)
 
 

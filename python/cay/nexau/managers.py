@@ -26,7 +26,7 @@ from cay.nexau.backends import (
 from cay.nexau.base import BaseSandboxManager
 from cay.nexau.config import TYPED_CONFIGS, parse_sandbox_config
 from cay.nexau.registry import backend_of
-from cay.nexau.session import DatabaseEngine, ManagerHandle, Session, SessionManager
+from cay.nexau.session import ManagerHandle, Session, SessionManager
 from cay.sandbox.config import after_run
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class BackendSandboxManager(BaseSandboxManager[TBackend]):
         state = self.load_sandbox_state(session_manager, user_id, session_id) or {}
         session = Session(user_id=user_id, session_id=session_id, sandbox_state=state)
         if isinstance(session_manager, SessionManager):
-            sandbox: Any = self._start_in_store(session_manager.engine, session, values)
+            sandbox: Any = self._start_in_store(session_manager, session, values)
         else:
             self._handle = None
             sandbox = self._start_without_store(session_manager, session, values)
@@ -110,11 +110,11 @@ class BackendSandboxManager(BaseSandboxManager[TBackend]):
         return super()._exclusive(session_manager, user_id, session_id)
 
     def _start_in_store(
-        self, engine: DatabaseEngine, session: Session, values: dict[str, Any]
+        self, sessions: SessionManager, session: Session, values: dict[str, Any]
     ) -> BackendSandbox:
-        names = (session.user_id, session.session_id)
+        names, engine = (session.user_id, session.session_id), sessions.engine
         config = self._for_new(values, engine.outlives_process)
-        self._handle = ManagerHandle(engine, *names, config)
+        self._handle = ManagerHandle(engine, *names, config, sessions._pool)
         state = session.sandbox_state or {}
         id = self._handle.start(state.get("sandbox_id"))
         saved = _saved(state) if state.get("sandbox_id") == id else {}

@@ -15,14 +15,19 @@ from contextlib import contextmanager
 from ctypes import POINTER, byref, c_size_t, c_void_p, sizeof
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from cay import _c
-from cay.errors import SandboxChangedError, SandboxNotFoundError, SandboxTimeoutError
+from cay.errors import (
+    SandboxChangedError,
+    SandboxNotFoundError,
+    SandboxTimeoutError,
+    SandboxValueError,
+)
 from cay.nexau.registry import SandboxAlias
 from cay.sandbox import config as c_config
 from cay.sandbox.event_loop import in_thread, interruptibly
-from cay.sandbox.options import choice, text
+from cay.sandbox.options import Spares, choice, text
 
 R = TypeVar("R")
 
@@ -278,7 +283,9 @@ class ManagerHandle(_c.Owner):
         user_id: str,
         session_id: str,
         values: dict[str, Any],
+        pool: bytes | None = None,
     ) -> None:
+        self._pool = pool
         self._engine, self._names = engine, (user_id, session_id)
         self._is_ephemeral = bool(values.get("ephemeral"))
         self._manager = c_void_p()
@@ -295,6 +302,7 @@ class ManagerHandle(_c.Owner):
             user_id=text(user_id, "user_id"),
             session_id=text(session_id, "session_id"),
             config=self._config.handle,
+            pool=self._pool,
         )
         _c.call(_c.manager_new, byref(options), byref(manager))
         old, self._manager = self._manager, manager
@@ -342,10 +350,26 @@ class ManagerHandle(_c.Owner):
 
 
 class SessionManager:
-    """The sessions of an engine; default: SQLiteDatabaseEngine()."""
+    """The sessions of an engine; default: SQLiteDatabaseEngine().
 
-    def __init__(self, *, engine: DatabaseEngine | None = None) -> None:
+    A new sandbox of this machine is a spare of the ``pool`` if one fits: a cay.Pool, or
+    "shared" for a pool of `cay pool start`.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: DatabaseEngine | None = None,
+        pool: Spares | Literal["shared"] | None = None,
+    ) -> None:
+        if isinstance(pool, str) and pool != "shared":
+            raise SandboxValueError(
+                "invalid pool", subject=pool, hint='pass a cay.Pool, or "shared"'
+            )
         self.engine = SQLiteDatabaseEngine() if engine is None else engine
+        self._pool: bytes | None = None  # as cay_manager_options.pool
+        if pool is not None:
+            self._pool = b"" if isinstance(pool, str) else pool._name
 
     async def setup_models(self) -> None:
         """Does nothing: an open store is ready."""

@@ -686,6 +686,9 @@ static int claim_one(struct create_ctx *ctx, const struct spare_key *key, const 
         record->is_spare = 0;
         record->created_ms = clock_since_1970_ms();
         fill_claimed(&ctx->options, record);
+        /* Saved before CLAIM: until then the sandbox ends with the pool, and from then on
+         * it is found by its mark. */
+        cay_copy_text(record->mark, sizeof record->mark, ctx->id);
         code = runtime_save(record, err);
     }
     /* It may have ended with its pool: then the next one is tried. */
@@ -707,7 +710,7 @@ static int claim_spare(struct create_ctx *ctx, struct native *native,
     size_t env_len;
     int code = CAY_E_NOT_FOUND;
 
-    if (!ctx->options.pool || ctx->id || ctx->is_spare || !spare_is_any() ||
+    if (!ctx->options.pool || ctx->start || ctx->is_spare || !spare_is_any() ||
         !spare_key(&ctx->options, &ctx->sources, &key))
         return code;
     TRY(root_plan_check_env(ctx->sources.env, &env_len, err));

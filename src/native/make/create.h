@@ -12,7 +12,8 @@ struct create_first {
 };
 
 /* Creates a sandbox and waits until it is ready; fills in the handle except for the
- * output buffer.  `id` is unused so far, or NULL: one is drawn.  `first` may be NULL. */
+ * output buffer.  `id` is unused so far, or NULL: one is drawn.  A spare of a pool keeps
+ * its own id, and its record has `id` as its mark.  `first` may be NULL. */
 int create_sandbox(const struct cay_sandbox_options *options, const char *id,
                    struct create_first *first, struct native *native,
                    struct cay_error *err);

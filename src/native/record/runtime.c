@@ -452,7 +452,8 @@ static bool is_sound(const struct record *record, const char *id)
            ends(groups->memory_events, sizeof groups->memory_events) &&
            ends(groups->pids_events, sizeof groups->pids_events) &&
            ends(record->home, sizeof record->home) &&
-           ends(record->name, sizeof record->name);
+           ends(record->name, sizeof record->name) &&
+           ends(record->mark, sizeof record->mark);
 }
 
 enum reading { READ_WHOLE, READ_SHORT, READ_DAMAGED };

@@ -43,6 +43,8 @@ struct record {
     char name[CAY_NAME_MAX]; /* "" if it has none */
     uint32_t is_spare;       /* of a pool, and not claimed */
     uint32_t padding;
+    char mark[CAY_ID_MAX]; /* the id that was requested when the spare was claimed, or ""
+                            */
 };
 
 enum { RUNTIME_IDS = 65536, RECORD_VERSION = 5, RECORD_VERSION_MIN = 4 };
