@@ -231,7 +231,8 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_remove(cay_sandbox *sandbox, struct cay_er
 /* Releases the user ids, cgroups and records of sandboxes that ended by themselves and of
  * creators that crashed.  *ret_count is the number of sandboxes cleaned up. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_collect(size_t *ret_count, struct cay_error *err);
-/* Rate-limited collect: does nothing if this user collected within the last second. */
+/* Rate-limited collect: does nothing if this user collected within the last second, and
+ * checks only some of many sandboxes. */
 CAY_PUBLIC void cay_sandbox_tidy(void);
 
 /* Bytes that the user attaches to a running sandbox for later processes of the same user.

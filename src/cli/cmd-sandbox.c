@@ -646,15 +646,15 @@ static int run_doctor(struct call *call, struct cay_error *err)
     return sandbox_program.doctor(call, err);
 }
 
-/* Removes what crashed sandboxes and callers left, before the commands that would show
- * it.  A run does it while its command starts; the others at most once a
- * second. */
+/* Removes what crashed sandboxes and callers left: everything before a list that would
+ * show it, and a part of it at most once a second before the others, whose time does not
+ * depend on the number of sandboxes.  A run does it while its command starts. */
 static void collect_for(const struct subcommand *command)
 {
     uint32_t bit = UINT32_C(1) << (command - commands);
     size_t collected;
 
-    if (bit & (BIT(CREATE) | BIT(LS) | BIT(INSPECT) | BIT(START) | BIT(KILL) | BIT(RM)))
+    if (bit & BIT(LS))
         (void)!cay_sandbox_collect(&collected, NULL);
     else if (!(bit & (BIT(RUN) | BIT(GC) | BIT(DOCTOR))))
         cay_sandbox_tidy();

@@ -24,7 +24,7 @@
 #include "sandbox/backend.h"
 #include "sys/rights.h"
 
-enum { TIDY_MS = 1000, REMOVE_MS = 10000 };
+enum { TIDY_MS = 1000, TIDY_RECORDS = 32, REMOVE_MS = 10000 };
 
 int native_create(const struct cay_sandbox_options *options, const char *id,
                   void **ret_cookie, struct cay_error *err)
@@ -88,38 +88,6 @@ static int check_kind(const struct record *record, bool is_local, struct cay_err
         "open it with the backend \"%s\"", is_local ? "native" : "local");
 }
 
-int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err)
-{
-    char named[CAY_ID_MAX] = "";
-    struct cay_error why;
-    AUTO_NATIVE native = native_new();
-
-    if (!native)
-        return cay_fail_memory(err, "sandbox.open");
-    int code = names_is_valid(id) ? names_find(id, named, err) : CAY_OK;
-    if (code)
-        return code;
-    code = find(*named ? named : id, &native->record, &why);
-    if (code == CAY_E_INTERNAL) {
-        native->is_damaged = true;
-        (void)record_recover(*named ? named : id, &native->record);
-        *ret_cookie = TAKE_PTR(native);
-        return CAY_OK;
-    }
-    if (code && err)
-        *err = why;
-    if (!code)
-        code = check_kind(&native->record, is_local, err);
-    /* A running sandbox that does not reply can still be killed. */
-    if (!code && runtime_is_alive(&native->record))
-        (void)native_connect(native, NULL);
-    else if (!code && native->record.storage != CAY_STORAGE_DISK)
-        code = wire_fail_gone("sandbox.open", id, 0, err);
-    if (!code)
-        *ret_cookie = TAKE_PTR(native);
-    return code;
-}
-
 /* Which process finds an ended sandbox: gc; the creator, which may remove it or start it
  * again; or another process. */
 enum collector { COLLECTOR_GC, COLLECTOR_CREATOR, COLLECTOR_OTHER };
@@ -153,10 +121,47 @@ static size_t collect(const char *id, enum collector collector)
 static void collect_one(const char *id, void *cookie)
 {
     size_t *count = cookie;
-    AUTO_FD lock = runtime_lock(id);
 
+    if (runtime_is_running(id)) /* most are, and need no lock */
+        return;
+    AUTO_FD lock = runtime_lock(id);
     if (lock >= 0)
         *count += collect(id, COLLECTOR_GC);
+}
+
+int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err)
+{
+    char named[CAY_ID_MAX] = "";
+    struct cay_error why;
+    size_t ended = 0;
+    AUTO_NATIVE native = native_new();
+
+    if (!native)
+        return cay_fail_memory(err, "sandbox.open");
+    int code = names_is_valid(id) ? names_find(id, named, err) : CAY_OK;
+    if (code)
+        return code;
+    code = find(*named ? named : id, &native->record, &why);
+    if (code == CAY_E_INTERNAL) {
+        native->is_damaged = true;
+        (void)record_recover(*named ? named : id, &native->record);
+        *ret_cookie = TAKE_PTR(native);
+        return CAY_OK;
+    }
+    if (code && err)
+        *err = why;
+    if (!code)
+        code = check_kind(&native->record, is_local, err);
+    /* A running sandbox that does not reply can still be killed. */
+    if (!code && runtime_is_alive(&native->record))
+        (void)native_connect(native, NULL);
+    else if (!code && native->record.storage != CAY_STORAGE_DISK) {
+        collect_one(native->record.id, &ended);
+        code = wire_fail_gone("sandbox.open", id, 0, err);
+    }
+    if (!code)
+        *ret_cookie = TAKE_PTR(native);
+    return code;
 }
 
 /* It may have ended by itself, or another process may be ending it. */
@@ -182,12 +187,42 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
     return code;
 }
 
+/* A few records, drawn from all by their order in the directory. */
+struct sample {
+    char ids[TIDY_RECORDS][CAY_ID_MAX];
+    size_t count; /* of all */
+    uint64_t random;
+};
+
+static void draw_record(const char *id, void *cookie)
+{
+    struct sample *sample = cookie;
+    size_t i = sample->count++;
+
+    if (i >= TIDY_RECORDS) {
+        sample->random = sample->random * UINT64_C(6364136223846793005) + 1;
+        i = (size_t)(sample->random >> 33) % sample->count;
+    }
+    if (i < TIDY_RECORDS)
+        cay_copy_text(sample->ids[i], sizeof sample->ids[i], id);
+}
+
+/* Commands call it, so it must not take longer the more sandboxes there are. */
 void cay_sandbox_tidy(void)
 {
-    size_t count;
+    struct sample sample = {.random = clock_ns()};
+    size_t count = 0;
 
-    if (!runtime_was_collected(TIDY_MS))
+    if (runtime_was_collected(TIDY_MS))
+        return;
+    (void)!runtime_visit(draw_record, &sample, NULL);
+    if (sample.count <= TIDY_RECORDS) {
         (void)!cay_sandbox_collect(&count, NULL);
+        return;
+    }
+    for (size_t i = 0; i < TIDY_RECORDS; i++)
+        collect_one(sample.ids[i], &count);
+    runtime_mark_collected();
 }
 
 /* The record may belong to the next sandbox with this id, if another process was

@@ -620,3 +620,77 @@ TEST(tidying_looks_once_in_a_second_and_not_for_every_start)
     run(sandbox, "echo alive");
     ASSERT_STR(result.out, "alive\n");
 }
+
+/* Records that their creators left empty, long ago. */
+static void leave_records(unsigned count)
+{
+    const struct timespec old[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    char path[64];
+
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(path, sizeof path, "/run/cay/sb-testcccccccccc%c%c", 'a' + i / 26,
+                 'a' + i % 26);
+        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        ASSERT(fd >= 0 && futimens(fd, old) == 0);
+        (void)close(fd);
+    }
+}
+
+static size_t count_left(void)
+{
+    return count_names("/run/cay", "sb-testcccccccccc");
+}
+
+TEST(tidying_checks_a_part_of_many_sandboxes_and_a_collect_all)
+{
+    struct timespec old[2] = {{.tv_sec = 1000000000}, {.tv_nsec = UTIME_OMIT}};
+    size_t count, left = 300;
+
+    need_root();
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    leave_records(300);
+    for (int i = 0; i < 3; i++) { /* most of 32 that are drawn are of these */
+        ASSERT(utimensat(AT_FDCWD, "/run/cay", old, 0) == 0);
+        cay_sandbox_tidy();
+        ASSERT(count_left() < left && count_left() + 32 >= left);
+        left = count_left();
+    }
+    ASSERT_OK(cay_sandbox_collect(&count, &err));
+    ASSERT_INT(count_left(), 0);
+    leave_records(20); /* so few that all are checked */
+    ASSERT(utimensat(AT_FDCWD, "/run/cay", old, 0) == 0);
+    cay_sandbox_tidy();
+    ASSERT_INT(count_left(), 0);
+    run(sandbox, "echo alive");
+    ASSERT_STR(result.out, "alive\n");
+}
+
+static void end_by_itself(cay_sandbox *sandbox)
+{
+    struct cay_sandbox_info info;
+
+    ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
+    ASSERT_INT(kill(info.init_pid, SIGKILL), 0);
+    for (int i = 0; i < PATIENCE_MS && runtime_is_running(cay_sandbox_id(sandbox)); i++)
+        usleep(1000);
+}
+
+TEST(the_name_of_a_sandbox_that_has_ended_is_free_before_a_collect)
+{
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .name = "test-ended"};
+    cay_sandbox *other = NULL;
+
+    need_root();
+    AUTO(cay_sandbox) first = make_sandbox(&options);
+    ASSERT_CODE(cay_sandbox_create(&options, &other, &err), CAY_E_EXISTS);
+    end_by_itself(first);
+    ASSERT_CODE(cay_sandbox_open("test-ended", &other, &err), CAY_E_NOT_FOUND);
+    AUTO(cay_sandbox) second = make_sandbox(&options);
+    ASSERT_CODE(cay_sandbox_open(cay_sandbox_id(first), &other, &err), CAY_E_NOT_FOUND);
+    ASSERT_INT(count_names(runtime_path(), cay_sandbox_id(first)), 0);
+    ASSERT_OK(cay_sandbox_open("test-ended", &other, &err));
+    ASSERT_STR(cay_sandbox_id(other), cay_sandbox_id(second));
+    cay_sandbox_free(other);
+    ASSERT_OK(cay_sandbox_kill(second, &err));
+}

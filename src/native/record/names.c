@@ -65,13 +65,23 @@ static bool read_by_path(const char *name, char ret_path[PATH_MAX],
     return read_owner(AT_FDCWD, ret_path, ret_owner);
 }
 
+/* In memory, and not running: no process holds the lock, which its creator would. */
+static bool has_ended(const char *id)
+{
+    struct record record;
+    AUTO_FD lock = runtime_is_running(id) ? -1 : runtime_lock(id);
+
+    return lock >= 0 && runtime_load(id, &record, NULL) == CAY_OK &&
+           record.storage != CAY_STORAGE_DISK && !runtime_is_alive(&record);
+}
+
 /* If the record or the disk cannot be checked, the sandbox is assumed to exist. */
 static bool is_there(const struct owner *owner)
 {
     char path[sizeof owner->home + 64];
 
     if (runtime_changed_ms(owner->id))
-        return true;
+        return !has_ended(owner->id);
     snprintf(path, sizeof path, "%s/sandboxes/%s", owner->home, owner->id);
     return owner->home[0] && (access(path, F_OK) == 0 || errno != ENOENT);
 }

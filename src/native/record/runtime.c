@@ -677,6 +677,21 @@ int runtime_check_alive(const struct record *record)
                : runtime_check_listening(record->id);
 }
 
+bool runtime_is_running(const char *id)
+{
+    enum { HEAD = offsetof(struct record, layers) };
+    struct record record = {0};
+    char path[PATH_MAX];
+    uint64_t start;
+
+    if (record_path(id, no_suffix, path, NULL) != CAY_OK)
+        return false;
+    AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    return fd >= 0 && io_pread(fd, &record, HEAD, 0) == HEAD && record.init > 0 &&
+           record.init_start && strncmp(record.id, id, sizeof record.id) == 0 &&
+           runtime_start_time(record.init, &start) == 0 && start == record.init_start;
+}
+
 /* --- Notes --- */
 
 /* A note is stored beside the record, as "ID.note", and removed with it. */
