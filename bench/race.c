@@ -161,6 +161,24 @@ void race(const char *part, const struct entrant *entrants, unsigned count,
         free(records[i].us);
 }
 
+void race_compare(const char *part, const char *op, unsigned long long size, double *us,
+                  double *floor, unsigned rounds, double most_ratio)
+{
+    qsort(us, rounds, sizeof *us, compare);
+    qsort(floor, rounds, sizeof *floor, compare);
+    printf("{\"part\": \"%s\", \"op\": \"%s\", \"bytes\": %llu, \"rounds\": %u, "
+           "\"peer\": false, \"fastest\": %.2f",
+           part, op, size, rounds, us[0]);
+    print_times("ours", us, rounds);
+    print_times("floor", floor, rounds);
+    printf(", \"ratio\": %.3f",
+           percentile(us, rounds, 50) / percentile(floor, rounds, 50));
+    if (most_ratio > 0)
+        printf(", \"most_ratio\": %.2f", most_ratio);
+    printf("}\n");
+    fflush(stdout);
+}
+
 void race_print(const char *part, const char *op, unsigned long long size, double us,
                 double most_us)
 {

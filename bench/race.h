@@ -28,6 +28,10 @@ double race_spawn(void *cookie);
 void race(const char *part, const struct entrant *entrants, unsigned count,
           unsigned rounds);
 
+/* Times of one operation among `size` things, against `floor`; both get sorted. */
+void race_compare(const char *part, const char *op, unsigned long long size, double *us,
+                  double *floor, unsigned rounds, double most_ratio);
+
 /* One figure without a floor. */
 void race_print(const char *part, const char *op, unsigned long long size, double us,
                 double most_us);

@@ -330,5 +330,6 @@ int main(int argc, char **argv)
     run_pauses(rounds);
     scale_files(quick);
     scale_live(quick);
+    scale_growth(rest[0], quick);
     return 0;
 }

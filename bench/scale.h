@@ -14,4 +14,7 @@ void scale_files(bool quick);
 /* What it costs to have 1, 10, 100, 1000 of them. */
 void scale_live(bool quick);
 
+/* What each operation costs beside that many of them; `cay` is the program. */
+void scale_growth(const char *cay, bool quick);
+
 #endif
