@@ -3,7 +3,12 @@
 /* The same tests for ordinary users: the programs of this suite are run again by one that
  * is made for it, on each level of the ladder.  Controls are root's, and were had.  What
  * a level does not have is left out here: other users on those with one, limits that only
- * cgroups keep on all of them. */
+ * cgroups keep on all of them.
+ *
+ * Then again for sandboxes that are claimed from a pool, by root as well: every probe,
+ * the rules, the requests of a hostile sandbox, and the limits that a claim changes.
+ * Files and roots are left out: the claim changes neither, and a spare's are those of any
+ * sandbox. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -40,6 +45,8 @@ static const char *copy_probe(void)
     return scratch_path("probe");
 }
 
+static bool is_pooled;
+
 static _Noreturn void be_program(const struct ordinary *user, enum cay_level level,
                                  int program, const char *const *patterns)
 {
@@ -49,7 +56,10 @@ static _Noreturn void be_program(const struct ordinary *user, enum cay_level lev
         argv[i + 1] = strdup(patterns[i]);
     setenv("CAY_PROBE", scratch_path("probe"), 1);
     setenv("CAY_ESCAPE_LEVEL", cay_level_slug(level), 1);
-    become_ordinary(user);
+    if (is_pooled)
+        setenv("CAY_ESCAPE_POOL", "1", 1);
+    if (user)
+        become_ordinary(user);
     fexecve(program, argv, environ);
     _exit(127);
 }
@@ -78,7 +88,9 @@ static size_t listen_to(FILE *output, bool *ret_failed)
 
 static void run_on(enum cay_level level, const char *name, const char *const *patterns)
 {
-    const struct ordinary *user = ordinary_user(level == CAY_LEVEL_RANGE);
+    const struct ordinary *user =
+        level == CAY_LEVEL_ROOT ? NULL : ordinary_user(level == CAY_LEVEL_RANGE);
+    const char *pooled = is_pooled ? "pooled " : "";
     bool failed = false;
     int ends[2], status = -1;
 
@@ -101,9 +113,9 @@ static void run_on(enum cay_level level, const char *name, const char *const *pa
     size_t passed = listen_to(output, &failed);
     fclose(output);
     ASSERT(waitpid(child, &status, 0) == child);
-    printf("# %s on %s: %zu passed\n", name, cay_level_slug(level), passed);
+    printf("# %s on %s%s: %zu passed\n", name, pooled, cay_level_slug(level), passed);
     if (failed || status != 0 || passed == 0)
-        harness_fail(__FILE__, __LINE__, "%s on %s: status 0x%x", name,
+        harness_fail(__FILE__, __LINE__, "%s on %s%s: status 0x%x", name, pooled,
                      cay_level_slug(level), (unsigned)status);
 }
 
@@ -150,4 +162,48 @@ TEST(what_can_be_limited_without_cgroups_is_on_every_level)
     run_on(CAY_LEVEL_RANGE, "test-load", most);
     run_on(CAY_LEVEL_SINGLE, "test-load", most);
     run_on(CAY_LEVEL_LANDLOCK, "test-load", alone);
+}
+
+static void run_pooled_on(enum cay_level level, const char *name,
+                          const char *const *patterns)
+{
+    is_pooled = true;
+    run_on(level, name, patterns);
+    is_pooled = false;
+}
+
+TEST(every_probe_is_held_in_claimed_sandboxes)
+{
+    static const char *const all[] = {"all_of_them*", NULL};
+
+    for (enum cay_level level = CAY_LEVEL_ROOT; level <= CAY_LEVEL_SINGLE; level++)
+        run_pooled_on(level, "test-probes", all);
+}
+
+TEST(the_rules_hold_in_claimed_sandboxes)
+{
+    for (enum cay_level level = CAY_LEVEL_ROOT; level <= CAY_LEVEL_SINGLE; level++)
+        run_pooled_on(level, "test-rules", NULL);
+}
+
+TEST(requests_are_served_safely_in_claimed_sandboxes)
+{
+    static const char *const single[] = {"E01*",          "E14*",      "W*",
+                                         "B14_a_killed*", "B14_coll*", NULL};
+
+    run_pooled_on(CAY_LEVEL_ROOT, "test-api", NULL);
+    run_pooled_on(CAY_LEVEL_RANGE, "test-api", NULL);
+    run_pooled_on(CAY_LEVEL_SINGLE, "test-api", single);
+}
+
+TEST(limits_are_those_of_the_claim)
+{
+    static const char *const most[] = {"B01_proc*", "B02_thr*", "B03_priv*",
+                                       "B05*",      "B06*",     "B09*",
+                                       "B12*",      "B15*",     NULL};
+    static const char *const other[] = {"B01_proc*", "B02_thr*", "B09*", "B12*", NULL};
+
+    run_pooled_on(CAY_LEVEL_ROOT, "test-load", most);
+    run_pooled_on(CAY_LEVEL_RANGE, "test-load", other);
+    run_pooled_on(CAY_LEVEL_SINGLE, "test-load", other);
 }

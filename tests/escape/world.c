@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "cay/pool.h"
 #include "host-ledger.h"
 
 enum { SANDBOXES_MAX = 4, FACTS_MAX = 16, OTHERS_MAX = 4 };
@@ -272,18 +273,62 @@ static void execute(cay_sandbox *sandbox, struct cay_exec_options *options)
     ASSERT(!result.error_len || !memmem(result.error, result.error_len, world_token, 32));
 }
 
+static bool is_pooled(void)
+{
+    return getenv("CAY_ESCAPE_POOL");
+}
+
 const char *world_level_name(void)
 {
     static char name[32];
 
-    snprintf(name, sizeof name, " on %s", cay_level_slug(world_level()));
-    return world_level() == CAY_LEVEL_BEST ? "" : name;
+    if (world_level() == CAY_LEVEL_BEST && !is_pooled())
+        return "";
+    snprintf(name, sizeof name, " on %s%s", is_pooled() ? "pooled " : "",
+             cay_level_slug(world_level()));
+    return name;
 }
 
 /* Where the probe is inside; without a root of its own a sandbox has a home only. */
 const char *world_inside(void)
 {
     return world_level() == CAY_LEVEL_LANDLOCK ? "./probe" : "/tmp/probe";
+}
+
+/* Claimed from a pool that is gone again when the probes start.  The pool knows only the
+ * options that decide whether its spare fits; the claim must bring in all others. */
+static int claim_sandbox(const struct cay_sandbox_options *options,
+                         cay_sandbox **ret_sandbox)
+{
+    struct cay_sandbox_options own = *options;
+    const struct cay_sandbox_options shape = {.size = sizeof shape,
+                                              .level = own.level,
+                                              .template_name = own.template_name,
+                                              .network = own.network,
+                                              .hostname = own.hostname,
+                                              .binds = own.binds,
+                                              .bind_count = own.bind_count,
+                                              .disk_bytes = own.disk_bytes,
+                                              /* an rlimit of PID 1 without cgroups */
+                                              .pids = geteuid() ? own.pids : 0,
+                                              .cpu_percent = own.cpu_percent};
+    const struct cay_pool_options pool_options = {
+        .size = sizeof pool_options, .sandbox = &shape, .count = 1};
+    struct cay_pool_stats stats = {0};
+    cay_pool *pool = NULL;
+
+    int code = cay_pool_create(&pool_options, &pool, &err);
+    if (code) /* the sandbox cannot be created either */
+        return cay_sandbox_create(&own, ret_sandbox, &err);
+    own.pool = cay_pool_name(pool);
+    code = cay_sandbox_create(&own, ret_sandbox, &err);
+    for (double end = world_now() + 60; !code && !stats.claimed && world_now() < end;) {
+        (void)usleep(1000);
+        cay_pool_get_stats(pool, &stats);
+    }
+    cay_pool_free(pool);
+    ASSERT(code || stats.claimed == 1);
+    return code;
 }
 
 int world_bare_sandbox(const struct cay_sandbox_options *options,
@@ -298,7 +343,8 @@ int world_bare_sandbox(const struct cay_sandbox_options *options,
     own.level = world_level();
     own.ephemeral = true;
     cay_sandbox **handle = &sandboxes[sandbox_count].handle;
-    int code = cay_sandbox_create(&own, handle, &err);
+    int code = is_pooled() ? claim_sandbox(&own, handle)
+                           : cay_sandbox_create(&own, handle, &err);
     if (code)
         return code;
     sandbox_count++;

@@ -82,15 +82,17 @@ static inline void ordinary_remove(const char *name)
 /* What is left in their directories by then is a failure of its own. */
 static inline void ordinary_remove_all(void)
 {
+    static const char *const below[] = {"/ranges", "/pools", "/spares", ""};
     bool empty = true;
 
     for (size_t i = 0; i < 2; i++)
         if (ordinary_users[i].name[0]) {
             char cay[80];
-            snprintf(cay, sizeof cay, "%s/cay/ranges", ordinary_users[i].runtime);
-            (void)rmdir(cay);
-            *strrchr(cay, '/') = '\0';
-            (void)rmdir(cay);
+            for (size_t j = 0; j < sizeof below / sizeof *below; j++) {
+                snprintf(cay, sizeof cay, "%s/cay%s", ordinary_users[i].runtime,
+                         below[j]);
+                (void)rmdir(cay);
+            }
             empty &= rmdir(ordinary_users[i].runtime) == 0;
             ordinary_remove(ordinary_users[i].name);
         }
