@@ -231,6 +231,12 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_remove(cay_sandbox *sandbox, struct cay_er
 /* Releases the user ids, cgroups and records of sandboxes that ended by themselves and of
  * creators that crashed.  *ret_count is the number of sandboxes cleaned up. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_collect(size_t *ret_count, struct cay_error *err);
+/* The same for one sandbox with storage in memory that has ended by itself.  *ret_info is
+ * what inspect would have reported just before: CAY_STATE_STOPPED, and the memory kills.
+ * CAY_E_NOT_FOUND: nothing is left of it; CAY_E_BUSY: it has not ended. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_collect_one(const char *id,
+                                                  struct cay_sandbox_info *ret_info,
+                                                  struct cay_error *err);
 /* Rate-limited collect: does nothing if this user collected within the last second, and
  * checks only some of many sandboxes. */
 CAY_PUBLIC void cay_sandbox_tidy(void);

@@ -13,6 +13,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "native/doctor/inspect.h"
 #include "native/make/program.h"
 #include "native/make/root-plan.h"
 #include "native/make/spare.h"
@@ -184,6 +185,24 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
     spare_sweep();
     if (!code)
         runtime_mark_collected();
+    return code;
+}
+
+int cay_sandbox_collect_one(const char *id, struct cay_sandbox_info *ret_info,
+                            struct cay_error *err)
+{
+    struct native native = NATIVE_NONE;
+    int code = runtime_load(id, &native.record, err);
+
+    if (code)
+        return code;
+    if (native.record.storage == CAY_STORAGE_DISK || runtime_is_alive(&native.record))
+        return cay_fail(err, CAY_E_BUSY, 0, "sandbox.collect", id,
+                        "the sandbox has not ended, or is on disk",
+                        "use cay_sandbox_remove()");
+    code = inspect_sandbox(&native, ret_info, err);
+    if (!code)
+        collect_locked(id, COLLECTOR_GC);
     return code;
 }
 

@@ -519,6 +519,32 @@ TEST(what_lives_is_not_collected)
     cay_exec_done(&result);
 }
 
+TEST(one_sandbox_that_ended_is_collected_with_its_last_state)
+{
+    cay_sandbox *sandbox = make_sandbox(NULL);
+    struct cay_sandbox_info info;
+    char id[CAY_ID_MAX];
+    const struct timespec pause = {.tv_nsec = 10000000};
+    int code = CAY_E_BUSY;
+
+    snprintf(id, sizeof id, "%s", cay_sandbox_id(sandbox));
+    ASSERT_CODE(cay_sandbox_collect_one(id, &info, &err), CAY_E_BUSY);
+    ASSERT_CODE(cay_sandbox_collect_one("sb-aaaaaaaaaaaaaaaa", &info, &err),
+                CAY_E_NOT_FOUND);
+    ASSERT_OK(cay_sandbox_set_ttl(sandbox, 1, &err));
+    cay_sandbox_free(sandbox);
+    for (int i = 0; i < PATIENCE_MS / 10 && code == CAY_E_BUSY; i++) {
+        nanosleep(&pause, NULL);
+        code = cay_sandbox_collect_one(id, &info, &err);
+    }
+    ASSERT_INT(code, CAY_OK);
+    ASSERT_STR(info.id, id);
+    ASSERT_INT(info.state, CAY_STATE_STOPPED);
+    ASSERT_INT(info.memory_kills, 0);
+    ASSERT_INT(count_names(runtime_path(), id), 0);
+    ASSERT_INT(count_groups(id), 0);
+}
+
 TEST(wrong_wishes_are_refused_with_a_reason)
 {
     cay_sandbox *sandbox = NULL;
