@@ -336,7 +336,7 @@ def main():
         measure_bytes(server, sandbox)
         measure_memory(serve("memory"))
         pooled = serve("pool", "--pool", "8")
-        wait_until(lambda: len(pooled.keepers()) >= 8, "there is no reserve")
+        wait_until(lambda: pooled.has_spares(8), "there is no reserve")
         measure_sdk("SDK, 8 in reserve", pooled, bare)
 
 

@@ -250,6 +250,17 @@ class Server:
         """Those of the processes that keep a sandbox each."""
         return [pid for pid in self.children() if name_of(pid) == "cay-keeper"]
 
+    def pool(self):
+        """The process that has the pool, or None, and how many of its sandboxes are ready."""
+        found = [pid for pid in self.children() if name_of(pid) == "cay-pool"]
+        done = subprocess.run([*self.before, CAY, "pool", "ls", "-o", "json"], env=self.env,
+                              capture_output=True, text=True, timeout=PATIENCE, check=True)
+        ready = [one["ready"] for one in json.loads(done.stdout)["pools"] if one["pid"] in found]
+        return (found[0] if found else None), sum(ready)
+
+    def has_spares(self, count):
+        return self.pool()[1] == count
+
     def connections(self):
         """How many clients hold a connection and are there."""
         lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]

@@ -182,7 +182,7 @@ def test_a_pause_that_cannot_be_is_not_promised(tmp_path, spares):
     server.start()
     with contextlib.ExitStack() as stack:
         stack.callback(server.clean)
-        wait_until(lambda: len(server.keepers()) == spares, "the pool is not filled")
+        wait_until(lambda: server.has_spares(spares), "the pool is not filled")
         wanted = {"templateID": "base", "timeout": 1, "autoPause": True}
         status, answer = server.api("POST", "/v2/sandboxes", wanted)
         assert status == 501 and "cannot be paused" in answer["message"]

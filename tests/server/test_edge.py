@@ -491,30 +491,48 @@ def test_a_reserve_goes_with_the_server_and_leaves_no_trace(own_server, end):
 
 
 def test_a_reserve_is_filled_again_when_its_sandboxes_end(own_server):
-    server = own_server("--pool", "2")
+    memory = 335 << 20  # tells them from others on this machine
+    server = own_server("--pool", "2", "--memory", "335M")
 
-    def ready():
-        found = {pid: first_process(pid) for pid in keepers(server)}
-        return {pid: init for pid, init in found.items() if init}
+    def spares():
+        listed = json.loads(server.cay("ls", "--all", "-o", "json").stdout)["sandboxes"]
+        return {one["id"]: one["init_pid"] for one in listed
+                if one["limits"]["memory_bytes"] == memory and one["state"] == "spare"}
 
-    wait_until(lambda: len(ready()) == 2)
-    before = ready()
-    for keeper, init in before.items():
-        os.kill(keeper, signal.SIGSTOP)  # the keepers must not notice that they end
+    wait_until(lambda: len(spares()) == 2)
+    before = spares()
+    for init in before.values():
         os.kill(init, signal.SIGKILL)
-    wait_until(lambda: not any(is_alive(init) for init in before.values()))
-    with ThreadPoolExecutor(1) as pool:
-        made = pool.submit(create, server)
-        time.sleep(0.1)
-        for keeper in before:
-            os.kill(keeper, signal.SIGCONT)
-        name = made.result()["sandboxID"]
+    name = create(server)["sandboxID"]
     assert server.api("GET", f"/sandboxes/{name}")[0] == 200
-    wait_until(lambda: len(set(ready().values()) - set(before.values())) == 3)
-    for keeper in ready():
-        os.kill(keeper, signal.SIGKILL)
-    wait_until(lambda: len(ready()) >= 2)
-    wait_until(lambda: server.api("DELETE", f"/sandboxes/{name}")[0] == 204)
+    wait_until(lambda: server.has_spares(2) and len(set(spares()) - set(before)) == 2)
+    before, (pool, _) = spares(), server.pool()
+    os.kill(pool, signal.SIGKILL)
+    wait_until(lambda: not any(is_alive(init) for init in before.values()))
+    wait_until(lambda: server.pool()[0] not in (None, pool) and server.has_spares(2))
+    used = create(server)["sandboxID"]
+    assert server.api("DELETE", f"/sandboxes/{used}")[0] == 204
+    assert server.api("DELETE", f"/sandboxes/{name}")[0] == 204
+
+
+def test_a_reserve_serves_clients_that_set_an_environment_and_metadata(own_server):
+    server = own_server("--pool", "1")
+    wait_until(lambda: server.has_spares(1))
+    offered = {path.name.partition("-")[2] for path in Path("/run/cay/spares").iterdir()}
+    status, made = server.api("POST", "/v2/sandboxes", {
+        "templateID": "base", "envVars": {"COLOR": "blue"}, "metadata": {"a": "b"}})
+    assert status == 201 and f"sb-{made['sandboxID']}" in offered
+    status, envs = server.api("GET", "/envs", E2b_Sandbox_Id=made["sandboxID"],
+                              X_Access_Token=made["envdAccessToken"])
+    assert status == 200 and envs["COLOR"] == "blue"
+    assert server.api("GET", f"/sandboxes/{made['sandboxID']}")[1]["metadata"] == {"a": "b"}
+
+
+def test_a_reserve_of_sandboxes_on_disk_is_refused(tmp_path):
+    done = subprocess.run([CAY, "serve", "--pool", "1", "--storage", "disk"], text=True,
+                          env={**os.environ, "CAY_HOME": str(tmp_path)}, capture_output=True,
+                          timeout=PATIENCE, check=False)
+    assert done.returncode == 2 and "--pool" in done.stderr and "omit --pool" in done.stderr
 
 
 def test_a_keeper_that_is_killed_while_it_makes_a_sandbox_leaves_none_for_ever(own_server):
@@ -531,11 +549,10 @@ def test_a_keeper_that_is_killed_while_it_makes_a_sandbox_leaves_none_for_ever(o
     try:
         with ThreadPoolExecutor(1) as pool:
             for _ in range(40):
-                wait_until(clocks)
-                spares = keepers(server)
+                wait_until(lambda: server.has_spares(1))
                 made = pool.submit(server.api, "POST", "/v2/sandboxes", key)
                 time.sleep(dice.random() * 0.006)
-                for keeper in spares:
+                for keeper in keepers(server):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(keeper, signal.SIGKILL)
                 assert made.result()[0] in (201, 503)

@@ -26,7 +26,7 @@ def expected(sandbox, template="base", tenant="default"):
 def test_commands_know_their_sandbox(own_server, options):
     server = own_server(*options)
     if options:  # a sandbox that was made before anybody asked for it
-        wait_until(server.keepers, "there is no sandbox ready")
+        wait_until(lambda: server.has_spares(1), "there is no sandbox ready")
     sandbox = Sandbox.create("code-interpreter-v1:latest", timeout=600)
     wanted = expected(sandbox, "code-interpreter-v1")
     assert shown(sandbox) == wanted

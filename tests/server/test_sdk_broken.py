@@ -260,7 +260,7 @@ def test_a_front_that_dies_is_replaced_and_only_streams_break(own_server):
 
 def known_by(memory):
     """The sandboxes on this machine with so much memory."""
-    listed = subprocess.run([CAY, "ls", "-o", "json"], capture_output=True, timeout=PATIENCE,
+    listed = subprocess.run([CAY, "ls", "--all", "-o", "json"], capture_output=True, timeout=PATIENCE,
                             check=True).stdout
     return {item["id"] for item in json.loads(listed)["sandboxes"]
             if item["limits"]["memory_bytes"] == memory}

@@ -69,7 +69,7 @@ void broker_forward(struct broker *broker, struct request_packet *request, const
 
     for (int i = 0; i < 2 && error == -EPIPE; i++) {
         struct keeper_handle *keeper = keepers_find(broker, id);
-        error = keeper ? request_forward(keeper->socket, request) : -EAGAIN;
+        error = keeper ? keepers_forward(keeper, request) : -EAGAIN;
         if (keeper && error == -EPIPE)
             keepers_lost(broker, keeper); /* the next keeper finds out why */
     }
@@ -333,14 +333,12 @@ static void on_signal(struct broker *broker, struct source *source)
         if (info.ssi_signo != SIGCHLD)
             drain(broker);
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        bool was_pooled = keepers_reaped(broker, pid, status);
+        keepers_reaped(broker, pid, status);
         if (pid == broker->front_pid) {
             broker->front_pid = 0;
             broker->front_status = status;
         }
         broker_request_keeper_ended(broker, pid);
-        if (was_pooled)
-            broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS);
     }
 }
 
@@ -356,6 +354,7 @@ int broker_open(struct broker *broker, struct cay_error *err)
     broker->epoll = epoll_create1(EPOLL_CLOEXEC);
     broker->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     broker->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    broker->pool.socket = -1;
     broker->front_source.ready = on_front;
     broker->timer_source.ready = on_timer;
     broker->signal_source.ready = on_signal;
@@ -434,7 +433,6 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
 {
     broker_reconcile(broker);
     broker_expire(broker);
-    broker_fill_pool(broker);
     while (!broker->is_over && restart_if_gone(broker, restart_front)) {
         struct epoll_event events[EVENTS];
         int64_t left_ms = broker->drain_end_ms - (int64_t)clock_ms();
@@ -446,6 +444,7 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
             struct source *source = events[i].data.ptr;
             source->ready(broker, source);
         }
+        keepers_free_dropped(broker);
         if (broker->drain_end_ms && ((broker->front < 0 && !broker->pending) ||
                                      (int64_t)clock_ms() >= broker->drain_end_ms))
             broker->is_over = true; /* all requests are finished, or out of time */
@@ -453,6 +452,9 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
     }
     while (broker->keepers)
         keepers_drop(broker, broker->keepers);
+    if (broker->pool.socket >= 0)
+        (void)close(broker->pool.socket); /* it ends its spares and exits */
+    keepers_free_dropped(broker);
     broker_retry_writes(broker);
     end_front(broker);
 }

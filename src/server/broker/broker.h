@@ -69,7 +69,7 @@ struct broker {
     struct registry *registry;
     struct secrets secrets;
     const char *domain;
-    struct keeper_handle *keepers;
+    struct keeper_handle *keepers, *dropped;
     struct broker_request *pending;
     struct unwritten *unwritten; /* rows that could not be written yet: records.c */
     int epoll, timer, signals;
@@ -86,7 +86,12 @@ struct broker {
     void (*log_error)(const char *about, const struct cay_error *error);
     bool is_over;
     int64_t drain_end_ms; /* by clock_ms(): deadline for open requests; 0: not draining */
-    unsigned pool_starting;
+    struct pool_process {
+        struct source source;
+        pid_t pid;                /* 0: none */
+        int socket;               /* -1: none */
+        char name[POOL_NAME_MAX]; /* "": not known yet */
+    } pool;
     struct request_packet request; /* the one that is being handled */
 };
 
@@ -109,13 +114,19 @@ void broker_wake_at(struct broker *broker, int64_t end_ms);
 /* --- Keepers, and requests to them: keepers.c --- */
 
 /* The broker's handle of a keeper: a process that serves one sandbox.  If the sandbox
- * blocks it, no other sandbox has to wait. */
+ * blocks it, no other sandbox has to wait.  A keeper that has nothing to do exits; the
+ * handle then has its state, and a pidfd of the sandbox's PID 1, until the next request.
+ */
 struct keeper_handle {
+    struct source source;
     struct keeper_handle *next;
     char id[SANDBOX_ID_MAX]; /* "": none yet */
-    pid_t pid;
-    int socket;
-    bool is_pooled; /* its sandbox is in the pool */
+    pid_t pid;               /* 0: no process */
+    int socket;              /* -1: no process, or one that is about to exit */
+    uint64_t sent;           /* requests */
+    int life;                /* the pidfd; -1 while there is a keeper */
+    char *state;             /* struct keeper_spec */
+    size_t state_len;
 };
 
 /* Starts a keeper, for an existing sandbox if `id` is not "". */
@@ -124,8 +135,13 @@ struct keeper_handle *keepers_start(struct broker *broker, const char *id);
 /* The keeper of a sandbox, started if necessary; NULL on failure. */
 struct keeper_handle *keepers_find(struct broker *broker, const char *id);
 
-/* Closes its socket; the keeper then exits and closes its channels. */
+/* Closes its socket; the keeper then exits and closes its channels.  The handle is freed
+ * by keepers_free_dropped(), since events that were already received may point to it. */
 void keepers_drop(struct broker *broker, struct keeper_handle *keeper);
+void keepers_free_dropped(struct broker *broker);
+
+/* Sends a request to a keeper and counts it.  0 or a negative errno. */
+int keepers_forward(struct keeper_handle *keeper, const struct request_packet *request);
 
 struct keeper_handle *keepers_by_pid(const struct broker *broker, pid_t pid);
 
@@ -133,9 +149,11 @@ struct keeper_handle *keepers_by_pid(const struct broker *broker, pid_t pid);
  * says about the sandbox before another one is started. */
 void keepers_lost(struct broker *broker, struct keeper_handle *keeper);
 
-/* A process exited with this status of wait(2).  Returns true if it was a keeper of the
- * pool. */
-bool keepers_reaped(struct broker *broker, pid_t pid, int status);
+/* A process exited with this status of wait(2). */
+void keepers_reaped(struct broker *broker, pid_t pid, int status);
+
+/* Starts the process with the pool of --pool, unless there is one. */
+void keepers_start_pool(struct broker *broker);
 
 /* A request of the broker's own, which a keeper has to finish before a row changes.  Has
  * its own channel, and the channel of the client that waits for the result, if there is
@@ -144,9 +162,8 @@ struct broker_request {
     struct source source;
     struct broker_request *next;
     enum op op;
-    int channel; /* to the keeper */
-    int client;  /* channel of the waiting client, or -1 */
-    bool is_pooled;
+    int channel;       /* to the keeper */
+    int client;        /* channel of the waiting client, or -1 */
     bool has_no_reply; /* its channel was closed without a reply */
     bool is_lost;      /* its keeper exited */
     int64_t timeout_s;
@@ -173,12 +190,10 @@ void broker_request_free(struct broker *broker, struct broker_request *pending);
 void broker_request_fail(struct broker_request *pending, int status,
                          const struct cay_error *error);
 
-/* Sends it to this keeper; NULL: to that of the sandbox, or to a new one if the row has
- * no id.  If the keeper exited, another one gets it.  On failure the client gets an
- * error. */
+/* Sends it to the keeper of the sandbox, or to a new one if the row has no id.  If the
+ * keeper exited, another one gets it.  On failure the client gets an error. */
 void broker_request_send_to(struct broker *broker, struct broker_request *pending,
-                            struct keeper_handle *keeper, struct request *request,
-                            const struct buf *strings);
+                            struct request *request, const struct buf *strings);
 
 /* The same with only a number. */
 void broker_request_send(struct broker *broker, struct broker_request *pending,
@@ -260,8 +275,6 @@ void control_set_end(struct broker *broker, struct record_row *row, int64_t seco
 
 /* --- Creation: create.c --- */
 
-enum { POOL_AGAIN_MS = 1000 }; /* delay before the pool is filled again after a failure */
-
 void broker_create(struct broker *broker, struct request_packet *request,
                    const char *tenant);
 
@@ -270,9 +283,6 @@ void broker_confirm(struct broker *broker, const struct record_row *row);
 
 /* Replies whether a template exists. */
 void broker_find_template(struct request_packet *request);
-
-/* Starts sandboxes until --pool of them are ready or being created. */
-void broker_fill_pool(struct broker *broker);
 
 /* --- Replies --- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Creates sandboxes for clients and for the pool. */
+/* Creates sandboxes for clients. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +10,10 @@
 #include "server/broker/broker.h"
 #include "server/broker/recovery.h"
 
-static const char default_template[] = "base";
-
 /* Template names that E2B clients use for the default. */
 static bool is_default_template(const char *name)
 {
-    return strcmp(name, default_template) == 0 ||
-           strcmp(name, "code-interpreter-v1") == 0;
+    return strcmp(name, KEEPER_TEMPLATE) == 0 || strcmp(name, "code-interpreter-v1") == 0;
 }
 
 static bool has_template(const char *name)
@@ -47,24 +44,9 @@ static uint64_t available_memory(void)
     return kib << 10;
 }
 
-static struct keeper_handle *take_pooled(struct broker *broker, const char *template_name,
-                                         int64_t env_count, uint32_t flags)
-{
-    if (env_count || !is_default_template(template_name) || flags & CREATE_INTERNET)
-        return NULL;
-    for (struct keeper_handle *keeper = broker->keepers; keeper; keeper = keeper->next)
-        if (keeper->is_pooled) {
-            keeper->is_pooled = false;
-            return keeper;
-        }
-    return NULL;
-}
-
-/* The row is complete except for its id and times, which the keeper returns.  A sandbox
- * for the pool has no template name yet. */
-static void send_to(struct broker *broker, struct broker_request *pending,
-                    struct keeper_handle *keeper, const char *const *env,
-                    int64_t env_count)
+/* The row is complete except for its id and times, which the keeper returns. */
+static void send_create(struct broker *broker, struct broker_request *pending,
+                        const char *const *env, int64_t env_count)
 {
     const char *name = pending->row.template_name;
     AUTO_BUF strings = {.max = CHANNEL_STRINGS};
@@ -73,18 +55,13 @@ static void send_to(struct broker *broker, struct broker_request *pending,
         .count = CREATE_ENV_AT + (uint32_t)env_count,
         .numbers = {[CREATE_TIMEOUT] = pending->timeout_s, [CREATE_ENV] = env_count}};
 
-    strings_add(&strings, !*name || is_default_template(name) ? default_template : name);
+    strings_add(&strings, is_default_template(name) ? KEEPER_TEMPLATE : name);
     strings_add(&strings, name);
     strings_add(&strings, pending->row.tenant);
+    strings_add(&strings, broker->pool.name);
     for (int64_t i = 0; i < env_count; i++)
         strings_add(&strings, env[i]);
-    broker_request_send_to(broker, pending, keeper, &request, &strings);
-}
-
-/* The pooled sandbox has just ended. */
-static void create_again(struct broker *broker, struct broker_request *pending)
-{
-    send_to(broker, pending, NULL, NULL, 0);
+    broker_request_send_to(broker, pending, &request, &strings);
 }
 
 static void refuse_template(struct request_packet *request, const char *name)
@@ -160,7 +137,7 @@ static void send_confirm(struct broker *broker, struct broker_request *pending)
     struct request request = {.numbers = {[TIMEOUT_SECONDS] = pending->number}};
 
     request.count = recovery_write(broker->registry, &pending->row, &strings);
-    broker_request_send_to(broker, pending, NULL, &request, &strings);
+    broker_request_send_to(broker, pending, &request, &strings);
 }
 
 /* A sandbox that is paused at its end gets no TTL: the broker pauses it. */
@@ -199,10 +176,6 @@ static int created(struct broker *broker, struct broker_request *pending,
                         "the sandbox has an invalid id", "see the log of the server");
     cay_copy_text(keeper->id, sizeof keeper->id, id + 3);
     memcpy(pending->row.id, keeper->id, sizeof pending->row.id);
-    if (pending->is_pooled) {
-        keeper->is_pooled = true;
-        return CAY_OK;
-    }
     pending->row.started_ms = server_clock_ms();
     control_set_end(broker, &pending->row, pending->timeout_s);
     int code = registry_add(broker->registry, &pending->row, err);
@@ -264,35 +237,5 @@ void broker_create(struct broker *broker, struct request_packet *request,
         broker_request_free(broker, pending);
         return;
     }
-    struct keeper_handle *pooled = take_pooled(
-        broker, pending->row.template_name, head.numbers[CREATE_ENV], pending->row.flags);
-    pending->retry = pooled ? create_again : NULL;
-    send_to(broker, pending, pooled, strings + 1 + 2 * pairs, head.numbers[CREATE_ENV]);
-    broker_fill_pool(broker);
-}
-
-void broker_fill_pool(struct broker *broker)
-{
-    unsigned ready = broker->pool_starting;
-
-    if (broker->drain_end_ms)
-        return;
-    for (const struct keeper_handle *keeper = broker->keepers; keeper;
-         keeper = keeper->next)
-        ready += keeper->is_pooled;
-    for (; ready < broker->options->pool; ready++) {
-        struct broker_request *pending =
-            available_memory() < broker->options->reserve_bytes
-                ? NULL
-                : broker_request_new(broker, OP_CREATE, NULL, NULL);
-        if (!pending) {
-            broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS);
-            return;
-        }
-        pending->is_pooled = true;
-        pending->done = created;
-        pending->timeout_s = -1;
-        broker->pool_starting++;
-        send_to(broker, pending, NULL, NULL, 0);
-    }
+    send_create(broker, pending, strings + 1 + 2 * pairs, head.numbers[CREATE_ENV]);
 }

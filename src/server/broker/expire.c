@@ -53,7 +53,7 @@ void broker_expire(struct broker *broker)
 
     broker_retry_writes(broker);
     broker_request_force_late(broker);
-    broker_fill_pool(broker);
+    keepers_start_pool(broker);
     if (registry_visit(broker->registry, &filter, is_due, &due, NULL) != CAY_OK)
         due.next_ms = due.now_ms + 1000;
     for (size_t i = 0; i < due.count; i++) {

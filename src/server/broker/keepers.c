@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include "base/error.h"
 #include "server/broker/broker.h"
 #include "server/wire/warn.h"
+#include "sys/rights.h"
 
 enum { KEPT_FD = 3 };
 
@@ -36,12 +38,10 @@ static void zero_pages(void *memory, size_t len)
     explicit_bzero((char *)memory + (last - from), from + len - last);
 }
 
-/* A keeper may reach sandboxes, but keeps nothing else of the broker: no row, no secret,
- * no socket of another keeper. */
-static _Noreturn void become_keeper(struct broker *broker, int socket,
-                                    const struct keeper_spec *spec)
+/* A keeper and the pool may reach sandboxes, but keep nothing else of the broker: no row,
+ * no secret, no socket of another keeper.  The socket becomes KEPT_FD. */
+static void leave_broker(struct broker *broker, int socket, const char *name)
 {
-    struct serve_options options = *broker->options;
     sigset_t blocked;
 
     explicit_bzero(&broker->secrets, sizeof broker->secrets);
@@ -54,37 +54,143 @@ static _Noreturn void become_keeper(struct broker *broker, int socket,
     sigaddset(&blocked, SIGINT);
     sigaddset(&blocked, SIGTERM);
     sigprocmask(SIG_SETMASK, &blocked, NULL);
-    (void)prctl(PR_SET_NAME, "cay-keeper");
+    (void)prctl(PR_SET_NAME, name);
+}
+
+static _Noreturn void become_keeper(struct broker *broker, int socket,
+                                    const struct keeper_spec *spec)
+{
+    const struct serve_options options = *broker->options;
+
+    leave_broker(broker, socket, "cay-keeper");
     keeper_run(KEPT_FD, spec, &options);
+}
+
+/* --- Idle keepers --- */
+
+static void forget_idle(struct broker *broker, struct keeper_handle *keeper)
+{
+    if (keeper->life >= 0) {
+        broker_poll_remove(broker, keeper->life);
+        (void)close(keeper->life);
+    }
+    keeper->life = -1;
+    free(keeper->state);
+    keeper->state = NULL;
+    keeper->state_len = 0;
+}
+
+static void close_socket(struct broker *broker, struct keeper_handle *keeper)
+{
+    if (keeper->socket < 0)
+        return;
+    broker_poll_remove(broker, keeper->socket);
+    (void)close(keeper->socket);
+    keeper->socket = -1;
+}
+
+/* Takes over `life`, unless it fails. */
+static bool become_idle(struct broker *broker, struct keeper_handle *keeper, int life,
+                        const char *state, size_t len)
+{
+    char *copy = malloc(len + 1);
+
+    if (!copy || !broker_poll_add(broker, life, &keeper->source)) {
+        free(copy);
+        return false;
+    }
+    memcpy(copy, state, len);
+    keeper->state = copy;
+    keeper->state_len = len;
+    keeper->life = life;
+    close_socket(broker, keeper); /* it exits */
+    return true;
+}
+
+/* A request that the keeper had not received when it sent the notice keeps it. */
+static void receive_notice(struct broker *broker, struct keeper_handle *keeper)
+{
+    static char state[KEEPER_STATE_MAX];
+    struct idle_notice notice = {0};
+    struct iovec parts[] = {{&notice, sizeof notice}, {state, sizeof state}};
+    int life;
+    size_t count;
+    ssize_t len =
+        rights_receive(keeper->socket, parts, 2, &life, 1, &count, MSG_DONTWAIT);
+
+    if (len == -EAGAIN || len == -EMFILE || len == -EPROTO)
+        return; /* the keeper repeats the notice */
+    if (len <= 0) {
+        broker_poll_remove(broker, keeper->socket); /* SIGCHLD follows */
+        return;
+    }
+    if (len < (ssize_t)sizeof notice || notice.version != CHANNEL_VERSION ||
+        notice.received != keeper->sent || life < 0 || !*keeper->id ||
+        !become_idle(broker, keeper, life, state, (size_t)len - sizeof notice))
+        rights_close(&life, 1);
+}
+
+/* A notice of the keeper; or, without a keeper, the end of the sandbox: the next keeper
+ * removes the rest of it and finds the reason. */
+static void on_keeper(struct broker *broker, struct source *source)
+{
+    struct keeper_handle *keeper = (struct keeper_handle *)source;
+    struct pollfd life = {.fd = keeper->life, .events = POLLIN};
+
+    if (keeper->socket >= 0)
+        receive_notice(broker, keeper);
+    else if (keeper->life >= 0 && poll(&life, 1, 0) == 1 &&
+             !keepers_find(broker, keeper->id))
+        forget_idle(broker, keeper); /* a request finds out later */
+}
+
+/* --- Processes --- */
+
+/* Starts the process of a handle. */
+static bool launch(struct broker *broker, struct keeper_handle *keeper)
+{
+    AUTO_RECORD row = RECORD_INIT;
+    struct keeper_spec spec = {.state = keeper->state, .state_len = keeper->state_len};
+    int ends[2];
+
+    if (*keeper->id)
+        (void)broker_find_record(broker, keeper->id, &row, NULL);
+    cay_copy_text(spec.id, sizeof spec.id, keeper->id);
+    cay_copy_text(spec.template_name, sizeof spec.template_name, row.template_name);
+    cay_copy_text(spec.tenant, sizeof spec.tenant, row.tenant);
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+        return false;
+    pid_t pid =
+        broker_poll_add(broker, ends[0], &keeper->source)
+            ? fork() /* allow: fork one process for each sandbox; no threads here */
+            : -1;
+    if (pid == 0)
+        become_keeper(broker, ends[1], &spec);
+    (void)close(ends[1]);
+    if (pid < 0) {
+        broker_poll_remove(broker, ends[0]);
+        (void)close(ends[0]);
+        return false;
+    }
+    forget_idle(broker, keeper);
+    keeper->pid = pid;
+    keeper->socket = ends[0];
+    keeper->sent = 0;
+    return true;
 }
 
 struct keeper_handle *keepers_start(struct broker *broker, const char *id)
 {
     AUTO_FREE struct keeper_handle *keeper = calloc(1, sizeof *keeper);
-    AUTO_RECORD row = RECORD_INIT;
-    struct keeper_spec spec = {0};
-    int ends[2];
 
-    if (*id)
-        (void)broker_find_record(broker, id, &row, NULL);
-    cay_copy_text(spec.id, sizeof spec.id, id);
-    cay_copy_text(spec.template_name, sizeof spec.template_name, row.template_name);
-    cay_copy_text(spec.tenant, sizeof spec.tenant, row.tenant);
-
-    if (!keeper ||
-        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+    if (!keeper)
         return NULL;
-    pid_t pid = fork(); /* allow: fork one process for each sandbox; no threads here */
-    if (pid == 0)
-        become_keeper(broker, ends[1], &spec);
-    (void)close(ends[1]);
-    if (pid < 0) {
-        (void)close(ends[0]);
-        return NULL;
-    }
-    keeper->pid = pid;
-    keeper->socket = ends[0];
+    keeper->source.ready = on_keeper;
+    keeper->socket = keeper->life = -1;
     cay_copy_text(keeper->id, sizeof keeper->id, id);
+    if (!launch(broker, keeper))
+        return NULL;
     keeper->next = broker->keepers;
     broker->keepers = keeper;
     return TAKE_PTR(keeper);
@@ -94,8 +200,16 @@ struct keeper_handle *keepers_find(struct broker *broker, const char *id)
 {
     for (struct keeper_handle *keeper = broker->keepers; keeper; keeper = keeper->next)
         if (strcmp(keeper->id, id) == 0)
-            return keeper;
+            return keeper->socket >= 0 || launch(broker, keeper) ? keeper : NULL;
     return keepers_start(broker, id);
+}
+
+int keepers_forward(struct keeper_handle *keeper, const struct request_packet *request)
+{
+    int error = request_forward(keeper->socket, request);
+
+    keeper->sent += !error;
+    return error;
 }
 
 void keepers_drop(struct broker *broker, struct keeper_handle *keeper)
@@ -107,8 +221,70 @@ void keepers_drop(struct broker *broker, struct keeper_handle *keeper)
     if (!*link)
         return;
     *link = keeper->next;
-    (void)close(keeper->socket);
-    free(keeper);
+    close_socket(broker, keeper);
+    forget_idle(broker, keeper);
+    keeper->next = broker->dropped;
+    broker->dropped = keeper;
+}
+
+void keepers_free_dropped(struct broker *broker)
+{
+    while (broker->dropped) {
+        struct keeper_handle *keeper = broker->dropped;
+        broker->dropped = keeper->next;
+        free(keeper);
+    }
+}
+
+/* --- The pool --- */
+
+enum { POOL_AGAIN_MS = 1000 }; /* before a process that was killed is replaced */
+
+static void on_pool(struct broker *broker, struct source *source)
+{
+    struct pool_process *pool = (struct pool_process *)source;
+    char name[POOL_NAME_MAX];
+    ssize_t len = recv(pool->socket, name, sizeof name, MSG_DONTWAIT | MSG_TRUNC);
+
+    if (len > 0 && len <= (ssize_t)sizeof name && !name[len - 1])
+        cay_copy_text(pool->name, sizeof pool->name, name);
+    else if (len >= 0 || errno != EAGAIN)
+        broker_poll_remove(broker, pool->socket); /* SIGCHLD follows */
+}
+
+static void lose_pool(struct broker *broker)
+{
+    broker_poll_remove(broker, broker->pool.socket);
+    (void)close(broker->pool.socket);
+    broker->pool = (struct pool_process){.socket = -1};
+    broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS);
+}
+
+void keepers_start_pool(struct broker *broker)
+{
+    struct pool_process *pool = &broker->pool;
+    const struct serve_options options = *broker->options;
+    int ends[2];
+
+    if (!options.pool || pool->pid || broker->drain_end_ms)
+        return;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) !=
+        0) {
+        broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS);
+        return;
+    }
+    pool->source.ready = on_pool;
+    pool->socket = ends[0];
+    pool->pid = broker_poll_add(broker, ends[0], &pool->source)
+                    ? fork() /* allow: fork one process for the pool; no threads here */
+                    : -1;
+    if (pool->pid == 0) {
+        leave_broker(broker, ends[1], "cay-pool");
+        pool_run(KEPT_FD, &options);
+    }
+    (void)close(ends[1]);
+    if (pool->pid < 0)
+        lose_pool(broker);
 }
 
 struct keeper_handle *keepers_by_pid(const struct broker *broker, pid_t pid)
@@ -147,15 +323,18 @@ void keepers_lost(struct broker *broker, struct keeper_handle *keeper)
     note_end(broker, keeper, end.si_code != CLD_EXITED, end.si_status);
 }
 
-bool keepers_reaped(struct broker *broker, pid_t pid, int status)
+void keepers_reaped(struct broker *broker, pid_t pid, int status)
 {
     struct keeper_handle *keeper = keepers_by_pid(broker, pid);
-    bool was_pooled = keeper && keeper->is_pooled;
 
-    if (keeper)
+    if (pid == broker->pool.pid)
+        lose_pool(broker);
+    /* A keeper that was not needed any more exits with 0. */
+    if (keeper && keeper->socket < 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        keeper->pid = 0;
+    else if (keeper)
         note_end(broker, keeper, WIFSIGNALED(status),
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    return was_pooled;
 }
 
 /* --- Requests --- */
@@ -168,10 +347,6 @@ void broker_request_free(struct broker *broker, struct broker_request *pending)
         link = &(*link)->next;
     if (*link)
         *link = pending->next;
-    if (pending->is_pooled) {
-        broker->pool_starting--;
-        broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS); /* in case it failed */
-    }
     const int fds[] = {pending->channel, pending->client};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
@@ -227,7 +402,7 @@ struct broker_request *broker_request_new(struct broker *broker, enum op op,
 
 /* 0, or a negative errno. */
 static int send_to(struct broker *broker, struct broker_request *pending,
-                   const struct keeper_handle *keeper, const struct request *request,
+                   struct keeper_handle *keeper, const struct request *request,
                    const struct buf *strings)
 {
     int ends[2];
@@ -236,6 +411,7 @@ static int send_to(struct broker *broker, struct broker_request *pending,
         return -errno;
     int error = request_send(keeper->socket, request, strings, ends[1]);
     (void)close(ends[1]);
+    keeper->sent += !error;
     if (!error && !broker_poll_add(broker, ends[0], &pending->source))
         error = -EMFILE;
     if (error) {
@@ -258,9 +434,9 @@ static void fail_busy(struct broker *broker, struct broker_request *pending)
 }
 
 void broker_request_send_to(struct broker *broker, struct broker_request *pending,
-                            struct keeper_handle *keeper, struct request *request,
-                            const struct buf *strings)
+                            struct request *request, const struct buf *strings)
 {
+    struct keeper_handle *keeper = NULL;
     const char *id = pending->row.id;
     int error = -EPIPE;
 
@@ -268,15 +444,14 @@ void broker_request_send_to(struct broker *broker, struct broker_request *pendin
     request->op = (uint32_t)pending->op;
     request->strings_len = (uint32_t)strings->len;
     for (int i = 0; i < 2 && error == -EPIPE; i++) {
-        if (!keeper)
-            keeper = *id ? keepers_find(broker, id) : keepers_start(broker, "");
+        keeper = *id ? keepers_find(broker, id) : keepers_start(broker, "");
         error = keeper ? send_to(broker, pending, keeper, request, strings) : -EAGAIN;
         if (keeper && error == -EPIPE) {
             keepers_lost(broker, keeper); /* the next keeper finds out why */
             keeper = NULL;
         }
     }
-    if (error && keeper && !*id) /* it exits, and removes its pooled sandbox */
+    if (error && keeper && !*id) /* it exits, and removes its sandbox */
         keepers_drop(broker, keeper);
     if (error)
         fail_busy(broker, pending);
@@ -288,7 +463,7 @@ void broker_request_send(struct broker *broker, struct broker_request *pending,
     struct request request = {.numbers = {[TIMEOUT_SECONDS] = number}};
 
     pending->number = number;
-    broker_request_send_to(broker, pending, NULL, &request, NO_STRINGS);
+    broker_request_send_to(broker, pending, &request, NO_STRINGS);
 }
 
 void broker_request_resend(struct broker *broker, struct broker_request *pending)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,11 +16,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "sys/io.h"
+#include "sys/rights.h"
 
 enum {
     EVENTS = 32,
-    PENDING_TTL_MS = 10000, /* until the row is written; renewed while in the pool */
-    POOL_RENEW_MS = 3000,
+    PENDING_TTL_MS = 10000, /* until the row is written */
     PAUSE_TRIES = 50,
     WAIT_MS = 10000
 };
@@ -92,6 +93,11 @@ int keeper_wait_writable(int channel, struct cay_error *err)
                     "read the response, or request less at a time");
 }
 
+static _Noreturn void exit_gone(const struct cay_sandbox_info *info)
+{
+    _exit(info->memory_kills ? KEEPER_OUT_OF_MEMORY : KEEPER_SANDBOX_GONE);
+}
+
 /* Removes the rest of the sandbox: cgroup, uid range, disk. */
 _Noreturn void keeper_exit(void)
 {
@@ -101,7 +107,7 @@ _Noreturn void keeper_exit(void)
         (void)!cay_sandbox_inspect(self.sandbox, &info, NULL);
         (void)!cay_sandbox_remove(self.sandbox, NULL);
     }
-    _exit(info.memory_kills ? KEEPER_OUT_OF_MEMORY : KEEPER_SANDBOX_GONE);
+    exit_gone(&info);
 }
 
 bool keeper_sandbox_is_gone(struct keeper *keeper, int code)
@@ -298,8 +304,12 @@ static void watch_life(struct keeper *keeper)
 {
     struct cay_sandbox_info info;
 
-    if (keeper->life || !keeper->sandbox ||
-        cay_sandbox_inspect(keeper->sandbox, &info, NULL) != CAY_OK || !info.init_pid)
+    if (keeper->life || !keeper->sandbox)
+        return;
+    int code = cay_sandbox_inspect(keeper->sandbox, &info, NULL);
+    if (code == CAY_E_NOT_FOUND || (!code && info.state == CAY_STATE_STOPPED))
+        keeper_exit();
+    if (code || !info.init_pid)
         return;
     keeper->life_source.ready = on_end;
     int life = (int)syscall(SYS_pidfd_open, info.init_pid, 0);
@@ -311,23 +321,12 @@ static void watch_life(struct keeper *keeper)
         (void)close(life);
 }
 
-/* Removes the sandbox; op_create() may create another. */
-static void drop_sandbox(struct keeper *keeper)
-{
-    if (keeper->life > 0)
-        (void)close(keeper->life);
-    keeper->life = 0;
-    (void)!cay_sandbox_remove(keeper->sandbox, NULL);
-    cay_sandbox_free(TAKE_PTR(keeper->sandbox));
-}
-
 static int create_sandbox(struct keeper *keeper, const struct keeper_request *request,
                           struct cay_error *err)
 {
     static const char own[] = "E2B_SANDBOX=true";
-    const struct serve_options *options = keeper->options;
+    struct cay_sandbox_options wanted = keeper_sandbox_options(keeper->options);
     int64_t count = request->head.numbers[CREATE_ENV];
-    bool is_pooled = request->head.numbers[CREATE_TIMEOUT] < 0;
     AUTO_FREE const char **env = calloc((size_t)count + 2, sizeof *env);
 
     if (!env)
@@ -335,22 +334,14 @@ static int create_sandbox(struct keeper *keeper, const struct keeper_request *re
     env[0] = own;
     for (int64_t i = 0; i < count; i++)
         env[i + 1] = request->strings[CREATE_ENV_AT + i];
-    const struct cay_sandbox_options wanted = {
-        .size = sizeof wanted,
-        .template_name = request->strings[0],
-        .memory_bytes = options->has_memory ? options->memory_bytes : 0,
-        .disk_bytes = options->has_disk && options->storage == CAY_STORAGE_MEMORY
-                          ? options->disk_bytes
-                          : 0,
-        .storage = options->storage,
-        .network =
-            request->head.flags & CREATE_INTERNET ? options->internet : CAY_NETWORK_NONE,
-        .env = env,
-        .ttl_ms = PENDING_TTL_MS,
-    };
-    int code = cay_sandbox_create(&wanted, &keeper->sandbox, err);
-    keeper->is_pooled = !code && is_pooled;
-    return code;
+    wanted.template_name = request->strings[0];
+    if (request->head.flags & CREATE_INTERNET)
+        wanted.network = keeper->options->internet;
+    wanted.env = env;
+    wanted.ttl_ms = PENDING_TTL_MS;
+    if (*request->strings[3]) /* "" would be the pool of cay pool start */
+        wanted.pool = request->strings[3];
+    return cay_sandbox_create(&wanted, &keeper->sandbox, err);
 }
 
 /* 0: no TTL. */
@@ -367,32 +358,23 @@ static int op_create(struct keeper *keeper, struct keeper_request *request,
                      struct cay_error *err)
 {
     struct reply reply = {.kind = REPLY_SANDBOX, .count = 1};
-    struct pollfd life = {.fd = keeper->life, .events = POLLIN};
     AUTO_BUF strings = {.max = CAY_ID_MAX};
-    int code = CAY_OK;
+    int code = create_sandbox(keeper, request, err);
 
-    /* A pooled sandbox may have ended meanwhile. */
-    if (keeper->sandbox &&
-        ((keeper->life > 0 && poll(&life, 1, 0) == 1) ||
-         cay_sandbox_set_ttl(keeper->sandbox, PENDING_TTL_MS, NULL) != CAY_OK))
-        drop_sandbox(keeper);
-    keeper->is_pooled = false;
-    if (!keeper->sandbox)
-        code = create_sandbox(keeper, request, err);
-    keeper->is_pending = !code && !keeper->is_pooled;
     if (code)
         return code;
+    keeper->is_pending = true;
     /* A sandbox that cannot be paused at its end would never end. */
     if (request->head.flags & CREATE_AUTO_PAUSE &&
         !(cay_sandbox_layers(keeper->sandbox) & CAY_LAYER_CGROUP)) {
-        drop_sandbox(keeper);
+        (void)!cay_sandbox_remove(keeper->sandbox, NULL);
+        cay_sandbox_free(TAKE_PTR(keeper->sandbox));
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, pause_op, NULL,
                         "sandboxes of this server cannot be paused",
                         "use onTimeout \"kill\", or run the server where cay doctor "
                         "finds cgroup2");
     }
-    if (!keeper->is_pooled)
-        write_identity(keeper, request->strings[1], request->strings[2]);
+    write_identity(keeper, request->strings[1], request->strings[2]);
     strings_add(&strings, cay_sandbox_id(keeper->sandbox));
     (void)reply_send(request->channel, &reply, &strings, -1);
     return CAY_OK;
@@ -533,6 +515,52 @@ static int op_dial(struct keeper *keeper, struct keeper_request *request,
     return code;
 }
 
+/* --- Idle keepers --- */
+
+/* Everything else that this process knows can be found again. */
+static bool save_state(struct keeper *keeper, struct buf *state)
+{
+    (void)buf_append(state, keeper_watcher_ids(), sizeof(struct watcher_ids));
+    keeper_save_commands(keeper, state);
+    return !state->failed;
+}
+
+static void restore_state(struct keeper *keeper, const char *state, size_t len)
+{
+    size_t ids = sizeof(struct watcher_ids);
+
+    if (len < ids)
+        return;
+    memcpy(keeper_watcher_ids(), state, ids);
+    (void)keeper_restore_commands(keeper, state + ids, len - ids);
+}
+
+/* Milliseconds until the keeper is idle; -1: it is needed. */
+static int idle_in_ms(const struct keeper *keeper)
+{
+    int64_t left_ms = keeper->busy_ms + KEEPER_IDLE_MS - keeper_now_ms();
+
+    if (keeper->tasks || keeper->is_pending || keeper->life <= 0 || keeper_has_watchers())
+        return -1;
+    return left_ms > 0 ? (int)left_ms : 0;
+}
+
+/* The broker closes the socket if it has sent no further request.  A keeper whose state
+ * is too large stays. */
+static void report_idle(struct keeper *keeper)
+{
+    const struct idle_notice notice = {.version = CHANNEL_VERSION,
+                                       .received = keeper->received};
+    AUTO_BUF state = {.max = KEEPER_STATE_MAX};
+
+    keeper->busy_ms = keeper_now_ms();
+    if (!save_state(keeper, &state))
+        return;
+    const struct iovec parts[] = {{(void *)(uintptr_t)&notice, sizeof notice},
+                                  {state.data, state.len}};
+    (void)rights_send(keeper->socket, parts, 2, &keeper->life, 1, MSG_DONTWAIT);
+}
+
 /* --- Requests --- */
 
 static keeper_op *const ops[OP_COUNT] = {
@@ -593,10 +621,12 @@ static void receive_request(struct keeper *keeper)
     if (got == -EAGAIN)
         return;
     if (got != 1) { /* the broker exited; a sandbox with a row keeps running */
-        if (keeper->is_pooled || keeper->is_pending)
+        if (keeper->is_pending)
             (void)!cay_sandbox_remove(keeper->sandbox, NULL);
         _exit(0);
     }
+    keeper->received++;
+    keeper->busy_ms = keeper_now_ms();
     AUTO_FREE const char **strings = request_strings(&keeper->request, &room);
     struct keeper_request request = {keeper->request.head, keeper->request.channel,
                                      strings};
@@ -619,6 +649,7 @@ static void receive_request(struct keeper *keeper)
                                &error);
     if (request.channel >= 0)
         (void)close(request.channel);
+    keeper->busy_ms = keeper_now_ms();
     if (code && !keeper->sandbox)
         _exit(1); /* creating the sandbox failed */
     bool is_broken = code == CAY_E_UNAVAILABLE || code == CAY_E_PROTOCOL;
@@ -631,10 +662,9 @@ static void receive_request(struct keeper *keeper)
 /* A request is handled last, since it may end tasks that other events point to. */
 static void loop(struct keeper *keeper)
 {
-    static int64_t renewed_ms;
     struct epoll_event events[EVENTS];
     bool has_request = false;
-    int wait_ms = keeper->is_pooled ? POOL_RENEW_MS : -1;
+    int wait_ms = idle_in_ms(keeper);
 
     for (const struct task *task = keeper->tasks; task; task = task->next)
         if (task->tick && !task->is_over)
@@ -654,12 +684,11 @@ static void loop(struct keeper *keeper)
     for (struct task *task = keeper->tasks; task; task = task->next)
         if (task->tick && !task->is_over)
             task->tick(keeper, task);
-    if (keeper->is_pooled && keeper_now_ms() - renewed_ms >= POOL_RENEW_MS) {
-        renewed_ms = keeper_now_ms();
-        if (cay_sandbox_set_ttl(keeper->sandbox, PENDING_TTL_MS, NULL) != CAY_OK)
-            keeper_exit();
-    }
+    if (keeper->tasks)
+        keeper->busy_ms = keeper_now_ms();
     sweep(keeper, false);
+    if (idle_in_ms(keeper) == 0)
+        report_idle(keeper);
 }
 
 _Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
@@ -667,9 +696,11 @@ _Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
 {
     const char *id = spec->id;
     char full[CAY_ID_MAX] = "sb-";
+    struct cay_sandbox_info info = {0};
     struct cay_error error = {0};
 
-    self = (struct keeper){.socket = socket, .options = options};
+    self =
+        (struct keeper){.socket = socket, .options = options, .busy_ms = keeper_now_ms()};
     self.epoll = epoll_create1(EPOLL_CLOEXEC);
     if (self.epoll < 0 || !keeper_poll_add(&self, socket, EPOLLIN, NULL))
         _exit(1);
@@ -677,10 +708,12 @@ _Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
     if (*id && cay_sandbox_open(full, &self.sandbox, &error) != CAY_OK) {
         if (cay_errno_is_shortage(error.sys_errno))
             _exit(1); /* it may still be running: the next keeper tries again */
-        keeper_exit();
+        (void)!cay_sandbox_collect_one(full, &info, NULL);
+        exit_gone(&info);
     }
     if (*id)
         set_identity(&self, id, spec->template_name, spec->tenant);
+    restore_state(&self, spec->state, spec->state_len);
     for (;;)
         loop(&self);
 }

@@ -20,11 +20,26 @@ enum { KEEPER_GRACE_MS = 3000 };
 /* The sandbox that a keeper serves; id "": it will create one. */
 struct keeper_spec {
     char id[SANDBOX_ID_MAX], template_name[TEMPLATE_MAX], tenant[TENANT_MAX];
+    const char *state; /* of the sandbox's previous keeper: struct idle_notice */
+    size_t state_len;
+};
+
+enum {
+    KEEPER_IDLE_MS = 3000, /* without a request or a task: the keeper is not needed */
+    KEEPER_STATE_MAX = 16 << 10 /* bytes that the broker stores for the next one */
 };
 
 /* The main function of a keeper process. */
 _Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
                           const struct serve_options *options);
+
+/* The main function of the process that has the pool of --pool.  It sends the name of the
+ * pool with its NUL as one packet, and exits when the broker closes the socket. */
+_Noreturn void pool_run(int socket, const struct serve_options *options);
+
+/* Options of every sandbox: those of the server. */
+#define KEEPER_TEMPLATE "base"
+struct cay_sandbox_options keeper_sandbox_options(const struct serve_options *options);
 
 /* The state of a keeper: a process with one loop that serves one sandbox.  Calls into the
  * library block until PID 1 of the sandbox replies. */
@@ -52,9 +67,10 @@ struct keeper {
     int socket, epoll;
     const struct serve_options *options;
     cay_sandbox *sandbox;
-    bool is_pooled;
-    bool is_pending; /* the store has no row for it yet */
-    int life;        /* pidfd of the sandbox's PID 1; 0: none yet */
+    bool is_pending;   /* the store has no row for it yet */
+    uint64_t received; /* requests */
+    int64_t busy_ms;   /* when there was the last request, task or idle notice */
+    int life;          /* pidfd of the sandbox's PID 1; 0: none yet */
     struct keeper_source life_source;
     struct task *tasks;
     struct command *commands; /* process.c */
@@ -115,6 +131,22 @@ keeper_op keeper_op_stat, keeper_op_make_dir, keeper_op_move, keeper_op_list_dir
     keeper_op_remove, keeper_op_read_file, keeper_op_write_file;
 keeper_op keeper_op_watch_dir, keeper_op_watcher_new, keeper_op_watcher_events,
     keeper_op_watcher_remove;
+
+/* --- State for the next keeper --- */
+
+/* Appends the commands that clients may request later: process.c. */
+void keeper_save_commands(struct keeper *keeper, struct buf *state);
+/* Takes them from `state`; returns the number of bytes, 0 if it is malformed. */
+size_t keeper_restore_commands(struct keeper *keeper, const char *state, size_t len);
+
+/* Ids of watchers are unique among the keepers of a sandbox: watch.c.  A keeper with
+ * watchers stays, since they collect events. */
+struct watcher_ids {
+    int32_t owner; /* process that created the first watcher; 0: none */
+    uint32_t numbers;
+};
+struct watcher_ids *keeper_watcher_ids(void);
+bool keeper_has_watchers(void);
 
 /* --- Identity --- */
 

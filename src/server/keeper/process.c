@@ -120,6 +120,69 @@ static void add_command(struct keeper *keeper, const struct keeper_request *requ
     keeper->commands = command;
 }
 
+/* --- Commands of an earlier keeper --- */
+
+/* A command as the next keeper gets it, followed by its strings.  Those of a command that
+ * ended are not needed any more: only its exit status can be requested. */
+struct saved_command {
+    struct command command; /* its pointers are not used */
+    uint32_t strings_len;
+};
+
+void keeper_save_commands(struct keeper *keeper, struct buf *state)
+{
+    uint32_t count = 0;
+
+    prune_commands(keeper);
+    for (const struct command *command = keeper->commands; command;
+         command = command->next)
+        count++;
+    (void)buf_append(state, &count, sizeof count);
+    for (const struct command *command = keeper->commands; command;
+         command = command->next) {
+        struct saved_command saved = {.command = *command};
+        saved.command.next = NULL;
+        saved.command.strings = (struct buf){.failed = command->strings.failed};
+        saved.strings_len = command->ended_ms ? 0 : (uint32_t)command->strings.len;
+        (void)buf_append(state, &saved, sizeof saved);
+        (void)buf_append(state, command->strings.data, saved.strings_len);
+    }
+}
+
+size_t keeper_restore_commands(struct keeper *keeper, const char *state, size_t len)
+{
+    struct command **link = &keeper->commands;
+    struct saved_command saved;
+    size_t at = sizeof(uint32_t);
+    uint32_t count;
+
+    if (len < at)
+        return 0;
+    memcpy(&count, state, sizeof count);
+    for (; count > 0; count--) {
+        struct command *command = calloc(1, sizeof *command);
+        if (!command || len - at < sizeof saved) {
+            free(command);
+            return 0;
+        }
+        memcpy(&saved, state + at, sizeof saved);
+        at += sizeof saved;
+        if (saved.strings_len > len - at) {
+            free(command);
+            return 0;
+        }
+        *command = saved.command;
+        command->next = NULL;
+        command->strings = (struct buf){.max = CHANNEL_PACKET - 128};
+        (void)buf_append(&command->strings, state + at, saved.strings_len);
+        command->strings.failed |= saved.command.strings.failed;
+        at += saved.strings_len;
+        *link = command;
+        link = &command->next;
+    }
+    return at;
+}
+
 /* --- Requests about a command --- */
 
 /* The handle of an existing stream, or a temporary one. */

@@ -64,7 +64,7 @@ static struct watch_set {
     int inotify;
     struct watch *watches;
     size_t watch_count, node_count, event_bytes;
-    unsigned numbers;
+    struct watcher_ids ids;
 } set = {.inotify = -1};
 
 enum {
@@ -536,6 +536,18 @@ int keeper_op_watch_dir(struct keeper *keeper, struct keeper_request *request,
 
 /* Watches without a stream: the client requests the events. */
 
+struct watcher_ids *keeper_watcher_ids(void)
+{
+    if (!set.ids.owner)
+        set.ids.owner = (int32_t)getpid();
+    return &set.ids;
+}
+
+bool keeper_has_watchers(void)
+{
+    return set.watch_count > 0;
+}
+
 /* The id is "PID.NUMBER.FLAGS.USER/PATH": a later keeper, after a restart of the server,
  * can restore the watcher from it. */
 int keeper_op_watcher_new(struct keeper *keeper, struct keeper_request *request,
@@ -549,8 +561,9 @@ int keeper_op_watcher_new(struct keeper *keeper, struct keeper_request *request,
     if (code)
         return code;
     bool is_text = utf8_is_valid(watch->path, strlen(watch->path));
-    if (asprintf(&watch->id, "%d.%u.%u.%s%s", getpid(), ++set.numbers, watch->flags,
-                 watch->user, is_text ? watch->path : "") < 0) {
+    struct watcher_ids *ids = keeper_watcher_ids();
+    if (asprintf(&watch->id, "%d.%u.%u.%s%s", (int)ids->owner, ++ids->numbers,
+                 watch->flags, watch->user, is_text ? watch->path : "") < 0) {
         watch->id = NULL;
         watch_free(watch);
         return cay_fail_memory(err, "files.watcher");
@@ -578,7 +591,8 @@ static int find_watcher(struct keeper *keeper, const char *id, struct watch **re
     (void)strtoul(*end == '.' ? end + 1 : "", &end, 10);
     request.head.flags = (uint32_t)strtoul(*end == '.' ? end + 1 : "", &end, 10);
 
-    if (*end != '.' || !path || pid == getpid() || path - end > USER_MAX ||
+    if (*end != '.' || !path || pid == keeper_watcher_ids()->owner ||
+        path - end > USER_MAX ||
         request.head.flags & ~(uint32_t)(WATCH_RECURSIVE | WATCH_ENTRIES))
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "files.watcher", id, "unknown watcher",
                         "create one with CreateWatcher");

@@ -37,13 +37,14 @@ enum {
     SANDBOX_ID_MAX = 32,
     USER_MAX = 64,
     TENANT_MAX = 64,
-    TEMPLATE_MAX = 64
+    TEMPLATE_MAX = 64,
+    POOL_NAME_MAX = 32
 };
 
 /* All requests.  Columns: name, credential, and the least and greatest number of strings.
  */
 #define OPS(X)                                                                           \
-    X(CREATE, KEY, 1, 4099)                                                              \
+    X(CREATE, KEY, 1, 4100)                                                              \
     X(CONNECT, KEY, 0, 0)                                                                \
     X(LIST, KEY, 2, 258)                                                                 \
     X(INFO, KEY, 0, 0)                                                                   \
@@ -103,7 +104,7 @@ enum {
     CREATE_TIMEOUT = 0, /* seconds; -1: the default of the API version */
     CREATE_METADATA = 1,
     CREATE_ENV = 2,
-    CREATE_ENV_AT = 3, /* to a keeper: source, template and tenant come first */
+    CREATE_ENV_AT = 4, /* to a keeper: source, template, tenant and pool come first */
 
     TIMEOUT_SECONDS = 0, /* CONNECT, TIMEOUT, RESUME, REFRESH, CONFIRM; -1: not given */
 
@@ -285,6 +286,16 @@ int request_forward(int socket, const struct request_packet *request);
 const char **request_strings(const struct request_packet *request, char **ret_room);
 
 enum credential request_credential(enum op op);
+
+/* From a keeper to the broker, on the socket on which it receives requests: it has had
+ * nothing to do for a while.  With it come a pidfd of the sandbox's PID 1 and the state
+ * for the next keeper of the sandbox, which the broker does not read.  If no request is
+ * on its way, the broker closes the socket, and the keeper exits. */
+struct idle_notice {
+    uint32_t version; /* CHANNEL_VERSION */
+    uint32_t padding;
+    uint64_t received; /* requests so far */
+};
 
 /* For small replies on an empty channel, which accepts them at once unless the reader is
  * gone.  `strings`, which are raw bytes if reply->count is 0, may be NULL; `fd` -1: none.

@@ -248,6 +248,10 @@ static int check(struct serve_options *options, struct cay_error *err)
                         "give --store PATH, or --on-exit kill");
     if (is_in_memory(options->store))
         options->on_exit = ON_EXIT_KILL;
+    if (options->pool && options->storage == CAY_STORAGE_DISK)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--pool",
+                        "sandboxes with storage on disk cannot be kept ready",
+                        "omit --pool, or --storage disk");
     if (!options->disk_bytes)
         options->disk_bytes = memory < CAY_DISK_DEFAULT ? memory : CAY_DISK_DEFAULT;
     /* Files in memory count towards the memory limit. */
