@@ -63,6 +63,11 @@ void prefork_want(void)
     is_wanted = true;
 }
 
+void prefork_cancel(void)
+{
+    is_wanted = false;
+}
+
 bool prefork_is_wanted(void)
 {
     return is_wanted && !ready.child;

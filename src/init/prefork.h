@@ -23,6 +23,7 @@ pid_t prefork_pid(void);
 
 /* prefork_want() requests a child; the loop makes it when it is idle. */
 void prefork_want(void);
+void prefork_cancel(void);
 bool prefork_is_wanted(void);
 void prefork_make(void);
 

@@ -360,12 +360,14 @@ bool process_all_executed(void)
 }
 
 /* Not while a foreground command runs: it may need every process that the limit allows.
- */
+ * Its end requests a child again; until then the loop must block, not ask again. */
 void process_prefork(void)
 {
     for (const struct process *process = processes; process; process = process->next)
-        if (!process->finished && !(process->flags & EXEC_BACKGROUND))
+        if (!process->finished && !(process->flags & EXEC_BACKGROUND)) {
+            prefork_cancel();
             return;
+        }
     prefork_make();
 }
 

@@ -562,3 +562,34 @@ TEST(the_end_is_heard_of_while_children_go_on_writing)
     ASSERT_INT(result.exit_code, 3);
     cay_exec_done(&result);
 }
+
+/* In clock ticks, of which a second has a hundred or more. */
+static unsigned long cpu_time(pid_t pid)
+{
+    unsigned long user = 0, system = 0;
+    char path[32];
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *stat = fopen(path, "re");
+    ASSERT(stat);
+    ASSERT_INT(fscanf(stat,
+                      "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
+                      &user, &system),
+               2);
+    fclose(stat);
+    return user + system;
+}
+
+TEST(init_sleeps_while_a_foreground_command_outlives_another)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_process) longer = start(sandbox, 0, "sleep 60");
+    struct cay_sandbox_info info;
+
+    run(sandbox, "true");
+    ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
+    unsigned long before = cpu_time(info.init_pid);
+    const struct timespec second = {.tv_sec = 1};
+    (void)nanosleep(&second, NULL);
+    ASSERT(cpu_time(info.init_pid) - before < 20);
+}
