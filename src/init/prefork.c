@@ -11,7 +11,8 @@ static unsigned next_number;
 static struct exec_cgroup cgroups[CGROUPS];
 static size_t cgroup_count;
 
-static bool is_wanted;
+static bool is_wanted, is_unlimited;
+static uint64_t due_ns;
 static struct ready {
     struct child *child; /* NULL: none */
     struct exec_cgroup cgroup;
@@ -58,9 +59,10 @@ pid_t prefork_pid(void)
     return ready.child ? ready.pid : 0;
 }
 
-void prefork_want(void)
+void prefork_want(uint64_t after_ms)
 {
     is_wanted = true;
+    due_ns = after_ms ? clock_ns() + after_ms * 1000000 : 0;
 }
 
 void prefork_cancel(void)
@@ -71,6 +73,22 @@ void prefork_cancel(void)
 bool prefork_is_wanted(void)
 {
     return is_wanted && !ready.child;
+}
+
+bool prefork_is_due(void)
+{
+    return prefork_is_wanted() && (!due_ns || clock_ns() >= due_ns);
+}
+
+static uint64_t end_of_wait(void)
+{
+    return is_unlimited ? UINT64_MAX : clock_ns() + WAIT_MS * 1000000ull;
+}
+
+void prefork_set_limited(bool is_limited)
+{
+    is_unlimited = !is_limited;
+    ready.until_ns = end_of_wait();
 }
 
 void prefork_make(void)
@@ -89,7 +107,7 @@ void prefork_make(void)
         prefork_keep_cgroup(&cgroup);
         return;
     }
-    ready = (struct ready){child, cgroup, pid, clock_ns() + WAIT_MS * 1000000ull, false};
+    ready = (struct ready){child, cgroup, pid, end_of_wait(), false};
 }
 
 bool prefork_reaped(pid_t pid)
@@ -110,7 +128,12 @@ void prefork_update(void)
     }
 }
 
-uint64_t prefork_next_ns(void)
+uint64_t prefork_due_ns(void)
+{
+    return prefork_is_wanted() ? due_ns : UINT64_MAX;
+}
+
+uint64_t prefork_end_ns(void)
 {
     return ready.child && !ready.leaving ? ready.until_ns : UINT64_MAX;
 }

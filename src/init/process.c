@@ -26,7 +26,8 @@ enum {
     LOOKS = 16,         /* cgroups of ended commands checked per round */
     EXEC_CHECK_MS = 20, /* between checks whether a command has executed */
     STUCK_MS = 5000,    /* a child that has not executed by then is stuck */
-    EMPTY_CHECK_MS = 1  /* between checks whether a killed cgroup is empty */
+    EMPTY_CHECK_MS = 1, /* between checks whether a killed cgroup is empty */
+    FIRST_IDLE_MS = 1   /* after the first command, before a child is preforked */
 };
 
 /* enum cay_cause of sandbox.h; its numbers are the wire's. */
@@ -480,7 +481,7 @@ static void finish(struct process *process)
     if (process->flags & EXEC_LAST && end->status == 0)
         serve_end();
     if (!process->cgroup.has_subreaper)
-        prefork_want();
+        prefork_want(process->number == 1 ? FIRST_IDLE_MS : 0);
     release_cgroup(process);
     if (process->flags & EXEC_QUIET && process->peers)
         process_detach(process->peers);
@@ -586,7 +587,10 @@ static uint64_t next_ns(const struct process *process, uint64_t now)
 uint64_t process_next_ns(void)
 {
     uint64_t now = processes ? clock_ns() : 0;
-    uint64_t soonest = prefork_next_ns();
+    uint64_t soonest = prefork_end_ns();
+
+    if (!process_is_paused && prefork_due_ns() < soonest)
+        soonest = prefork_due_ns();
 
     /* PID 1 inherits orphans without any event. */
     if (subreaper_is_busy())

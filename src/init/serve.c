@@ -186,6 +186,7 @@ static bool claim(struct peer *peer)
     else if (serve_watch(STATUS_FD, &leash) != 0)
         return false;
     is_spare = false;
+    prefork_set_limited(true);
     peer_reply(peer, MESSAGE_DONE, NULL, 0);
     return true;
 }
@@ -447,6 +448,10 @@ static void prepare(const struct plan *plan)
     file_prepare(plan);
     filters_prepare(plan);
     is_spare = plan->spare;
+    if (is_spare && has_cgroup) { /* without one, a command has a subreaper */
+        prefork_set_limited(false);
+        prefork_want(0);
+    }
     report_ready();
     if (plan->ephemeral)
         watch(STATUS_FD, &leash);
@@ -459,7 +464,7 @@ _Noreturn void serve(const struct plan *plan)
     prepare(plan);
     for (;;) {
         struct epoll_event events[EVENTS];
-        bool idle = prefork_is_wanted() && !process_is_paused;
+        bool idle = prefork_is_due() && !process_is_paused;
         int count = epoll_wait(epoll_fd, events, EVENTS, idle ? 0 : time_left_ms());
 
         if (idle && count == 0)

@@ -481,3 +481,35 @@ TEST(a_program_in_another_cgroup_gets_a_new_sandbox)
     ASSERT_INT(status, 0);
     ASSERT_INT(claimed(pool), 0);
 }
+
+TEST(a_spare_has_a_child_ready_for_the_first_command)
+{
+    AUTO(cay_pool) pool = make_pool(1);
+    struct cay_sandbox_info *infos = NULL;
+    size_t count = 0, found = 0;
+    char path[64];
+
+    if (wanted_level())
+        SKIP("needs a cgroup2");
+    ASSERT_OK(cay_sandbox_list_brief(&infos, &count, &err));
+    for (size_t i = 0; i < count; i++) {
+        if (infos[i].state != CAY_STATE_SPARE)
+            continue;
+        snprintf(path, sizeof path, "/proc/%d/task/%d/children", infos[i].init_pid,
+                 infos[i].init_pid);
+        for (int j = 0; j < 1000 && !found; j++) {
+            char byte;
+            FILE *children = fopen(path, "re");
+            found += children && fread(&byte, 1, 1, children) == 1;
+            if (children)
+                fclose(children);
+            rest_ms(1);
+        }
+    }
+    cay_free(infos);
+    ASSERT(found > 0);
+    rest_ms(1200); /* longer than the child of a sandbox in use waits */
+    AUTO(cay_sandbox) sandbox = claim(pool, NULL);
+    run(sandbox, "echo $$");
+    ASSERT_STR(result.out, "2\n");
+}
