@@ -113,6 +113,7 @@ class Driver:
         os.close(high)
         theirs.close()
         self.socket, self.pipes, self.pending, self.id = ours, {}, b"", 0
+        self.repeat = False
         for number, (reading, writing) in pipes.items():
             os.close(writing)
             os.set_blocking(reading, False)
@@ -140,7 +141,10 @@ class Driver:
         while b"\n" not in self.pending:
             left = deadline - time.monotonic()
             assert left > 0, f"no line from the driver; so far: {execution}"
-            ready, _, _ = select.select([self.socket, *self.pipes.values()], [], [], min(left, 1))
+            ready, _, _ = select.select([self.socket, *self.pipes.values()], [], [],
+                                        min(left, 0.25))
+            if self.repeat and not ready:
+                self.interrupt()
             self.drain(execution)
             if self.socket in ready:
                 block = self.socket.recv(1 << 20)
@@ -190,6 +194,15 @@ class Driver:
 
     def interrupt(self):
         os.killpg(self.process.pid, signal.SIGINT)
+
+    def finish_interrupted(self, execution):
+        """Interrupts until the execution ends: a child that bash has just forked, and waits
+        for before it runs its trap, misses the first signal."""
+        self.repeat = True
+        self.interrupt()
+        self.finish(execution)
+        self.repeat = False
+        return execution
 
     def close(self):
         self.socket.close()
