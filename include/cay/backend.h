@@ -145,6 +145,12 @@ struct cay_backend {
      * one fits (cay_sandbox_options.pool).  NULL: the backend has no pools. */
     int (*create_pooled)(void *data, const cay_config *config, const char *mark,
                          const char *pool, void **ret_cookie, struct cay_error *err);
+    /* A stream socket to the process inside that serves code contexts (cay/code.h) for
+     * the user, NULL: the default user.  Its protocol is internal; a backend that is not
+     * built in has NULL here.  *ret_memory_kills: how many processes the kernel has
+     * killed so far for the memory limit. */
+    int (*code)(void *cookie, const char *user, int *ret_fd, uint64_t *ret_memory_kills,
+                struct cay_error *err);
 };
 
 /* The table and what it points to must live as long as the process.  The library uses a

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "init/code.h"
 #include "init/setup.h"
 #include "init/sudo.h"
 
@@ -78,6 +79,8 @@ int main(int argc, char **argv)
 
     if (argc > 0 && strcmp(name ? name + 1 : argv[0], "sudo") == 0)
         return sudo_main(argv);
+    if (argc > 0 && strcmp(argv[0], CODE_PROGRAM) == 0)
+        return code_main();
     /* The name was that of a descriptor. */
     (void)prctl(PR_SET_NAME, "cay-init");
     heed_all_signals();

@@ -349,6 +349,38 @@ bool process_execute(struct peer *peer, struct packet *packet)
     return true;
 }
 
+int process_start_own(const char *user, const char *name, int input,
+                      struct cay_error *err)
+{
+    struct child *child = child_new();
+    struct process *process = child ? add() : NULL;
+
+    if (!process) {
+        child_free(child);
+        (void)close(input);
+        return cay_fail_memory(err, "exec.start");
+    }
+    child->request.stdio[0] = input;
+    int code = request_make_own(&child->request, user, name, err);
+    if (!code) {
+        process->flags = child->request.flags;
+        process->uid = child->request.user.uid;
+        process->fetched = true;
+        save_words(process, child->request.argv);
+        set_deadline(process, 0);
+        int error = start_child(process, child);
+        code = error ? fail_start(error, name, err) : CAY_OK;
+    }
+    if (code) {
+        child_free(child);
+        release_cgroup(process);
+        drop(process);
+        return code;
+    }
+    process->child = child;
+    return CAY_OK;
+}
+
 bool process_all_executed(void)
 {
     for (struct process *process = processes; process; process = process->next)

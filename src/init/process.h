@@ -56,6 +56,11 @@ void process_prepare(const struct plan *plan);
 /* EXEC.  False if the request violates the protocol. */
 bool process_execute(struct peer *peer, struct packet *packet);
 
+/* Starts a part of PID 1's own image (main.c) as a background command of the user, with
+ * `input`, which it owns from now on, as its stdin.  Its result is not kept. */
+int process_start_own(const char *user, const char *name, int input,
+                      struct cay_error *err);
+
 /* Continues a child that was stopped before it executed. */
 void process_stopped(pid_t pid);
 

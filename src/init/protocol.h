@@ -38,6 +38,8 @@
  *   FILE      file_request, two strings;     FILE_DONE  file_reply, text; fds: the
  *             fds: see enum file_op                     file, its directory
  *   DIAL      uint16_t: a port on loopback   DIALLED  the socket
+ *   CODE      user, "" for the default       DIALLED  a socket to the user's code service
+ *                                                     (code.h), started if there is none
  *   CLAIM     plan_defaults, environment;    DONE
  *             fds: the leash of an ephemeral
  *             sandbox
@@ -96,6 +98,7 @@ enum message_kind {
     MESSAGE_SKIP = 32,
     MESSAGE_DIAL = 33,
     MESSAGE_CLAIM = 34,
+    MESSAGE_CODE = 35,
     MESSAGE_STARTED = 101,
     MESSAGE_ENDED = 102,
     MESSAGE_FAILED = 103,
@@ -264,6 +267,6 @@ enum { FILE_COPY_MAX = 1 << 20, FILE_ROOM_MAX = 1 << 20 };
 /* Prefix of the user of a FILES message: operations have root's rights, and new files
  * belong to the user.  No user name contains a colon. */
 #define FILES_AS_ROOT "root:"
-enum { FILES_USER_MAX = 64 + sizeof FILES_AS_ROOT - 1 };
+enum { FILES_USER_MAX = 64 + sizeof FILES_AS_ROOT - 1, CODE_USER_MAX = 64 };
 
 #endif

@@ -218,6 +218,7 @@ void request_init(struct request *request)
     request->argv = request->env = NULL;
     request->strings = request->defaults = NULL;
     request->keep_input = -1;
+    request->is_own = false;
     for (int i = 0; i < 3; i++)
         request->stdio[i] = -1;
 }
@@ -244,6 +245,29 @@ int request_parse(struct packet *packet, struct request *ret_request,
     if (!code)
         code = take_words(ret_request, &head, err);
     return code ? code : complete_env(ret_request, head.envc, err);
+}
+
+int request_make_own(struct request *request, const char *user, const char *name,
+                     struct cay_error *err)
+{
+    struct exec_request head = {.argc = 1, .flags = EXEC_BACKGROUND};
+    AUTO_BUF strings;
+
+    if (!*user)
+        head.flags |= EXEC_DEFAULT_USER;
+    buf_init(&strings, EXEC_STRINGS_MAX);
+    const char *const words[] = {"", user, "", name}; /* cwd, user, tag, argv */
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        buf_append(&strings, words[i], strlen(words[i]) + 1);
+    head.strings_len = (uint32_t)strings.len;
+    request->flags = EXEC_BACKGROUND;
+    request->timeout_ms = request->mark = 0;
+    request->is_own = true;
+    request->strings = buf_take(&strings);
+    if (!request->strings)
+        return cay_fail_memory(err, "exec.request");
+    int code = take_words(request, &head, err);
+    return code ? code : complete_env(request, 0, err);
 }
 
 void request_done(struct request *request)

@@ -20,6 +20,7 @@ struct request {
     int keep_input; /* the same */
     char *strings;  /* what the above points into */
     char *defaults; /* HOME=, USER=, ... */
+    bool is_own;    /* the program is PID 1's own image; argv[0] selects its part */
 };
 
 /* Sets the default user, directory and environment; both pointers must stay valid.  False
@@ -34,5 +35,9 @@ void request_init(struct request *request); /* empty */
 int request_parse(struct packet *packet, struct request *ret_request,
                   struct cay_error *err);
 void request_done(struct request *request);
+
+/* The same for a part of PID 1's own image, called `name`.  `user` "": the default. */
+int request_make_own(struct request *request, const char *user, const char *name,
+                     struct cay_error *err);
 
 #endif

@@ -27,6 +27,7 @@
 #include "init/prefork.h"
 #include "init/process.h"
 #include "init/report.h"
+#include "init/service.h"
 #include "init/subreaper.h"
 #include "init/sudo.h"
 
@@ -279,6 +280,8 @@ static bool handle(struct peer *peer)
         return set_pause(peer, false);
     case MESSAGE_DIAL:
         return control_dial(peer, &packet);
+    case MESSAGE_CODE:
+        return service_dial(peer, &packet);
     default:
         return false;
     }

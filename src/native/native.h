@@ -12,7 +12,7 @@
     .free = native_free, .id = native_id, .layers = native_layers,                       \
     .state = native_get_state, .inspect = inspect_sandbox, .open_files = native_files,   \
     .exec = native_exec, .set_ttl = native_set_ttl, .kill = native_kill,                 \
-    .processes = &native_processes
+    .processes = &native_processes, .code = native_dial_code
 
 /* Handles on a new sandbox, and on an existing one, even if it is stopped.
  * CAY_E_INVALID: it is local and `is_local` is false, or the other way round. */

@@ -65,6 +65,10 @@ static void run_program(const char *program, enum cay_level level, const char *l
     ASSERT_INT(status, 0);
 }
 
+/* Of test-code: what needs a memory limit, two users, and a list of processes. */
+static const char without_memory[] =
+    "an_interpreter_without_memory_* contexts_of_two_users_* a_service_that_was_killed_*";
+
 TEST(commands_run_on_the_level_range)
 {
     run_program("test-sandbox", CAY_LEVEL_RANGE, "the_memory_limit_*");
@@ -73,6 +77,7 @@ TEST(commands_run_on_the_level_range)
     run_program("test-terminal", CAY_LEVEL_RANGE, "");
     run_program("test-files-inside", CAY_LEVEL_RANGE, "files_are_there_while_*");
     run_program("test-files-rights", CAY_LEVEL_RANGE, "what_lies_on_the_host_*");
+    run_program("test-code", CAY_LEVEL_RANGE, without_memory);
 }
 
 TEST(commands_run_on_the_level_single)
@@ -82,6 +87,7 @@ TEST(commands_run_on_the_level_single)
     run_program("test-process", CAY_LEVEL_SINGLE, "the_memory_limit_* what_cannot_*");
     run_program("test-background", CAY_LEVEL_SINGLE, "the_list_* kept_output_*");
     run_program("test-terminal", CAY_LEVEL_SINGLE, "a_command_has_* root_can_become_*");
+    run_program("test-code", CAY_LEVEL_SINGLE, without_memory);
 }
 
 TEST(commands_run_on_the_level_landlock)
@@ -99,6 +105,7 @@ TEST(commands_run_on_the_level_landlock)
     run_program("test-terminal", CAY_LEVEL_LANDLOCK,
                 "a_command_has_* root_can_become_* nothing_of_the_callers_* "
                 "exec_can_have_a_terminal_* terminals_are_numbered_*");
+    run_program("test-code", CAY_LEVEL_LANDLOCK, without_memory);
 }
 
 /* --- What is enforced, and by what --- */

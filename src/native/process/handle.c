@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "native/process/command.h"
 #include "native/process/wire.h"
 #include "sys/rights.h"
 
@@ -314,12 +315,23 @@ int native_init_state(struct native *native, struct state *ret_state,
 
 /* --- Ports --- */
 
+/* Accepts only a stream socket of this family (AF_INET: and AF_INET6), whatever init has
+ * sent. */
+static bool is_stream(int fd, int family)
+{
+    int domain = 0, type = 0;
+    socklen_t len = sizeof domain;
+
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 &&
+           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 &&
+           (domain == family || (family == AF_INET && domain == AF_INET6)) &&
+           type == SOCK_STREAM && fcntl(fd, F_SETFL, O_NONBLOCK) == 0;
+}
+
 int native_dial_port(void *cookie, uint16_t port, int *ret_fd, struct cay_error *err)
 {
     static const char op[] = "sandbox.dial";
     struct native *native = cookie;
-    int domain = 0, type = 0;
-    socklen_t len = sizeof domain;
     AUTO_FD fd = -1;
 
     if (!(native->record.layers & CAY_LAYER_NETWORK))
@@ -330,12 +342,29 @@ int native_dial_port(void *cookie, uint16_t port, int *ret_fd, struct cay_error 
                                MESSAGE_DIALLED, &fd, err);
     if (code)
         return code;
-    /* Accepts only an internet stream socket, whatever init has sent. */
-    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) != 0 ||
-        getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) != 0 ||
-        (domain != AF_INET && domain != AF_INET6) || type != SOCK_STREAM ||
-        fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
+    if (!is_stream(fd, AF_INET))
         return wire_error(NULL, 0, err);
+    *ret_fd = TAKE_FD(fd);
+    return CAY_OK;
+}
+
+int native_dial_code(void *cookie, const char *user, int *ret_fd,
+                     uint64_t *ret_memory_kills, struct cay_error *err)
+{
+    static const char op[] = "code.connect";
+    struct native *native = cookie;
+    const char *who = user ? user : "";
+    AUTO_FD fd = -1;
+
+    if (strlen(who) >= CODE_USER_MAX)
+        return cay_fail(err, CAY_E_INVALID, 0, op, who, "the user's name is too long",
+                        "pass a name of /etc/passwd inside, or a number");
+    TRY(native_prepare_exec(native, err));
+    TRY(wire_request_fd(native, op, MESSAGE_CODE, who, strlen(who), MESSAGE_DIALLED, &fd,
+                        err));
+    if (!is_stream(fd, AF_UNIX))
+        return wire_error(NULL, 0, err);
+    *ret_memory_kills = (uint32_t)command_mark(&native->events, 0);
     *ret_fd = TAKE_FD(fd);
     return CAY_OK;
 }

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CODE_CLIENT_H
+#define CODE_CLIENT_H
+
+#include "cay/code.h"
+#include "code/driver.h"
+#include "code/execution.h"
+#include "init/code.h"
+#include "sandbox/backend.h"
+
+/* One connection to the service of a user. */
+struct code_client {
+    cay_sandbox *sandbox;
+    const char *op, *user;
+    int fd;
+    uint64_t memory_kills; /* when it was connected */
+    uint64_t deadline_ms;  /* for a service that does not reply; UINT64_MAX: none */
+    char *events;          /* bytes that were received */
+    size_t from, to;
+};
+
+/* A request, without its timeout. */
+struct code_query {
+    enum code_op op;
+    const char *id, *language, *cwd; /* NULL: "" */
+    const char *const *words;
+    const char *body;
+    size_t body_len;
+    uint64_t timeout_ms;
+    const struct code_language *driver; /* for NEED, or NULL */
+};
+
+int code_connect(struct code_client *client, cay_sandbox *sandbox, const char *user,
+                 const char *op, struct cay_error *err);
+void code_hang_up(struct code_client *client);
+
+/* Called with each event of the request but NEED; false: it is malformed. */
+typedef bool code_on_event(void *cookie, const struct code_event *event,
+                           const char *payload);
+
+/* Sends the request and passes events on until the end of it.  `stops` (may be NULL):
+ * set by on_event to hang up, which ends the request as interrupted. */
+int code_request(struct code_client *client, const struct code_query *query,
+                 code_on_event *on_event, void *cookie, const bool *stops,
+                 struct code_end *ret_end, struct cay_error *err);
+
+/* The error for an end of a request other than CODE_DONE and CODE_LOST. */
+int code_fail_end(const struct code_query *query, const char *op,
+                  const struct code_end *end, struct cay_error *err);
+
+/* "The interpreter was killed by signal 11 (SIGSEGV)." */
+void code_describe_loss(uint32_t loss, int status, bool is_memory, char *text,
+                        size_t room);
+
+/* cay_code_execute() with complete options and the driver of one's choice: NULL if the
+ * options name a context. */
+int code_execute(cay_sandbox *sandbox, const char *code, size_t len,
+                 const struct cay_code_options *options,
+                 const struct code_language *driver,
+                 struct cay_code_execution *ret_execution, struct cay_error *err);
+
+#endif

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/array.h"
+#include "base/auto.h"
+#include "base/error.h"
+#include "code/client.h"
+#include "code/driver.h"
+
+static const char python[] = "python";
+
+/* A name from inside: text that ends within its field. */
+static bool take_name(char to[CAY_CONTEXT_MAX], const char from[CODE_NAME_MAX])
+{
+    size_t len = strnlen(from, CODE_NAME_MAX);
+
+    for (size_t i = 0; i < len; i++)
+        if (from[i] <= ' ' || from[i] > '~')
+            return false;
+    if (len == CODE_NAME_MAX)
+        return false;
+    memcpy(to, from, len + 1);
+    return true;
+}
+
+/* --- Executions --- */
+
+struct run {
+    struct code_collector collector;
+    struct code_client client;
+    uint32_t loss; /* of the interpreter before */
+    int status;
+};
+
+static bool on_event(void *cookie, const struct code_event *event, const char *payload)
+{
+    struct run *run = cookie;
+    struct cay_code_execution *execution = run->collector.execution;
+    struct code_started started;
+
+    if (event->kind == CODE_EVENT_OUT || event->kind == CODE_EVENT_ERROR) {
+        code_collect_bytes(&run->collector, event->kind == CODE_EVENT_OUT ? 1 : 2,
+                           payload, event->len, event->time_ns);
+        return true;
+    }
+    if (event->kind == CODE_EVENT_LINES) {
+        code_collect_lines(&run->collector, payload, event->len, event->time_ns);
+        return true;
+    }
+    if (event->kind != CODE_EVENT_STARTED || event->len != sizeof started)
+        return false;
+    memcpy(&started, payload, sizeof started);
+    execution->background_dropped = started.dropped;
+    run->loss = started.loss;
+    run->status = started.status;
+    return take_name(execution->context, started.id) &&
+           take_name(execution->language, started.language);
+}
+
+/* Whether the kernel has killed a process for the memory limit during the execution, and
+ * this interpreter by SIGKILL. */
+static bool is_out_of_memory(const struct run *run, const struct code_end *end)
+{
+    cay_sandbox *sandbox = run->client.sandbox;
+    uint64_t kills = 0;
+    int fd = -1;
+
+    if (end->loss != CODE_LOSS_DIED || !WIFSIGNALED(end->status) ||
+        WTERMSIG(end->status) != SIGKILL ||
+        sandbox->backend->code(sandbox->cookie, run->client.user, &fd, &kills, NULL) !=
+            CAY_OK)
+        return false;
+    (void)close(fd);
+    return kills > run->client.memory_kills;
+}
+
+static bool set_status(const struct run *run, const struct code_end *end)
+{
+    struct cay_code_execution *execution = run->collector.execution;
+    char text[256];
+
+    execution->status = end->timed_out             ? CAY_CODE_TIMEOUT
+                        : end->interrupted         ? CAY_CODE_INTERRUPTED
+                        : end->reason != CODE_DONE ? CAY_CODE_LOST
+                        : execution->error_name    ? CAY_CODE_ERROR
+                                                   : CAY_CODE_SUCCESS;
+    if (run->loss && run->loss != CODE_LOSS_RESTARTED) {
+        code_describe_loss(run->loss, run->status, false, text, sizeof text);
+        execution->restarted = strdup(text);
+        if (!execution->restarted)
+            return false;
+    }
+    if (end->reason == CODE_REMOVED)
+        return code_set_error(execution, "ContextRemoved", "the context was removed", "");
+    if (end->reason == CODE_LOST) {
+        code_describe_loss(end->loss, end->status, is_out_of_memory(run, end), text,
+                           sizeof text);
+        return code_set_error(execution, "ContextRestarting", text, "");
+    }
+    if (end->timed_out)
+        return code_set_error(execution, "TimeoutError",
+                              "the code exceeded its timeout and was interrupted", "");
+    if (end->interrupted)
+        return code_set_error(execution, "KeyboardInterrupt", "the code was interrupted",
+                              "");
+    return true;
+}
+
+static int finish(struct run *run, const struct code_query *query, struct code_end *end,
+                  struct cay_error *err)
+{
+    struct cay_code_execution *execution = run->collector.execution;
+
+    if (end->reason == CODE_EXPIRED) { /* it has waited all the time */
+        end->reason = CODE_DONE;
+        end->timed_out = 1;
+        if (!code_set_error(execution, "TimeoutError",
+                            "the timeout was over before the code could run", ""))
+            return cay_fail_memory(err, run->client.op);
+    }
+    if (end->reason != CODE_DONE && end->reason != CODE_LOST &&
+        end->reason != CODE_REMOVED)
+        return code_fail_end(query, run->client.op, end, err);
+    code_collect_end(&run->collector, 0);
+    return set_status(run, end) ? CAY_OK : cay_fail_memory(err, run->client.op);
+}
+
+/* `"code":"...","env":{...}`: members of the driver's line. */
+static int make_body(const char *code, size_t len, const char *const *env,
+                     const char *dialect, char **ret_body, struct cay_error *err)
+{
+    static const char op[] = "code.execute";
+    json_t *line = json_object(), *variables = json_object();
+    json_t *text = json_stringn(code, len);
+    int failed = text ? 0 : -1;
+
+    if (!text && line && variables) {
+        json_decref(line);
+        json_decref(variables);
+        return cay_fail(err, CAY_E_INVALID, 0, op, "code", "the code is not UTF-8",
+                        "encode it as UTF-8");
+    }
+    failed |= json_object_set_new(line, "code", text);
+    for (const char *const *one = env; one && *one && !failed; one++) {
+        const char *value = strchr(*one, '=');
+        AUTO_FREE char *name = value ? strndup(*one, (size_t)(value - *one)) : NULL;
+        failed |= !name || json_object_set_new(variables, name, json_string(value + 1));
+    }
+    failed |= json_object_set_new(line, "env", variables);
+    if (dialect)
+        failed |= json_object_set_new(line, "language", json_string(dialect));
+    AUTO_FREE char *whole = failed ? NULL : json_dumps(line, JSON_COMPACT);
+    json_decref(line);
+    *ret_body = whole ? strndup(whole + 1, strlen(whole) - 2) : NULL;
+    return *ret_body ? CAY_OK
+                     : cay_fail(err, CAY_E_INVALID, 0, op, "env",
+                                "invalid environment variable",
+                                "a variable is NAME=value, in UTF-8");
+}
+
+int code_execute(cay_sandbox *sandbox, const char *code, size_t len,
+                 const struct cay_code_options *options,
+                 const struct code_language *driver,
+                 struct cay_code_execution *ret_execution, struct cay_error *err)
+{
+    struct cay_code_execution execution = {0};
+    struct code_end end = {0};
+    AUTO_FREE char *body = NULL;
+    struct run run;
+
+    TRY(make_body(code, len, options->env, driver ? driver->dialect : NULL, &body, err));
+    const struct code_query query = {.op = CODE_EXECUTE,
+                                     .id = options->context,
+                                     .language =
+                                         options->context ? NULL : options->language,
+                                     .body = body,
+                                     .body_len = strlen(body),
+                                     .timeout_ms = options->timeout_ms,
+                                     .driver = driver};
+    run = (struct run){0};
+    code_collector_init(&run.collector, options, &execution);
+    int failure = code_connect(&run.client, sandbox, options->user, "code.execute", err);
+    if (!failure)
+        failure = code_request(&run.client, &query, on_event, &run,
+                               &run.collector.stopped, &end, err);
+    if (!failure)
+        failure = finish(&run, &query, &end, err);
+    code_hang_up(&run.client);
+    code_collector_done(&run.collector);
+    if (!failure && run.collector.failed)
+        failure = cay_fail_memory(err, "code.execute");
+    if (failure)
+        cay_code_execution_done(&execution);
+    else
+        *ret_execution = execution;
+    return failure;
+}
+
+int cay_code_execute(cay_sandbox *sandbox, const char *code, size_t len,
+                     const struct cay_code_options *options,
+                     struct cay_code_execution *ret_execution, struct cay_error *err)
+{
+    static const char op[] = "code.execute";
+    struct cay_code_options known;
+    const struct code_language *language = NULL;
+
+    TRY(cay_take_struct(&known, sizeof known, options, op, err));
+    if (!code || (known.context && known.language))
+        return cay_fail(err, CAY_E_INVALID, 0, op, code ? "language" : "code",
+                        code ? "both a context and a language are given"
+                             : "the code is missing",
+                        code ? "pass one of them: a context has a language"
+                             : "pass the code; it may be empty");
+    if (!known.context) {
+        language = code_language_find(known.language ? known.language : python);
+        if (!language)
+            return code_fail_language(known.language, err);
+        known.language = language->kernel;
+    }
+    return code_execute(sandbox, code, len, &known, language, ret_execution, err);
+}
+
+/* --- Contexts --- */
+
+struct listing {
+    struct cay_context_infos infos;
+    size_t room;
+    bool failed;
+};
+
+void cay_context_info_done(struct cay_context_info *info)
+{
+    free(info->cwd);
+    *info = (struct cay_context_info){0};
+}
+
+void cay_context_infos_done(struct cay_context_infos *infos)
+{
+    for (size_t i = 0; i < infos->count; i++)
+        cay_context_info_done(&infos->items[i]);
+    free(infos->items);
+    *infos = (struct cay_context_infos){0};
+}
+
+static bool on_context(void *cookie, const struct code_event *event, const char *payload)
+{
+    struct listing *listing = cookie;
+    struct code_context about;
+    struct cay_context_info info = {0};
+
+    if (event->kind != CODE_EVENT_CONTEXT || event->len != sizeof about ||
+        listing->infos.count >= CODE_CONTEXTS_MAX)
+        return false;
+    memcpy(&about, payload, sizeof about);
+    if (!memchr(about.cwd, 0, sizeof about.cwd) || !take_name(info.id, about.id) ||
+        !take_name(info.language, about.language))
+        return false;
+    info.is_default = about.is_default;
+    info.is_busy = about.is_busy;
+    info.pid = about.pid;
+    info.waiting = about.waiting;
+    info.cwd = strdup(about.cwd);
+    if (!info.cwd || !array_reserve(&listing->infos.items, &listing->room,
+                                    listing->infos.count + 1, sizeof info)) {
+        listing->failed = true;
+        cay_context_info_done(&info);
+        return true;
+    }
+    listing->infos.items[listing->infos.count++] = info;
+    return true;
+}
+
+/* A request about contexts. */
+static int request(cay_sandbox *sandbox, const char *user, const char *op,
+                   const struct code_query *query, struct listing *listing,
+                   struct cay_error *err)
+{
+    struct code_client client;
+    struct code_end end = {0};
+    int code = code_connect(&client, sandbox, user, op, err);
+
+    if (!code)
+        code = code_request(&client, query, on_context, listing, NULL, &end, err);
+    code_hang_up(&client);
+    if (!code && end.reason != CODE_DONE)
+        code = code_fail_end(query, op, &end, err);
+    if (!code && listing->failed)
+        code = cay_fail_memory(err, op);
+    if (code)
+        cay_context_infos_done(&listing->infos);
+    return code;
+}
+
+int cay_context_create(cay_sandbox *sandbox, const struct cay_context_options *options,
+                       struct cay_context_info *ret_info, struct cay_error *err)
+{
+    static const char op[] = "context.create";
+    struct cay_context_options known;
+    struct listing listing = {0};
+
+    TRY(cay_take_struct(&known, sizeof known, options, op, err));
+    const struct code_language *language =
+        code_language_find(known.language ? known.language : python);
+    if (!language)
+        return code_fail_language(known.language, err);
+    const struct code_query query = {.op = CODE_CREATE,
+                                     .language = language->names[0],
+                                     .cwd = known.cwd,
+                                     .words = known.env,
+                                     .timeout_ms = known.timeout_ms,
+                                     .driver = language};
+    for (const char *const *one = known.env; one && *one; one++)
+        if (!strchr(*one, '=') || **one == '=')
+            return cay_fail(err, CAY_E_INVALID, 0, op, *one,
+                            "invalid environment variable", "a variable is NAME=value");
+    TRY(request(sandbox, known.user, op, &query, &listing, err));
+    if (listing.infos.count != 1) {
+        cay_context_infos_done(&listing.infos);
+        return cay_fail(err, CAY_E_PROTOCOL, 0, op, NULL,
+                        "the sandbox sent an invalid message", "kill the sandbox");
+    }
+    *ret_info = listing.infos.items[0];
+    free(listing.infos.items);
+    return CAY_OK;
+}
+
+int cay_context_list(cay_sandbox *sandbox, const char *user,
+                     struct cay_context_infos *ret_infos, struct cay_error *err)
+{
+    const struct code_query query = {.op = CODE_LIST};
+    struct listing listing = {0};
+
+    TRY(request(sandbox, user, "context.list", &query, &listing, err));
+    *ret_infos = listing.infos;
+    return CAY_OK;
+}
+
+static int change(cay_sandbox *sandbox, const char *user, const char *id,
+                  enum code_op what, const char *op, struct cay_error *err)
+{
+    const struct code_query query = {.op = what, .id = id};
+    struct listing listing = {0};
+
+    if (!id || !*id)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "context", "no context given",
+                        "pass the id of a context");
+    TRY(request(sandbox, user, op, &query, &listing, err));
+    cay_context_infos_done(&listing.infos);
+    return CAY_OK;
+}
+
+int cay_context_restart(cay_sandbox *sandbox, const char *user, const char *id,
+                        struct cay_error *err)
+{
+    return change(sandbox, user, id, CODE_RESTART, "context.restart", err);
+}
+
+int cay_context_remove(cay_sandbox *sandbox, const char *user, const char *id,
+                       struct cay_error *err)
+{
+    return change(sandbox, user, id, CODE_REMOVE, "context.remove", err);
+}
+
+int cay_context_interrupt(cay_sandbox *sandbox, const char *user, const char *id,
+                          struct cay_error *err)
+{
+    return change(sandbox, user, id, CODE_INTERRUPT, "context.interrupt", err);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "code/driver.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "cay/code.h"
+
+#define SOURCE(name)                                                                     \
+    extern const char name[] __attribute__((visibility("hidden")));                      \
+    extern const unsigned long name##_size __attribute__((visibility("hidden")));
+
+/* Files of data/code: see meson.build. */
+SOURCE(code_python_loader)
+SOURCE(code_python_core)
+SOURCE(code_python_show)
+SOURCE(code_python_trace)
+SOURCE(code_python_magic)
+SOURCE(code_python_charts)
+
+#define PART(part, name)                                                                 \
+    {                                                                                    \
+        part, name, &name##_size                                                         \
+    }
+
+static const struct code_language languages[] = {
+    {.names = {"python", "py", "python3", "ipython"},
+     .kernel = "python",
+     .argv = {"python3", "-c"},
+     .loader = PART(NULL, code_python_loader),
+     .parts = {PART(NULL, code_python_core), PART("show", code_python_show),
+               PART("trace", code_python_trace), PART("magic", code_python_magic),
+               PART("charts", code_python_charts)}},
+};
+
+enum { LANGUAGES = sizeof languages / sizeof *languages };
+
+const char *cay_context_language(size_t index)
+{
+    return index < LANGUAGES ? languages[index].names[0] : NULL;
+}
+
+const struct code_language *code_language_find(const char *name)
+{
+    for (size_t i = 0; i < LANGUAGES; i++)
+        for (size_t k = 0; k < CODE_ALIASES_MAX && languages[i].names[k]; k++)
+            if (strcasecmp(languages[i].names[k], name) == 0)
+                return &languages[i];
+    return NULL;
+}
+
+int code_fail_language(const char *name, struct cay_error *err)
+{
+    const char *near =
+        nearest_name(name, languages[0].names, sizeof *languages, LANGUAGES);
+    char all[128] = "";
+
+    for (size_t i = 0, used = 0; i < LANGUAGES && used < sizeof all; i++)
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "",
+                                 languages[i].names[0]);
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, "code.language", name,
+                    "this language has no contexts",
+                    "%s%s%slanguages with contexts: %s; cay_code_run() runs others "
+                    "without a context",
+                    near ? "did you mean " : "", near ? near : "", near ? "? " : "", all);
+}
+
+static json_t *text_of(const struct code_source *source)
+{
+    return json_stringn(source->text, *source->size);
+}
+
+/* {"type":"start","source":"...","parts":{"show":"..."}} */
+static bool add_start(const struct code_language *language, struct buf *body)
+{
+    json_t *line = json_object(), *parts = json_object();
+    int failed = json_object_set_new(line, "type", json_string("start")) ||
+                 json_object_set_new(line, "source", text_of(&language->parts[0]));
+
+    for (size_t i = 1; i < CODE_PARTS_MAX && language->parts[i].text; i++)
+        failed |= json_object_set_new(parts, language->parts[i].name,
+                                      text_of(&language->parts[i]));
+    failed |= json_object_set_new(line, "parts", parts);
+    char *text = failed ? NULL : json_dumps(line, JSON_COMPACT);
+    json_decref(line);
+    bool is_done = text && buf_text(body, text) && buf_append(body, "\n", 1);
+    free(text);
+    return is_done;
+}
+
+int code_language_pack(const struct code_language *language, struct buf *message,
+                       uint32_t *ret_words, struct cay_error *err)
+{
+    uint32_t words = 1;
+
+    if (language->dialect)
+        buf_format(message, ",\"language\":\"%s\"", language->dialect);
+    buf_append(message, "", 1);
+    for (const char *const *word = language->argv; *word; word++, words++)
+        buf_append(message, *word, strlen(*word) + 1);
+    buf_append(message, language->loader.text, *language->loader.size);
+    buf_append(message, "", 1);
+    if (language->last) {
+        buf_append(message, language->last, strlen(language->last) + 1);
+        words++;
+    }
+    *ret_words = words;
+    if (message->failed || (language->parts[0].text && !add_start(language, message)))
+        return cay_fail_memory(err, "code.driver");
+    return CAY_OK;
+}

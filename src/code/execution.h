@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CODE_EXECUTION_H
+#define CODE_EXECUTION_H
+
+#include "base/buf.h"
+#include "cay/code.h"
+
+/* Collects what one execution gives, from bytes of the service, which are hostile.  No
+ * I/O. */
+
+enum {
+    CODE_LINE_MAX = 33 << 20, /* of a driver; longer ones are dropped */
+    CODE_VALUES_MAX = 1000,
+    CODE_VALUES_BYTES = 64 << 20,
+    CODE_ERROR_MAX = 1 << 20 /* bytes of a traceback, and of the other two */
+};
+
+struct code_collector {
+    const struct cay_code_options *options;
+    struct cay_code_execution *execution;
+    struct buf line;
+    bool skips_line;
+    uint64_t limit, used[2]; /* bytes of each stream */
+    size_t value_bytes, value_room;
+    struct buf streams[2];
+    char split[2][4]; /* the beginning of a character at the end of a piece */
+    size_t split_len[2];
+    bool failed;  /* memory is exhausted */
+    bool stopped; /* a callback wants the end */
+};
+
+void code_collector_init(struct code_collector *collector,
+                         const struct cay_code_options *options,
+                         struct cay_code_execution *execution);
+/* Moves the collected text to the execution. */
+void code_collector_done(struct code_collector *collector);
+
+/* Bytes of a stream: any bytes, any pieces. */
+void code_collect_bytes(struct code_collector *collector, int stream, const char *data,
+                        size_t len, int64_t time_ns);
+/* Bytes of a driver: lines of JSON, if it keeps to its protocol. */
+void code_collect_lines(struct code_collector *collector, const char *data, size_t len,
+                        int64_t time_ns);
+/* What is left of split characters. */
+void code_collect_end(struct code_collector *collector, int64_t time_ns);
+
+/* Sets the error unless the driver reported one; false if memory is exhausted. */
+bool code_set_error(struct cay_code_execution *execution, const char *name,
+                    const char *value, const char *traceback);
+
+#endif
