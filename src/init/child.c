@@ -181,7 +181,7 @@ static int execute(const struct child *child)
     long env = address(child->request.env);
     int error = ENOENT;
 
-    /* The sealed memfd that PID 1 runs from: a fresh image, and no file in the root. */
+    /* The program of PID 1: a fresh image, and no file in the root. */
     if (child->request.is_own)
         return (int)-raw_call(SYS_execve, address("/proc/self/exe"), address(argv), env,
                               0, 0);

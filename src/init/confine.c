@@ -109,6 +109,18 @@ static void allow(int ruleset, const char *path, uint64_t access)
     allow_same(ruleset, path, 0, access);
 }
 
+/* For service.c.  A file of the host's, except for a memfd, which needs no rule and for
+ * which there cannot be one. */
+static void allow_own_program(int ruleset)
+{
+    AUTO_FD fd = open("/proc/self/exe", O_PATH | O_CLOEXEC);
+    struct landlock_path_beneath_attr rule = {
+        .allowed_access = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE,
+        .parent_fd = fd};
+
+    (void)syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
+}
+
 static int make_ruleset(uint64_t fs, uint64_t scoped)
 {
     int fd = landlock_create(&(struct landlock_rights){.fs = fs, .scoped = scoped});
@@ -164,6 +176,7 @@ static void restrict_files(const struct plan *plan)
     }
     AUTO_FD ruleset = make_ruleset(all->fs, all->scoped);
     allow(ruleset, plan->no_namespaces ? "/proc" : "/", reading);
+    allow_own_program(ruleset);
     /* PID 1 opens the terminals. */
     if (plan->no_namespaces && access("/dev/pts", F_OK) == 0) {
         allow(ruleset, "/dev/pts", all->fs);
