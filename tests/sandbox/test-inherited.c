@@ -114,6 +114,58 @@ TEST(real_time_is_not_passed_on)
     in_own_process(go_before_all);
 }
 
+/* --- CPUs --- */
+
+/* As many processes as there are CPUs, and one more. */
+static void be_busy(pid_t hogs[], size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        hogs[i] = fork();
+        if (hogs[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;;)
+                continue;
+        }
+    }
+}
+
+static void have_no_idle_cpu(void)
+{
+    enum { HOGS_MAX = 256 };
+    pid_t hogs[HOGS_MAX];
+    cpu_set_t before, after;
+    char expected[8192], line[8192] = "";
+    size_t count = (size_t)sysconf(_SC_NPROCESSORS_ONLN) + 1;
+
+    ASSERT(sched_getaffinity(0, sizeof before, &before) == 0);
+    FILE *status = fopen("/proc/self/status", "re");
+    while (fgets(line, sizeof line, status) && strncmp(line, "Cpus_allowed:", 13) != 0)
+        continue;
+    fclose(status);
+    snprintf(expected, sizeof expected, "%s", line);
+    count = count < HOGS_MAX ? count : HOGS_MAX;
+    be_busy(hogs, count);
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
+    run(sandbox, "grep Cpus_allowed: /proc/self/status");
+    for (size_t i = 0; i < count; i++) {
+        (void)kill(hogs[i], SIGKILL);
+        (void)waitpid(hogs[i], NULL, 0);
+    }
+    ASSERT_STR(result.out, expected);
+    cay_exec_done(&result);
+    ASSERT(sched_getaffinity(0, sizeof after, &after) == 0);
+    ASSERT(CPU_EQUAL(&before, &after));
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+}
+
+TEST(a_sandbox_that_is_created_on_a_busy_machine_may_use_every_cpu)
+{
+    need_root();
+    level_here = CAY_LEVEL_ROOT;
+    in_own_process(have_no_idle_cpu);
+    on_level(CAY_LEVEL_SINGLE, have_no_idle_cpu);
+}
+
 /* --- The OOM score --- */
 
 static void have_a_score(void)
