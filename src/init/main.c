@@ -3,9 +3,9 @@
 /* cay-init: PID 1 of a native sandbox.
  *
  * Theory of operation.  The library clones itself into a new user and PID namespace and
- * the sandbox's cgroup, and executes this program there from a sealed memfd.  While PID 1
- * creates the other namespaces, the library writes the uid map, the limits, the plan
- * (plan.h) and the file systems that need the host's privilege, and sends all of it.
+ * the sandbox's cgroup, and executes this program there (native/make/program.c).  While
+ * PID 1 creates the other namespaces, the library writes the uid map, the limits, the
+ * plan (plan.h) and the file systems that need the host's privilege, and sends all of it.
  * setup.c assembles the root and confines PID 1 (confine.c); serve.c then runs commands
  * for every client that can open the control socket.  PID 1 never executes another
  * program: no process inside can change its memory or its binary.

@@ -62,7 +62,7 @@ static bool make_file(int dir, const char *name)
     return false;
 }
 
-/* Many distributions mount /run with noexec: a private mount of this one file without
+/* Some distributions mount /run with noexec: a private mount of this one file without
  * it. */
 static int allow_exec(int fd)
 {
