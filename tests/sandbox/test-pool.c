@@ -9,75 +9,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "ledger.h"
 #include "native/make/spare.h"
 #include "native/native.h"
+#include "pools.h"
 #include "sandbox/backend.h"
-
-static void auto_cay_pool(cay_pool **pool)
-{
-    cay_pool_free(*pool);
-}
-
-static void rest_ms(long ms)
-{
-    const struct timespec time = {ms / 1000, ms % 1000 * 1000000};
-
-    (void)nanosleep(&time, NULL);
-}
-
-static cay_pool *make_pool_of(const struct cay_sandbox_options *given, uint32_t count,
-                              bool is_shared)
-{
-    struct cay_sandbox_options sandbox = {.size = sizeof sandbox};
-    const struct cay_pool_options options = {.size = sizeof options,
-                                             .sandbox = &sandbox,
-                                             .count = count,
-                                             .is_shared = is_shared,
-                                             .may_stop = is_shared};
-    cay_pool *pool = NULL;
-
-    need_root();
-    if (wanted_level() == CAY_LEVEL_LANDLOCK)
-        SKIP("a pool needs namespaces");
-    if (given)
-        sandbox = *given;
-    sandbox.level = wanted_level();
-    ASSERT_OK(cay_pool_create(&options, &pool, &err));
-    ASSERT_OK(cay_pool_wait(pool, 0, PATIENCE_MS, &err));
-    return pool;
-}
-
-static cay_pool *make_pool(uint32_t count)
-{
-    return make_pool_of(NULL, count, false);
-}
-
-static uint64_t claimed(cay_pool *pool)
-{
-    struct cay_pool_stats stats;
-
-    cay_pool_get_stats(pool, &stats);
-    return stats.claimed;
-}
-
-/* The thread of the pool learns of a claim a moment later. */
-static void await_claims(cay_pool *pool, uint64_t count)
-{
-    for (int i = 0; i < PATIENCE_MS && claimed(pool) < count; i++)
-        rest_ms(1);
-    ASSERT_INT(claimed(pool), count);
-}
-
-static cay_sandbox *claim(cay_pool *pool, const struct cay_sandbox_options *given)
-{
-    struct cay_sandbox_options options = {.size = sizeof options};
-
-    if (given)
-        options = *given;
-    options.pool = cay_pool_name(pool);
-    return make_sandbox(&options);
-}
 
 TEST(a_request_gets_a_spare_and_the_pool_replaces_it)
 {

@@ -5,12 +5,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/ioprio.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -20,7 +24,10 @@
 #include "sys/io.h"
 #include "sys/path.h"
 
-enum { KEY_LEN = sizeof((struct spare_key *)0)->text - 1 };
+enum {
+    KEY_LEN = sizeof((struct spare_key *)0)->text - 1,
+    GET_MDWE = 66 /* PR_GET_MDWE of Linux 6.3 */
+};
 
 /* --- The key --- */
 
@@ -60,6 +67,34 @@ static void add_namespaces(struct hash *hash)
     }
 }
 
+/* Restrictions of the creator that no sandbox lifts.  A process cannot find out whether
+ * Landlock restricts it. */
+static void add_restrictions(struct hash *hash, enum cay_level level)
+{
+    static const int attributes[] = {PR_GET_SECCOMP, PR_GET_TIMERSLACK,
+                                     PR_GET_THP_DISABLE, GET_MDWE};
+    gid_t groups[1024];
+    char text[4096] = "";
+
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+        add_number(hash, (uint64_t)prctl(attributes[i], 0, 0, 0, 0));
+    for (unsigned long i = PR_SPEC_STORE_BYPASS; i <= PR_SPEC_INDIRECT_BRANCH; i++)
+        add_number(hash, (uint64_t)prctl(PR_GET_SPECULATION_CTRL, i, 0, 0, 0));
+    add_number(hash, (uint64_t)personality(UINT32_MAX));
+    if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == SECCOMP_MODE_FILTER) { /* how many filters */
+        (void)io_read_text(AT_FDCWD, "/proc/self/status", text, sizeof text);
+        const char *count = strstr(text, "Seccomp_filters:");
+        add(hash, count ? count : "", count ? strcspn(count, "\n") : 0);
+    }
+    (void)io_read_text(AT_FDCWD, "/proc/self/attr/current", text, sizeof text);
+    add_text(hash, text); /* AppArmor, SELinux */
+    /* One user cannot give up its groups: setgroups(2) is denied. */
+    int count =
+        level == CAY_LEVEL_SINGLE ? getgroups(sizeof groups / sizeof *groups, groups) : 0;
+    add_number(hash, (uint64_t)count);
+    add(hash, groups, count > 0 ? (size_t)count * sizeof *groups : 0);
+}
+
 /* What a sandbox inherits from its creator. */
 static void add_process(struct hash *hash)
 {
@@ -86,17 +121,33 @@ static void add_process(struct hash *hash)
     add_text(hash, cgroups);
 }
 
+/* The same directory may be mounted several times, for example read-only. */
+static void add_mount(struct hash *hash, int fd)
+{
+    char path[32], text[512];
+    struct stat st = {0};
+    struct statfs fs = {0};
+
+    (void)!fstat(fd, &st);
+    (void)!fstatfs(fd, &fs);
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+    (void)io_read_text(AT_FDCWD, path, text, sizeof text);
+    const char *mount = strstr(text, "mnt_id:");
+    add_number(hash, st.st_dev);
+    add_number(hash, st.st_ino);
+    add_number(hash, (uint64_t)fs.f_flags);
+    add(hash, mount ? mount : "", mount ? strcspn(mount, "\n") : 0);
+}
+
 static void add_binds(struct hash *hash, const struct binds *binds)
 {
-    struct stat st;
-
     for (size_t i = 0; i < binds->count; i++) {
         const struct bind *bind = &binds->list[i];
         add_text(hash, bind->target);
         add_number(hash, bind->writable);
         add_number(hash, bind->inside_uid);
-        add_number(hash, fstat(bind->fd, &st) == 0 ? st.st_dev : 0);
-        add_number(hash, bind->inode);
+        add_number(hash, bind->inside_gid);
+        add_mount(hash, bind->fd);
     }
 }
 
@@ -107,6 +158,7 @@ bool spare_key(const struct cay_sandbox_options *options,
     enum cay_level level = level_from(options->level);
     struct hash hash = {UINT64_C(0xCBF29CE484222325)};
     struct cgroup cgroup;
+    struct stat resolver;
 
     if (options->storage != CAY_STORAGE_MEMORY || options->policy ||
         level == CAY_LEVEL_BEST || level >= CAY_LEVEL_LANDLOCK ||
@@ -121,13 +173,22 @@ bool spare_key(const struct cay_sandbox_options *options,
     add_number(&hash, options->cpu_percent != 0);
     if (!(cgroup_preview_layers(&cgroup, &limits) & CAY_LAYER_PIDS))
         add_number(&hash, options->pids); /* limited by an rlimit of PID 1's children */
+    /* copied into the root */
+    if (options->network == CAY_NETWORK_HOST &&
+        stat("/etc/resolv.conf", &resolver) == 0) {
+        add_number(&hash, resolver.st_ino);
+        add(&hash, &resolver.st_mtim, sizeof resolver.st_mtim);
+    }
     add_number(&hash, sources->template.dev);
     add_number(&hash, sources->template.ino);
     if (sources->template.root < 0)
         add_number(&hash, root_plan_host_version());
+    else
+        add_mount(&hash, sources->template.root);
     add_binds(&hash, &sources->binds);
     add(&hash, &cgroup, sizeof cgroup);
     add_process(&hash);
+    add_restrictions(&hash, level);
     snprintf(ret_key->text, sizeof ret_key->text, "%016llx",
              (unsigned long long)hash.value);
     return true;
