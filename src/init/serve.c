@@ -135,7 +135,15 @@ static void leave(struct source *source)
     serve_end();
 }
 
-static struct source leash = {leave};
+/* The pool has exited.  A claim may be served in the same round of events before this. */
+static void leave_pool(struct source *source)
+{
+    (void)source;
+    if (is_spare)
+        serve_end();
+}
+
+static struct source leash = {leave}, pool_leash = {leave_pool};
 
 static bool set_defaults(const struct plan_defaults *defaults, const char *env)
 {
@@ -162,7 +170,8 @@ static bool fail_spare(struct peer *peer)
     return true;
 }
 
-/* The first claim wins.  The socket to the pool is closed by it, so the pool knows. */
+/* The first claim wins.  The socket to the pool is closed by it, so the pool knows.  A
+ * spare whose claim fails halfway ends: it would have parts of a request, or no leash. */
 static bool claim(struct peer *peer)
 {
     struct plan_defaults head;
@@ -178,14 +187,14 @@ static bool claim(struct peer *peer)
         return false;
     memcpy(defaults, packet.payload, len); /* stays: the environment points into it */
     if (!set_defaults((const struct plan_defaults *)defaults, defaults + sizeof head))
-        return false;
+        serve_end();
     serve_forget(STATUS_FD);
     if (packet.head.fd_count && dup3(packet.fds[0], STATUS_FD, O_CLOEXEC) < 0)
-        return false;
+        serve_end();
     if (!packet.head.fd_count)
         (void)close(STATUS_FD);
     else if (serve_watch(STATUS_FD, &leash) != 0)
-        return false;
+        serve_end();
     is_spare = false;
     prefork_set_limited(true);
     peer_reply(peer, MESSAGE_DONE, NULL, 0);
@@ -457,7 +466,7 @@ static void prepare(const struct plan *plan)
     }
     report_ready();
     if (plan->ephemeral)
-        watch(STATUS_FD, &leash);
+        watch(STATUS_FD, plan->spare ? &pool_leash : &leash);
     else
         (void)close(STATUS_FD);
 }

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The claim as PID 1 of a spare sees it: malformed, repeated, while the pool ends. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "init/packet.h"
+#include "init/plan.h"
+#include "init/protocol.h"
+#include "pools.h"
+
+struct spare {
+    char id[CAY_ID_MAX];
+    pid_t init;
+};
+
+/* Of the pool, which is the newest. */
+static struct spare find_spare(void)
+{
+    struct cay_sandbox_info *infos = NULL;
+    struct spare spare = {.init = 0};
+    size_t count = 0;
+
+    ASSERT_OK(cay_sandbox_list_brief(&infos, &count, &err));
+    for (size_t i = 0; i < count; i++)
+        if (infos[i].state == CAY_STATE_SPARE) {
+            memcpy(spare.id, infos[i].id, sizeof spare.id);
+            spare.init = infos[i].init_pid;
+        }
+    cay_free(infos);
+    ASSERT(spare.init > 0);
+    return spare;
+}
+
+/* Takes the offer, as a claim does first. */
+static void take_offer(const struct spare *spare)
+{
+    char path[300];
+
+    snprintf(path, sizeof path, "%s/spares", runtime_path());
+    DIR *list = opendir(path);
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (strstr(entry->d_name, spare->id))
+            ASSERT(unlinkat(dirfd(list), entry->d_name, 0) == 0);
+    (void)closedir(list);
+}
+
+static int dial(const struct spare *spare)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    snprintf(name.sun_path, sizeof name.sun_path, "%.60s/%s.control", runtime_path(),
+             spare->id);
+    ASSERT(fd >= 0 && connect(fd, (const struct sockaddr *)&name, sizeof name) == 0);
+    return fd;
+}
+
+/* The kind of the reply; 0 if the connection was closed. */
+static uint32_t receive(int fd)
+{
+    struct message head = {0};
+    char bytes[4096];
+
+    ssize_t len = recv(fd, bytes, sizeof bytes, 0);
+    if (len >= (ssize_t)sizeof head)
+        memcpy(&head, bytes, sizeof head);
+    return head.kind;
+}
+
+static void send_claim(int fd, const struct plan_defaults *head, const char *env,
+                       size_t env_len, int leash)
+{
+    char bytes[sizeof *head + 64];
+
+    memcpy(bytes, head, sizeof *head);
+    memcpy(bytes + sizeof *head, env, env_len);
+    ASSERT(packet_send(fd, MESSAGE_CLAIM, bytes, sizeof *head + env_len, &leash,
+                       leash >= 0) == 0);
+}
+
+static const struct plan_defaults empty;
+
+static bool is_alive(const struct spare *spare)
+{
+    return kill(spare->init, 0) == 0;
+}
+
+static void await_end(const struct spare *spare)
+{
+    for (int i = 0; i < PATIENCE_MS && is_alive(spare); i++)
+        rest_ms(1);
+    ASSERT(!is_alive(spare));
+}
+
+TEST(a_claim_of_the_wrong_size_is_refused_and_leaves_the_spare)
+{
+    AUTO(cay_pool) pool = make_pool(1);
+    struct spare spare = find_spare();
+    struct plan_defaults head = {.env_len = 7};
+
+    int fd = dial(&spare);
+    ASSERT(packet_send(fd, MESSAGE_CLAIM, "short", 5, NULL, 0) == 0);
+    ASSERT_INT(receive(fd), 0);
+    (void)close(fd);
+    fd = dial(&spare);
+    send_claim(fd, &head, "A=1", 4, -1);
+    ASSERT_INT(receive(fd), 0);
+    (void)close(fd);
+    AUTO(cay_sandbox) sandbox = claim(pool, NULL);
+    ASSERT_STR(cay_sandbox_id(sandbox), spare.id);
+    run(sandbox, "true");
+    ASSERT_INT(result.exit_code, 0);
+}
+
+/* It would have parts of that request, and memory that nothing frees. */
+TEST(a_spare_ends_if_its_claim_is_malformed)
+{
+    struct plan_defaults no_end = {.env_len = 3}, user = {.env_len = 0};
+    const struct plan_defaults *const heads[] = {&no_end, &user};
+
+    memset(user.user, 'x', sizeof user.user);
+    for (size_t i = 0; i < 2; i++) {
+        AUTO(cay_pool) pool = make_pool(1);
+        struct spare spare = find_spare();
+        struct cay_pool_stats stats = {0};
+        int fd = dial(&spare);
+        send_claim(fd, heads[i], "A=1", heads[i]->env_len, -1);
+        ASSERT_INT(receive(fd), 0);
+        (void)close(fd);
+        await_end(&spare);
+        for (int tries = 0; tries < PATIENCE_MS && stats.created < 2; tries++) {
+            rest_ms(1);
+            cay_pool_get_stats(pool, &stats);
+        }
+        ASSERT_INT(stats.created, 2);
+        ASSERT_INT(stats.claimed, 0);
+    }
+}
+
+/* A descriptor that epoll(7) cannot watch, instead of a socket. */
+TEST(a_spare_ends_if_its_new_leash_is_invalid)
+{
+    AUTO(cay_pool) pool = make_pool(1);
+    struct spare spare = find_spare();
+    int fd = dial(&spare), file = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
+
+    send_claim(fd, &empty, "", 0, file);
+    ASSERT_INT(receive(fd), 0);
+    await_end(&spare);
+    (void)close(fd);
+    (void)close(file);
+}
+
+TEST(a_second_claim_is_refused_and_the_first_lives_on)
+{
+    AUTO(cay_pool) pool = make_pool(1);
+    struct spare spare = find_spare();
+    int fd = dial(&spare), other = dial(&spare);
+
+    take_offer(&spare);
+    send_claim(fd, &empty, "", 0, -1);
+    ASSERT_INT(receive(fd), MESSAGE_DONE);
+    for (int i = 0; i < 2; i++) {
+        send_claim(other, &empty, "", 0, -1);
+        ASSERT_INT(receive(other), MESSAGE_FAILED);
+    }
+    ASSERT(packet_send(fd, MESSAGE_PING, NULL, 0, NULL, 0) == 0);
+    ASSERT_INT(receive(fd), MESSAGE_PONG);
+    (void)close(fd);
+    (void)close(other);
+    ASSERT(kill(spare.init, SIGKILL) == 0);
+    await_end(&spare);
+}
+
+/* PID 1 finds the claim and the end of the pool in one round of events. */
+TEST(a_claim_that_comes_before_the_end_of_the_pool_is_kept)
+{
+    cay_pool *pool = make_pool(1);
+    struct spare spare = find_spare();
+    int fd = dial(&spare);
+
+    ASSERT(packet_send(fd, MESSAGE_PING, NULL, 0, NULL, 0) == 0);
+    ASSERT_INT(receive(fd), MESSAGE_PONG);
+    take_offer(&spare);
+    ASSERT(kill(spare.init, SIGSTOP) == 0);
+    rest_ms(20);
+    send_claim(fd, &empty, "", 0, -1);
+    cay_pool_free(pool);
+    ASSERT(kill(spare.init, SIGCONT) == 0);
+    ASSERT_INT(receive(fd), MESSAGE_DONE);
+    ASSERT(packet_send(fd, MESSAGE_PING, NULL, 0, NULL, 0) == 0);
+    ASSERT_INT(receive(fd), MESSAGE_PONG);
+    (void)close(fd);
+    ASSERT(kill(spare.init, SIGKILL) == 0);
+    await_end(&spare);
+}
+
+TEST(a_spare_ends_with_its_pool_if_its_claim_was_given_up)
+{
+    cay_pool *pool = make_pool(1);
+    struct spare spare = find_spare();
+
+    take_offer(&spare);
+    cay_pool_free(pool);
+    await_end(&spare);
+}
