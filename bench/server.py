@@ -6,8 +6,10 @@ Each line printed is one figure as a JSON object:
 
     times   {"part": "server", "op", "ours": [p50, p95, p99] in microseconds, "floor"?: the same,
              "most_us"?}
+    lives   {"part": "server life", "op", "ours": times over HTTP, "floor": times by the C API,
+             "most_ratio"?}
     rates   {"part": "server rates", "op", "clients", "rate": per second, "floor": the same,
-             "least"?, "ours": times of one}
+             "least"?, "ours": times of one, "floor_us"?: times of one of the floor}
     bytes   {"part": "server bytes", "op", "bytes", "rate": MB/s, "floor": MB/s, "floor_is",
              "least"?}
     memory  {"part": "server memory", "op", "bytes": how many, "ours": [KiB for each]}
@@ -20,6 +22,7 @@ that runs /bin/true on this machine where ours makes a sandbox, or runs it in on
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -198,6 +201,27 @@ def measure_http(server, bare):
     timed("HTTP: kill", [one[1] for one in took], [one[3] for one in took])
 
 
+# --- Lives --------------------------------------------------------------------------------
+
+
+def measure_lives(name, server, spares=0, most_ratio=None):
+    """Create, run, kill over HTTP, and by the C API in turns with it: bench-life."""
+    rounds, warm = (10, 2) if QUICK else (200, 10)
+    done = subprocess.run([BUILD / "bench" / "bench-life", str(server.port), server.key,
+                           str(rounds + warm), str(spares)], stdout=subprocess.PIPE, check=True)
+    lives = json.loads(done.stdout)
+
+    def took(side, part):
+        return percentiles([part(life) / 1e6 for life in lives[side][warm:]])
+
+    for at, op in enumerate(("create", "run true", "kill")):
+        say(part="server life", op=f"{name}: {op}", bytes=0,
+            ours=took("http", lambda life, at=at: life[at]),
+            floor=took("c", lambda life, at=at: life[at]))
+    say(part="server life", op=f"{name}: all three", bytes=0, ours=took("http", sum),
+        floor=took("c", sum), **({"most_ratio": most_ratio} if most_ratio else {}))
+
+
 # --- Rates --------------------------------------------------------------------------------
 
 
@@ -223,14 +247,27 @@ def measure_rates(server, bare, sandbox):
             continue
         op, least, count = RATES[prefix]
         count = count // 50 if QUICK else count
-        for clients in (1, 8, 64):
+        for clients in (1, 8, 32, 64):
             floor, outcome = load(bare, request, clients, count), load(server, request, clients,
                                                                        count)
             assert abs(outcome["bytes"] - floor["bytes"]) < 16 * count, \
                 f"{op}: other answers with {clients} clients"
             say(part="server rates", op=op, bytes=0, clients=clients, ours=outcome["us"],
                 rate=round(count / outcome["seconds"]), floor=round(count / floor["seconds"]),
-                **({"least": least} if least else {}))
+                floor_us=floor["us"], **({"least": least} if least else {}))
+
+
+def measure_list(server):
+    """A page of a list of 1,000 rows; the floor is a page of a server that has only that one."""
+    count = 50 if QUICK else 1000
+    request = raw.request("GET /v2/sandboxes?limit=100", f"X-API-KEY: {server.key}")
+    with server.rows(100):
+        floor = load(server, request, 1, count)
+    with server.rows(1000):
+        outcome = load(server, request, 1, count)
+    say(part="server rates", op="list, 100 of 1,000", bytes=0, clients=1, ours=outcome["us"],
+        rate=round(count / outcome["seconds"]), floor=round(count / floor["seconds"]),
+        floor_us=floor["us"])
 
 
 # --- Bytes --------------------------------------------------------------------------------
@@ -281,6 +318,29 @@ def measure_bytes(server, sandbox):
 # --- Memory -------------------------------------------------------------------------------
 
 
+def pss_kib(pid):
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(re.search(r"^Pss:\s+(\d+)", text, re.M)[1])
+
+
+def measure_idle(server):
+    """All processes of the server, for each sandbox: after a command, and when it is idle."""
+    options, count = server.options_of("default"), 10 if QUICK else 100
+    sandboxes = [Sandbox.create(timeout=600, **options) for _ in range(count)]
+    for sandbox in sandboxes:
+        sandbox.commands.run("true")
+
+    def used():
+        return sum(map(pss_kib, (server.broker, *server.children())))
+
+    say(part="server memory", op="a sandbox in use", bytes=len(server.keepers()),
+        ours=[used() / max(1, len(server.keepers()))])
+    wait_until(lambda: not server.keepers(), "keepers of idle sandboxes stay")
+    say(part="server memory", op="an idle sandbox", bytes=count, ours=[used() / count])
+    for sandbox in sandboxes:
+        sandbox.kill()
+
+
 def measure_memory(server):
     """Of one that has done nothing yet: what others have freed would be used again."""
     options = server.options_of("default")
@@ -329,15 +389,19 @@ def main():
         stack.callback(bare.clean)
         measure_sdk("SDK", server, bare)
         measure_http(server, bare)
+        measure_lives("HTTP", server, most_ratio=1.5)
         os.environ.update(server.exports)
         sandbox = Sandbox.create(timeout=3600)
         measure_sdk_calls(sandbox, bare)
         measure_rates(server, bare, sandbox)
         measure_bytes(server, sandbox)
+        measure_list(serve("list"))
+        measure_idle(serve("idle"))
         measure_memory(serve("memory"))
         pooled = serve("pool", "--pool", "8")
         wait_until(lambda: pooled.has_spares(8), "there is no reserve")
         measure_sdk("SDK, 8 in reserve", pooled, bare)
+        measure_lives("HTTP, 8 in reserve", pooled, spares=8, most_ratio=1.5)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -222,6 +222,28 @@ class Server:
             with error:
                 status, text = error.code, error.read()
         return status, json.loads(text) if text else None
+
+    def get(self, path):
+        request = urllib.request.Request(self.url + path, headers={"X-API-KEY": self.key})
+        return urllib.request.urlopen(request, timeout=PATIENCE)
+
+    @contextmanager
+    def rows(self, count):
+        """Adds rows of sandboxes that do not exist; their ids, newest first."""
+        now_ms = int(time.time() * 1000)
+        ids = [f"row{number:05}" for number in range(count)]
+        with closing(sqlite3.connect(self.home / "serve.db")) as store:
+            with store:
+                store.executemany(
+                    "INSERT INTO sandboxes (id, tenant, template, state, started_ms, end_ms, "
+                    "flags, token_version, reason, metadata) VALUES "
+                    "(?, 'default', 'base', 1, ?, ?, 0, 1, '', x'6b6579007800')",
+                    [(name, now_ms - at, now_ms + 3600_000) for at, name in enumerate(ids)])
+            try:
+                yield ids
+            finally:
+                with store:
+                    store.execute("DELETE FROM sandboxes WHERE id LIKE 'row%'")
 
     def connect(self):
         return socket.create_connection(("127.0.0.1", self.port), PATIENCE)

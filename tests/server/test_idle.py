@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from e2b import CommandExitException, NotFoundException, Sandbox
 from raw import Stream, connect, start
-from serving import descriptors, traces, wait_until
+from serving import descriptors, name_of, traces, wait_until
 
 IDLE_S = 3  # KEEPER_IDLE_MS
 
@@ -20,10 +20,19 @@ def wait_idle(server):
     wait_until(lambda: not server.keepers(), "the keeper of an idle sandbox stays")
 
 
-def end(server, sandbox):
-    """Kills its PID 1."""
+def next_keeper(server):
+    found = [pid for pid in server.children() if name_of(pid) == "cay-next"]
+    return found[0] if len(found) == 1 else None
+
+
+def first_process(server, sandbox):
+    """PID 1 of the sandbox, outside."""
     done = server.cay("inspect", "-o", "json", f"sb-{sandbox.sandbox_id}")
-    os.kill(json.loads(done.stdout)["init_pid"], signal.SIGKILL)
+    return json.loads(done.stdout)["init_pid"]
+
+
+def end(server, sandbox):
+    os.kill(first_process(server, sandbox), signal.SIGKILL)
     wait_until(lambda: traces(sandbox.sandbox_id) == [], "the broker has not noticed")
 
 
@@ -32,6 +41,7 @@ def test_an_idle_sandbox_has_no_keeper_and_serves_the_next_request(own_server):
     sandbox = Sandbox.create(timeout=300)
     sandbox.files.write("/tmp/kept", "content")
     assert len(server.keepers()) == 1
+    wait_until(lambda: next_keeper(server), "the keeper of the next sandbox is not started")
     before = descriptors(server.broker)
     wait_idle(server)
     assert descriptors(server.broker) == before  # a pidfd instead of a socket
@@ -181,6 +191,36 @@ def test_an_idle_sandbox_is_paused_resumed_and_survives_a_restart(own_server, is
     assert again.kill()
 
 
+def test_a_list_reads_rows_only(own_server):
+    """Its answers do not depend on PID 1, on a keeper, or on whether there is a sandbox."""
+    server = own_server()
+    sandboxes = [Sandbox.create(timeout=300, metadata={"key": "x"}) for _ in range(3)]
+    wait_idle(server)
+    inits = [first_process(server, sandbox) for sandbox in sandboxes]
+    names = [sandbox.sandbox_id for sandbox in sandboxes]
+    with server.rows(1000) as rows:
+        for init in inits:
+            os.kill(init, signal.SIGSTOP)
+        try:
+            found, token, pages = [], "", 0
+            while token is not None:
+                with server.get(f"/v2/sandboxes?limit=100&nextToken={token}") as reply:
+                    page, token = json.load(reply), reply.headers["X-Next-Token"]
+                    assert reply.headers["X-Total-Running"] == "1003"
+                assert len(page) <= 100 and all(one["metadata"] == {"key": "x"} for one in page)
+                found += [one["sandboxID"] for one in page]
+                pages += 1
+            assert pages == 11 and sorted(found) == sorted(names + rows)
+            with server.get("/v2/sandboxes?limit=10&metadata=key%3Dy") as reply:
+                assert json.load(reply) == []
+            assert not server.keepers()
+        finally:
+            for init in inits:
+                os.kill(init, signal.SIGCONT)
+    for sandbox in sandboxes:
+        assert sandbox.kill()
+
+
 def test_the_time_of_an_idle_sandbox_ends(own_server):
     server = own_server()
     sandbox = Sandbox.create(timeout=IDLE_S + 3)
@@ -213,3 +253,26 @@ def test_an_idle_sandbox_that_ran_out_of_memory_is_reported_so(own_server):
     end(server, sandbox)
     status, answer = server.api("GET", f"/sandboxes/{sandbox.sandbox_id}")
     assert status == 404 and "ran out of memory" in answer["message"]
+
+
+# --- The keeper of the next sandbox ---
+
+
+def test_a_create_uses_the_keeper_that_was_started_before(own_server):
+    server = own_server()
+    before = wait_until(lambda: next_keeper(server), "no keeper is ready")
+    sandbox = Sandbox.create(timeout=300)
+    assert server.keepers() == [before]
+    again = wait_until(lambda: next_keeper(server), "no other keeper is ready")
+    assert again != before
+    assert sandbox.kill()
+
+
+def test_a_keeper_that_is_killed_before_it_has_a_sandbox_costs_no_request(own_server):
+    server = own_server()
+    before = wait_until(lambda: next_keeper(server), "no keeper is ready")
+    os.kill(before, signal.SIGKILL)
+    sandbox = Sandbox.create(timeout=300)
+    assert sandbox.commands.run("echo there").stdout == "there\n"
+    wait_until(lambda: next_keeper(server) not in (None, before), "it is not replaced")
+    assert sandbox.kill()

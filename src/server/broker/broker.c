@@ -436,14 +436,17 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
     while (!broker->is_over && restart_if_gone(broker, restart_front)) {
         struct epoll_event events[EVENTS];
         int64_t left_ms = broker->drain_end_ms - (int64_t)clock_ms();
-        int wait_ms = broker->drain_end_ms  ? (left_ms > 0 ? (int)left_ms : 0)
-                      : broker->front_beats ? HEARTBEAT_MS
-                                            : -1;
+        int wait_ms = broker->drain_end_ms        ? (left_ms > 0 ? (int)left_ms : 0)
+                      : keepers_want_next(broker) ? KEEPERS_QUIET_MS
+                      : broker->front_beats       ? HEARTBEAT_MS
+                                                  : -1;
         int count = epoll_wait(broker->epoll, events, EVENTS, wait_ms);
         for (int i = 0; i < count; i++) {
             struct source *source = events[i].data.ptr;
             source->ready(broker, source);
         }
+        if (count == 0)
+            keepers_start_next(broker);
         keepers_free_dropped(broker);
         if (broker->drain_end_ms && ((broker->front < 0 && !broker->pending) ||
                                      (int64_t)clock_ms() >= broker->drain_end_ms))

@@ -70,6 +70,8 @@ struct broker {
     struct secrets secrets;
     const char *domain;
     struct keeper_handle *keepers, *dropped;
+    struct keeper_handle *next_keeper; /* started for the next sandbox, or NULL */
+    uint64_t next_keeper_ms;           /* by clock_ms(): not before, after a failure */
     struct broker_request *pending;
     struct unwritten *unwritten; /* rows that could not be written yet: records.c */
     int epoll, timer, signals;
@@ -151,6 +153,12 @@ void keepers_lost(struct broker *broker, struct keeper_handle *keeper);
 
 /* A process exited with this status of wait(2). */
 void keepers_reaped(struct broker *broker, pid_t pid, int status);
+
+/* Starts a keeper for the next sandbox that is created, so that its client does not wait
+ * for a fork.  For a moment without requests: KEEPERS_QUIET_MS. */
+enum { KEEPERS_QUIET_MS = 5 };
+bool keepers_want_next(const struct broker *broker);
+void keepers_start_next(struct broker *broker);
 
 /* Starts the process with the pool of --pool, unless there is one. */
 void keepers_start_pool(struct broker *broker);

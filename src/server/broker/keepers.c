@@ -15,12 +15,13 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "server/broker/broker.h"
 #include "server/wire/warn.h"
 #include "sys/rights.h"
 
-enum { KEPT_FD = 3 };
+enum { KEPT_FD = 3, NEXT_RETRY_MS = 1000 };
 
 /* Zeroes memory that is neither on the stack nor on the heap.  Whole pages are returned
  * to the kernel: writing to them would copy pages that a fork shares. */
@@ -62,7 +63,7 @@ static _Noreturn void become_keeper(struct broker *broker, int socket,
 {
     const struct serve_options options = *broker->options;
 
-    leave_broker(broker, socket, "cay-keeper");
+    leave_broker(broker, socket, *spec->id ? KEEPER_NAME : "cay-next");
     keeper_run(KEPT_FD, spec, &options);
 }
 
@@ -180,7 +181,7 @@ static bool launch(struct broker *broker, struct keeper_handle *keeper)
     return true;
 }
 
-struct keeper_handle *keepers_start(struct broker *broker, const char *id)
+static struct keeper_handle *start(struct broker *broker, const char *id)
 {
     AUTO_FREE struct keeper_handle *keeper = calloc(1, sizeof *keeper);
 
@@ -194,6 +195,32 @@ struct keeper_handle *keepers_start(struct broker *broker, const char *id)
     keeper->next = broker->keepers;
     broker->keepers = keeper;
     return TAKE_PTR(keeper);
+}
+
+struct keeper_handle *keepers_start(struct broker *broker, const char *id)
+{
+    struct keeper_handle *next = *id ? NULL : broker->next_keeper;
+
+    if (!next)
+        return start(broker, id);
+    broker->next_keeper = NULL;
+    return next;
+}
+
+/* Not while sandboxes are created: their clients need the processors. */
+bool keepers_want_next(const struct broker *broker)
+{
+    return !broker->next_keeper && !broker->pending && !broker->drain_end_ms &&
+           clock_ms() >= broker->next_keeper_ms;
+}
+
+void keepers_start_next(struct broker *broker)
+{
+    if (!keepers_want_next(broker))
+        return;
+    broker->next_keeper = start(broker, "");
+    if (!broker->next_keeper)
+        broker->next_keeper_ms = clock_ms() + NEXT_RETRY_MS;
 }
 
 struct keeper_handle *keepers_find(struct broker *broker, const char *id)
@@ -221,6 +248,10 @@ void keepers_drop(struct broker *broker, struct keeper_handle *keeper)
     if (!*link)
         return;
     *link = keeper->next;
+    if (broker->next_keeper == keeper) { /* it was killed */
+        broker->next_keeper = NULL;
+        broker->next_keeper_ms = clock_ms() + NEXT_RETRY_MS;
+    }
     close_socket(broker, keeper);
     forget_idle(broker, keeper);
     keeper->next = broker->dropped;

@@ -139,7 +139,11 @@ int broker_reply_sandbox(struct broker *broker, int channel, const struct record
     reply.numbers[SANDBOX_STARTED_MS] = row->started_ms + step_ms;
     reply.numbers[SANDBOX_END_MS] = row->end_ms + step_ms;
     reply.numbers[SANDBOX_FLAGS] = row->flags;
-    reply.numbers[SANDBOX_CPUS] = sysconf(_SC_NPROCESSORS_ONLN);
+    static long cpus; /* sysconf() opens a file */
+
+    if (!cpus)
+        cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    reply.numbers[SANDBOX_CPUS] = cpus;
     reply.numbers[SANDBOX_MEMORY_MB] = (int64_t)(options->memory_bytes >> 20);
     if (options->storage != CAY_STORAGE_DISK) /* nothing limits it */
         reply.numbers[SANDBOX_DISK_MB] = (int64_t)(options->disk_bytes >> 20);

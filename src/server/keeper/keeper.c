@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -21,6 +22,7 @@
 enum {
     EVENTS = 32,
     PENDING_TTL_MS = 10000, /* until the row is written */
+    LIFE_RETRY_MS = 1000,
     PAUSE_TRIES = 50,
     WAIT_MS = 10000
 };
@@ -246,11 +248,13 @@ static void set_identity(struct keeper *keeper, const char *id, const char *temp
              tenant);
 }
 
-static void write_identity(struct keeper *keeper, const char *template_name,
-                           const char *tenant)
+/* The files take twenty requests to PID 1, so the client does not wait for them; but
+ * every request that could see them does. */
+static void write_identity(struct keeper *keeper)
 {
-    set_identity(keeper, cay_sandbox_id(keeper->sandbox) + strlen("sb-"), template_name,
-                 tenant);
+    if (!keeper->identity.is_unwritten)
+        return;
+    keeper->identity.is_unwritten = false;
     const char *const env[] = {IDENTITY_ENV(keeper)};
     /* A sandbox without its own root has no writable /run: it gets no files. */
     cay_files *files = keeper_files(keeper, "root", NULL);
@@ -299,13 +303,15 @@ static void on_end(struct keeper *keeper, struct keeper_source *source, unsigned
     keeper_exit();
 }
 
-/* Detects the end of the sandbox even without requests. */
+/* Detects the end of the sandbox even without requests, which come first. */
 static void watch_life(struct keeper *keeper)
 {
     struct cay_sandbox_info info;
+    int64_t now_ms = keeper_now_ms();
 
-    if (keeper->life || !keeper->sandbox)
+    if (keeper->life || !keeper->sandbox || now_ms < keeper->life_at_ms)
         return;
+    keeper->life_at_ms = now_ms + LIFE_RETRY_MS;
     int code = cay_sandbox_inspect(keeper->sandbox, &info, NULL);
     if (code == CAY_E_NOT_FOUND || (!code && info.state == CAY_STATE_STOPPED))
         keeper_exit();
@@ -319,6 +325,17 @@ static void watch_life(struct keeper *keeper)
         keeper->life = life;
     else if (life > 0)
         (void)close(life);
+}
+
+/* If the sandbox has ended already, a client that kills it must not get the credit. */
+static void exit_if_ended(struct keeper *keeper)
+{
+    struct pollfd life = {.fd = keeper->life, .events = POLLIN};
+
+    if (keeper->life > 0 && poll(&life, 1, 0) == 1)
+        keeper_exit();
+    keeper->life_at_ms = 0;
+    watch_life(keeper);
 }
 
 static int create_sandbox(struct keeper *keeper, const struct keeper_request *request,
@@ -359,8 +376,8 @@ static int op_create(struct keeper *keeper, struct keeper_request *request,
 {
     struct reply reply = {.kind = REPLY_SANDBOX, .count = 1};
     AUTO_BUF strings = {.max = CAY_ID_MAX};
+    (void)prctl(PR_SET_NAME, KEEPER_NAME);
     int code = create_sandbox(keeper, request, err);
-
     if (code)
         return code;
     keeper->is_pending = true;
@@ -374,9 +391,12 @@ static int op_create(struct keeper *keeper, struct keeper_request *request,
                         "use onTimeout \"kill\", or run the server where cay doctor "
                         "finds cgroup2");
     }
-    write_identity(keeper, request->strings[1], request->strings[2]);
+    set_identity(keeper, cay_sandbox_id(keeper->sandbox) + strlen("sb-"),
+                 request->strings[1], request->strings[2]);
+    keeper->identity.is_unwritten = true;
     strings_add(&strings, cay_sandbox_id(keeper->sandbox));
     (void)reply_send(request->channel, &reply, &strings, -1);
+    (void)keeper_files(keeper, "root", NULL); /* while the broker writes the row */
     return CAY_OK;
 }
 
@@ -384,6 +404,7 @@ static int op_create(struct keeper *keeper, struct keeper_request *request,
 static int op_kill(struct keeper *keeper, struct keeper_request *request,
                    struct cay_error *err)
 {
+    exit_if_ended(keeper);
     sweep(keeper, true);
     int code = cay_sandbox_remove(keeper->sandbox, err);
     if (code == CAY_E_NOT_FOUND)
@@ -446,10 +467,14 @@ static int op_confirm(struct keeper *keeper, struct keeper_request *request,
         (void)!cay_sandbox_set_note(cay_sandbox_id(keeper->sandbox), note.data, note.len,
                                     NULL);
     int code = op_timeout(keeper, request, err);
-    keeper->is_pending &= code < 0;
+    if (code < 0)
+        return code;
+    keeper->is_pending = false;
+    (void)reply_send_done(request->channel);
+    write_identity(keeper);
     /* A keeper that was killed leaves the record of its sandbox. */
     cay_sandbox_tidy();
-    return code;
+    return CAY_OK;
 }
 
 /* One string for each variable; those that do not fit are omitted. */
@@ -650,6 +675,8 @@ static void receive_request(struct keeper *keeper)
     if (request.channel >= 0)
         (void)close(request.channel);
     keeper->busy_ms = keeper_now_ms();
+    if (!keeper->life && keeper->life_at_ms < keeper->busy_ms + TICK_MS)
+        keeper->life_at_ms = keeper->busy_ms + TICK_MS;
     if (code && !keeper->sandbox)
         _exit(1); /* creating the sandbox failed */
     bool is_broken = code == CAY_E_UNAVAILABLE || code == CAY_E_PROTOCOL;
@@ -664,8 +691,11 @@ static void loop(struct keeper *keeper)
 {
     struct epoll_event events[EVENTS];
     bool has_request = false;
+    int64_t now_ms = keeper_now_ms();
     int wait_ms = idle_in_ms(keeper);
 
+    if (keeper->sandbox && !keeper->life)
+        wait_ms = (int)(keeper->life_at_ms > now_ms ? keeper->life_at_ms - now_ms : 0);
     for (const struct task *task = keeper->tasks; task; task = task->next)
         if (task->tick && !task->is_over)
             wait_ms = TICK_MS;
@@ -680,7 +710,8 @@ static void loop(struct keeper *keeper)
     }
     if (has_request)
         receive_request(keeper);
-    watch_life(keeper);
+    else
+        watch_life(keeper);
     for (struct task *task = keeper->tasks; task; task = task->next)
         if (task->tick && !task->is_over)
             task->tick(keeper, task);

@@ -29,6 +29,8 @@ enum {
     KEEPER_STATE_MAX = 16 << 10 /* bytes that the broker stores for the next one */
 };
 
+#define KEEPER_NAME "cay-keeper" /* of the process, once it has a sandbox */
+
 /* The main function of a keeper process. */
 _Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
                           const struct serve_options *options);
@@ -67,10 +69,11 @@ struct keeper {
     int socket, epoll;
     const struct serve_options *options;
     cay_sandbox *sandbox;
-    bool is_pending;   /* the store has no row for it yet */
-    uint64_t received; /* requests */
-    int64_t busy_ms;   /* when there was the last request, task or idle notice */
-    int life;          /* pidfd of the sandbox's PID 1; 0: none yet */
+    bool is_pending;    /* the store has no row for it yet */
+    uint64_t received;  /* requests */
+    int64_t busy_ms;    /* when there was the last request, task or idle notice */
+    int life;           /* pidfd of the sandbox's PID 1; 0: none yet */
+    int64_t life_at_ms; /* when to open it */
     struct keeper_source life_source;
     struct task *tasks;
     struct command *commands; /* process.c */
@@ -86,6 +89,7 @@ struct keeper {
     } sampled;
     struct {
         char sandbox[64], template_name[96], team[96]; /* "E2B_SANDBOX_ID=..." */
+        bool is_unwritten;                             /* to the files inside */
     } identity;
     struct request_packet request;
 };
