@@ -64,16 +64,20 @@ enum statement {
     STATEMENTS
 };
 
-/* Almost all rows are of ended sandboxes, and only their index entries should be read. So
- * the query searches a range of states, although it wants only some of them, and FORGET
- * searches by start as well, since a sandbox that ended before some time was started
- * before it. */
+/* Almost all rows are of ended sandboxes, and a page has few rows of many.  So each state
+ * has its own part of the query, whose rows the index has in order: SQLite merges them,
+ * sorts nothing, and reads a row when it is visited.  FORGET searches by start as well,
+ * since a sandbox that ended before some time was started before it. */
 #define COLUMNS                                                                          \
     "id, tenant, template, state, started_ms, end_ms, flags, token_version, reason, "    \
     "metadata"
-#define WANTED                                                                           \
-    "WHERE state <= ?7 AND (?2 >> state) & 1 AND (?1 IS NULL OR tenant = ?1) AND "       \
-    "(?3 IS NULL OR template = ?3) AND (?6 = 0 OR started_ms >= ?6) "
+#define WANTED(state, side)                                                              \
+    "SELECT " COLUMNS " FROM sandboxes WHERE state = " state " AND (?2 >> " state        \
+    ") & 1 AND (?4 = 0 OR (started_ms, id) " side " (?4, ?5)) AND "                      \
+    "(?6 = 0 OR started_ms >= ?6) AND (?1 IS NULL OR tenant = ?1) AND "                  \
+    "(?3 IS NULL OR template = ?3) "
+#define WANTED_ALL(side)                                                                 \
+    WANTED("1", side) "UNION ALL " WANTED("2", side) "UNION ALL " WANTED("3", side)
 
 static const char *const texts[STATEMENTS] = {
     [ADD_KEY] = "INSERT INTO keys (hash, tenant, shown, created_ms) VALUES (?, ?, ?, ?)",
@@ -88,11 +92,8 @@ static const char *const texts[STATEMENTS] = {
     [UPDATE] = "UPDATE sandboxes SET state = ?, started_ms = ?, end_ms = ?, flags = ?, "
                "reason = ? WHERE id = ?",
     [FIND] = "SELECT " COLUMNS " FROM sandboxes WHERE id = ?",
-    [NEWEST] = "SELECT " COLUMNS " FROM sandboxes " WANTED
-               "AND (?4 = 0 OR (started_ms, id) < (?4, ?5)) "
-               "ORDER BY started_ms DESC, id DESC",
-    [OLDEST] = "SELECT " COLUMNS " FROM sandboxes " WANTED
-               "AND (?4 = 0 OR (started_ms, id) > (?4, ?5)) ORDER BY started_ms, id",
+    [NEWEST] = WANTED_ALL("<") "ORDER BY started_ms DESC, id DESC",
+    [OLDEST] = WANTED_ALL(">") "ORDER BY started_ms, id",
     [COUNT] = "SELECT count(*) FROM sandboxes WHERE state = 1 AND tenant = ?",
     [FORGET] = "DELETE FROM sandboxes WHERE state = 3 AND started_ms <= ?1 AND "
                "end_ms < ?1",
@@ -605,10 +606,8 @@ int registry_visit(struct registry *registry, const struct registry_filter *filt
     sqlite3_stmt *statement =
         registry->statements[filter->oldest_first ? OLDEST : NEWEST];
     AUTO_RECORD row = RECORD_INIT;
-    int result, highest_state = 0;
+    int result;
 
-    for (unsigned states = filter->states; states >>= 1;)
-        highest_state++;
     if (filter->tenant)
         put_text(statement, 1, filter->tenant);
     sqlite3_bind_int(statement, 2, (int)filter->states);
@@ -617,7 +616,6 @@ int registry_visit(struct registry *registry, const struct registry_filter *filt
     sqlite3_bind_int64(statement, 4, filter->after_ms);
     put_text(statement, 5, filter->after_id ? filter->after_id : "");
     sqlite3_bind_int64(statement, 6, filter->started_after_ms);
-    sqlite3_bind_int(statement, 7, highest_state);
     while ((result = sqlite3_step(statement)) == SQLITE_ROW) {
         read_row(statement, &row);
         if (!visit(&row, cookie)) {
