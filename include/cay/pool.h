@@ -17,7 +17,11 @@ extern "C" {
  * other limits and whether the sandbox is ephemeral are those of the request.
  *
  * A spare is used once.  Spares end with the pool, and the pool with the program that
- * created it; sandboxes that were created from it live on. */
+ * created it; sandboxes that were created from it live on.
+ *
+ * cay_sandbox_kill() of such a sandbox returns when its processes have ended.  Its
+ * cgroups and its memory are released by the pool some milliseconds later, or by the call
+ * itself if the pool has ended. */
 
 typedef struct cay_pool cay_pool;
 

@@ -40,7 +40,7 @@
  *   DIAL      uint16_t: a port on loopback   DIALLED  the socket
  *   CODE      user, "" for the default       DIALLED  a socket to the user's code service
  *                                                     (code.h), started if there is none
- *   CLAIM     plan_defaults, environment;    DONE
+ *   CLAIM     plan_defaults, environment;    none
  *             fds: the leash of an ephemeral
  *             sandbox
  *   PING                                     PONG
@@ -66,6 +66,7 @@
 
 enum {
     PROTOCOL_VERSION = 2,
+    CLAIM_VERSION = 2, /* of CLAIM: 1 had a reply */
     MESSAGE_MAX = 64 << 10,
     MESSAGE_FDS_MAX = 4,
     OUTPUT_KEPT = 1 << 20,

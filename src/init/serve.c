@@ -42,6 +42,9 @@ static int proc_fd = -1;   /* /proc, for lists */
 static uint64_t end_ns;    /* when the time to live ends; 0: never */
 static uint64_t paused_ns; /* when the time to live was paused; 0: it runs */
 static bool is_spare;      /* of a pool, and not claimed yet */
+static uint64_t orphan_ns; /* when to end, since the pool has ended; 0: never */
+static int pool_fd = -1;   /* the socket to the pool, after the claim */
+static uint64_t pool_ns;   /* when to close it */
 static struct packet packet;
 
 int serve_watch(int fd, struct source *source)
@@ -128,6 +131,8 @@ static bool handle_ttl(struct peer *peer)
 
 /* --- A spare of a pool --- */
 
+enum { POOL_MS = 5, ORPHAN_MS = 1000 };
+
 /* The creator has exited, and this sandbox ends with it. */
 static void leave(struct source *source)
 {
@@ -135,15 +140,19 @@ static void leave(struct source *source)
     serve_end();
 }
 
-/* The pool has exited.  A claim may be served in the same round of events before this. */
-static void leave_pool(struct source *source)
+/* A spare ends with its pool, but waits for a CLAIM that is on its way: if the pool seems
+ * to run when CLAIM has been sent, the library does not ask whether it arrived.  The
+ * kernel closes the descriptors of a killed pool in any order, this one before others.
+ * This event may come in the same round as CLAIM, and after it. */
+static void lose_pool(struct source *source)
 {
     (void)source;
     if (is_spare)
-        serve_end();
+        orphan_ns = clock_ns() + ORPHAN_MS * 1000000ull;
+    serve_forget(STATUS_FD);
 }
 
-static struct source leash = {leave}, pool_leash = {leave_pool};
+static struct source leash = {leave}, pool_leash = {lose_pool};
 
 static bool set_defaults(const struct plan_defaults *defaults, const char *env)
 {
@@ -170,8 +179,26 @@ static bool fail_spare(struct peer *peer)
     return true;
 }
 
-/* The first claim wins.  The socket to the pool is closed by it, so the pool knows.  A
- * spare whose claim fails halfway ends: it would have parts of a request, or no leash. */
+/* The end of this socket wakes the pool up.  Not while the first command is started,
+ * which may share its only processor with the pool. */
+static void keep_pool(void)
+{
+    serve_forget(STATUS_FD);
+    pool_fd = STATUS_FD;
+    pool_ns = clock_ns() + POOL_MS * 1000000ull;
+}
+
+static void leave_pool(void)
+{
+    if (pool_fd < 0 || clock_ns() < pool_ns)
+        return;
+    (void)close(pool_fd);
+    pool_fd = -1;
+}
+
+/* The first claim wins.  There is no reply unless it fails: the next request follows
+ * without a wait, and gets the error as its reply.  A spare whose claim fails halfway
+ * ends: it would have parts of a request, or no leash. */
 static bool claim(struct peer *peer)
 {
     struct plan_defaults head;
@@ -188,16 +215,13 @@ static bool claim(struct peer *peer)
     memcpy(defaults, packet.payload, len); /* stays: the environment points into it */
     if (!set_defaults((const struct plan_defaults *)defaults, defaults + sizeof head))
         serve_end();
-    serve_forget(STATUS_FD);
-    if (packet.head.fd_count && dup3(packet.fds[0], STATUS_FD, O_CLOEXEC) < 0)
+    keep_pool();
+    if (packet.head.fd_count && serve_watch(packet.fds[0], &leash) != 0)
         serve_end();
-    if (!packet.head.fd_count)
-        (void)close(STATUS_FD);
-    else if (serve_watch(STATUS_FD, &leash) != 0)
-        serve_end();
+    packet.fds[0] = -1; /* the leash stays open */
     is_spare = false;
+    orphan_ns = 0;
     prefork_set_limited(true);
-    peer_reply(peer, MESSAGE_DONE, NULL, 0);
     return true;
 }
 
@@ -413,6 +437,10 @@ static int time_left_ms(void)
 
     if (end_ns && !paused_ns && end_ns < soonest)
         soonest = end_ns;
+    if (pool_fd >= 0 && pool_ns < soonest)
+        soonest = pool_ns;
+    if (orphan_ns && orphan_ns < soonest)
+        soonest = orphan_ns;
     if (soonest == UINT64_MAX)
         return -1;
     uint64_t now = clock_ns();
@@ -479,6 +507,8 @@ _Noreturn void serve(const struct plan *plan)
         bool idle = prefork_is_due() && !process_is_paused;
         int count = epoll_wait(epoll_fd, events, EVENTS, idle ? 0 : time_left_ms());
 
+        if (count == 0 && orphan_ns && clock_ns() >= orphan_ns)
+            serve_end();
         if (idle && count == 0)
             process_prefork();
         for (int i = 0; i < count; i++) {
@@ -487,6 +517,7 @@ _Noreturn void serve(const struct plan *plan)
         }
         if (end_ns && life_ns() >= end_ns)
             serve_end();
+        leave_pool();
         process_update();
         sweep();
     }

@@ -130,6 +130,13 @@ static void collect_one(const char *id, void *cookie)
         *count += collect(id, COLLECTOR_GC);
 }
 
+void native_collect(const char *id)
+{
+    size_t count = 0;
+
+    collect_one(id, &count);
+}
+
 int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err)
 {
     char named[CAY_ID_MAX] = "";
@@ -276,10 +283,38 @@ static int kill_locked(const struct native *native, struct cay_error *err)
     return CAY_OK;
 }
 
+/* The name is released with the lock: once the record is gone, it may be another
+ * sandbox's. */
+static void hide(const struct record *record)
+{
+    AUTO_FD lock = record->name[0] ? runtime_wait_lock(record->id) : -1;
+
+    if (!record->name[0] || lock >= 0)
+        runtime_hide(record);
+}
+
+/* Ends a sandbox of a pool and leaves the rest to the pool: what this caller waits for is
+ * the end of its processes.  False if the pool has ended, which must be checked last: see
+ * spare_has_pool(). */
+static bool end_for_pool(const struct native *native)
+{
+    const struct record *record = &native->record;
+    AUTO_FD pidfd = -1;
+
+    if (!record->pool[0] || record->is_spare || native->is_damaged ||
+        record_kill_init(record, &pidfd, NULL) != CAY_OK || pidfd < 0 ||
+        !record_wait_init(pidfd))
+        return false;
+    hide(record);
+    return spare_has_pool(record);
+}
+
 static int finish(struct native *native, enum collector collector, struct cay_error *err)
 {
     int code = CAY_OK;
 
+    if (end_for_pool(native))
+        return CAY_OK;
     if (native->is_damaged || native_check(native, NULL) == CAY_OK)
         code = kill_locked(native, err);
     else

@@ -58,4 +58,7 @@ int native_get_state(void *cookie, enum cay_state *ret_state, struct cay_error *
 int native_kill(void *cookie, struct cay_error *err);
 int native_remove(void *cookie, struct cay_error *err);
 
+/* Removes what is left of the sandbox, if it has ended and no other process does that. */
+void native_collect(const char *id);
+
 #endif

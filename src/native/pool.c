@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* One thread creates the spares and offers them (make/spare.h).  PID 1 of a spare closes
- * its socket to the pool when it is claimed, which wakes the thread up to create the next
- * one. */
+ * its socket to the pool a moment after it is claimed, which wakes the thread up to
+ * create the next one.
+ *
+ * The pool also removes what is left of claimed sandboxes: a caller that kills one waits
+ * until its processes have ended, and no longer.  The mounts are the largest part of that
+ * work.  They go with the last process, unless a descriptor of their namespace is open,
+ * so the pool has one.  The descriptors are not in the table of this process but in a
+ * socket's queue: a child that the program forks would inherit them, and with them the
+ * files of sandboxes that have ended. */
 #include "cay/pool.h"
 
 #include <dirent.h>
@@ -18,6 +25,7 @@
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,6 +37,7 @@
 #include "native/record/remove.h"
 #include "sys/io.h"
 #include "sys/path.h"
+#include "sys/rights.h"
 
 enum {
     QUIET_MS = 5,         /* without a claim, before a spare is replaced */
@@ -39,13 +48,20 @@ enum {
     YIELD_MS = 10000,     /* without spares after a shortage of memory */
     SHORT_PERCENT = 5,    /* of the machine's memory: below it is short */
     ENOUGH_PERCENT = 10,
-    STOP_MS = 30000 /* for cay_pool_stop() */
+    STOP_MS = 30000, /* for cay_pool_stop() */
+    CLAIMED_MAX = 64 /* claimed sandboxes that the pool watches */
 };
 
 struct spare {
     struct native *native; /* its leash ends it */
     struct spare_key key;
     uint64_t taken_ms; /* when its offer was first found removed; 0: not so far */
+};
+
+/* A claimed sandbox, until it has ended. */
+struct claimed {
+    char id[CAY_ID_MAX];
+    int pidfd; /* of PID 1 */
 };
 
 struct cay_pool {
@@ -68,6 +84,10 @@ struct cay_pool {
     /* Used by the thread only, and by cay_pool_create() before it starts. */
     struct spare *spares;
     size_t spare_count;
+    struct claimed claimed[CLAIMED_MAX]; /* the oldest first */
+    size_t claimed_count;
+    bool has_unwatched; /* a claimed sandbox that is not among them */
+    int mounts[2];      /* a socket whose queue has the mount namespaces, with the ids */
     uint64_t refill_ms; /* not before */
     uint64_t retry_ms;
     uint64_t look_ms;
@@ -152,7 +172,7 @@ static uint64_t memory_used(const cay_pool *pool)
 
 /* "pools/ID" in the runtime directory has a struct cay_pool_info.  The pool holds a lock
  * on it, and stops when it is removed. */
-static const char directory[] = "pools";
+static const char directory[] = SPARE_POOLS;
 
 static int open_status(cay_pool *pool, struct cay_error *err)
 {
@@ -187,6 +207,89 @@ static bool is_removed(const cay_pool *pool)
     return fstat(pool->status, &st) == 0 && st.st_nlink == 0;
 }
 
+/* --- Mounts --- */
+
+static void queue_mounts(cay_pool *pool, const char id[CAY_ID_MAX], int fd)
+{
+    struct iovec part = {(void *)(uintptr_t)id, CAY_ID_MAX};
+
+    if (fd >= 0) /* if the queue is full, they are not kept */
+        (void)rights_send(pool->mounts[0], &part, 1, &fd, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* The mounts of the host's directories go at once: their file systems may be unmounted
+ * next.  Without the privilege to open the namespace, all go at once. */
+static void keep_mounts(cay_pool *pool, const struct record *record)
+{
+    char path[64];
+
+    if (pool->options.bind_count || pool->mounts[0] < 0)
+        return;
+    snprintf(path, sizeof path, "/proc/%d/ns/mnt", (int)record->init);
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    queue_mounts(pool, record->id, fd);
+}
+
+/* Closes the descriptor of this sandbox, or all, and puts the others back. */
+static void release_mounts(cay_pool *pool, const char *id)
+{
+    char found[CAY_ID_MAX];
+    struct iovec part = {found, sizeof found};
+    size_t left = pool->stats.count + CLAIMED_MAX + 1, fd_count;
+
+    for (bool is_found = false; !is_found && left > 0; left--) {
+        AUTO_FD fd = -1;
+        if (rights_receive(pool->mounts[1], &part, 1, &fd, 1, &fd_count, MSG_DONTWAIT) <=
+            0)
+            return;
+        is_found = id && memcmp(found, id, sizeof found) == 0;
+        if (id && !is_found)
+            queue_mounts(pool, found, fd);
+    }
+}
+
+/* --- Claimed sandboxes --- */
+
+static void unwatch(cay_pool *pool, size_t i)
+{
+    auto_close(&pool->claimed[i].pidfd);
+    release_mounts(pool, pool->claimed[i].id);
+    memmove(&pool->claimed[i], &pool->claimed[i + 1],
+            (--pool->claimed_count - i) * sizeof *pool->claimed);
+}
+
+/* For the oldest of too many, the caller that kills it waits for the mounts, and the rest
+ * is removed by the look after all sandboxes. */
+static void watch_claimed(cay_pool *pool, struct native *native)
+{
+    if (pool->claimed_count == CLAIMED_MAX) {
+        unwatch(pool, 0);
+        pool->has_unwatched = true;
+    }
+    struct claimed *claimed = &pool->claimed[pool->claimed_count++];
+    memcpy(claimed->id, native->record.id, sizeof claimed->id);
+    claimed->pidfd = TAKE_FD(native->pidfd);
+}
+
+static bool has_ended(int pidfd)
+{
+    struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+
+    return poll(&ended, 1, 0) > 0;
+}
+
+/* Removes what is left of the sandboxes that have ended. */
+static void sweep(cay_pool *pool)
+{
+    for (size_t i = pool->claimed_count; i-- > 0;)
+        if (has_ended(pool->claimed[i].pidfd)) {
+            char id[CAY_ID_MAX];
+            memcpy(id, pool->claimed[i].id, sizeof id);
+            unwatch(pool, i);
+            native_collect(id);
+        }
+}
+
 /* --- Spares --- */
 
 static void forget(cay_pool *pool, size_t i)
@@ -201,8 +304,12 @@ static void end_spare(cay_pool *pool, size_t i)
 {
     struct spare *spare = &pool->spares[i];
 
-    if (spare_withdraw(&spare->key, spare->native->record.id))
+    if (spare_withdraw(&spare->key, spare->native->record.id)) {
+        release_mounts(pool, spare->native->record.id);
         (void)!native_remove(spare->native, NULL);
+    } else {
+        watch_claimed(pool, spare->native);
+    }
     forget(pool, i);
 }
 
@@ -213,11 +320,13 @@ static int add_spare(cay_pool *pool, struct cay_error *err)
 
     if (!native)
         return cay_fail_memory(err, "pool.create");
-    int code = create_spare(&pool->options, &spare->key, native, err);
+    int code = create_spare(&pool->options, pool->info.id, &spare->key, native, err);
     if (code)
         return code;
+    keep_mounts(pool, &native->record);
     code = spare_offer(&spare->key, native->record.id, err);
     if (code) {
+        release_mounts(pool, native->record.id);
         (void)!native_remove(native, NULL);
         return code;
     }
@@ -273,6 +382,7 @@ static void lose(cay_pool *pool, size_t i)
         return;
     }
     pool->refill_ms = clock_ms() + (pool->spare_count > 1 ? QUIET_MS : 0);
+    watch_claimed(pool, spare->native);
     forget(pool, i);
     pthread_mutex_lock(&pool->mutex);
     pool->stats.claimed++;
@@ -333,25 +443,55 @@ static int next_timeout(cay_pool *pool)
 
 enum { WAKE, NOTIFY, SPARES };
 
+/* A sandbox was claimed or has ended, so a caller is busy, perhaps on the only processor:
+ * the work of the pool waits, unless no spare is left. */
+static void rest(const struct cay_pool *pool, struct pollfd *fds, size_t count)
+{
+    if (fds[WAKE].revents || fds[NOTIFY].revents || pool->spare_count == 1)
+        return;
+    (void)poll(fds, SPARES, QUIET_MS);
+    (void)poll(fds, count, 0);
+}
+
 static void watch(cay_pool *pool, struct pollfd *fds)
 {
-    size_t count = pool->spare_count;
+    size_t spares = pool->spare_count, count = SPARES;
 
     fds[WAKE] = (struct pollfd){.fd = pool->wake, .events = POLLIN};
     fds[NOTIFY] = (struct pollfd){.fd = pool->notify, .events = POLLIN};
-    for (size_t i = 0; i < count; i++)
-        fds[SPARES + i] = (struct pollfd){.fd = pool->spares[i].native->leash};
-    if (poll(fds, SPARES + count, next_timeout(pool)) <= 0)
+    for (size_t i = 0; i < spares; i++)
+        fds[count++] = (struct pollfd){.fd = pool->spares[i].native->leash};
+    for (size_t i = 0; i < pool->claimed_count; i++)
+        fds[count++] = (struct pollfd){.fd = pool->claimed[i].pidfd, .events = POLLIN};
+    if (poll(fds, count, next_timeout(pool)) <= 0)
         return;
-    for (size_t i = count; i-- > 0;)
+    rest(pool, fds, count);
+    for (size_t i = spares; i-- > 0;)
         if (fds[SPARES + i].revents)
             lose(pool, i);
+    sweep(pool);
+}
+
+/* See spare_has_pool() for the order. */
+static void end(cay_pool *pool)
+{
+    size_t count;
+
+    remove_status(pool);
+    while (pool->spare_count)
+        end_spare(pool, pool->spare_count - 1);
+    sweep(pool);
+    while (pool->claimed_count)
+        unwatch(pool, 0);
+    if (pool->has_unwatched)
+        (void)!cay_sandbox_collect(&count, NULL);
+    pool->has_unwatched = false;
 }
 
 static void *run(void *cookie)
 {
     cay_pool *pool = cookie;
-    struct pollfd *fds = calloc(SPARES + pool->stats.count, sizeof *fds);
+    struct pollfd *fds = calloc(SPARES + pool->stats.count + CLAIMED_MAX, sizeof *fds);
 
     while (fds) {
         watch(pool, fds);
@@ -367,8 +507,7 @@ static void *run(void *cookie)
         if (wants_more(pool) && clock_ms() >= pool->refill_ms)
             refill(pool);
     }
-    while (pool->spare_count)
-        end_spare(pool, pool->spare_count - 1);
+    end(pool);
     free(fds);
     pthread_mutex_lock(&pool->mutex);
     pool->stats.is_stopped = true;
@@ -390,6 +529,8 @@ static void free_all(cay_pool *pool)
     auto_close(&pool->wake);
     auto_close(&pool->status);
     auto_close(&pool->notify);
+    auto_close(&pool->mounts[0]);
+    auto_close(&pool->mounts[1]);
     pthread_cond_destroy(&pool->changed);
     pthread_mutex_destroy(&pool->mutex);
     free(pool);
@@ -403,11 +544,8 @@ void cay_pool_free(cay_pool *pool)
         (void)!write(pool->wake, &(uint64_t){1}, sizeof(uint64_t));
         pthread_join(pool->thread, NULL);
     }
-    if (pool->owner == getpid()) {
-        while (pool->spare_count)
-            end_spare(pool, pool->spare_count - 1);
-        remove_status(pool);
-    }
+    if (pool->owner == getpid())
+        end(pool);
     free_all(pool);
 }
 
@@ -440,6 +578,8 @@ static cay_pool *new_pool(const struct cay_pool_options *options)
     pthread_condattr_destroy(&attributes);
     pool->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pool->status = pool->notify = -1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pool->mounts) != 0)
+        pool->mounts[0] = pool->mounts[1] = -1;
     pool->retry_ms = RETRY_MS;
     pool->stats.count = options->count ? options->count : CAY_POOL_COUNT_DEFAULT;
     pool->spares = calloc(pool->stats.count, sizeof *pool->spares);

@@ -213,8 +213,34 @@ TEST(concurrent_claims_never_get_the_same_spare)
     for (size_t a = 0; a < PROCESSES * EACH; a++)
         for (size_t b = 0; b < a; b++)
             ASSERT(strcmp(ids[a / EACH][a % EACH], ids[b / EACH][b % EACH]) != 0);
+    for (int i = 0; i < PATIENCE_MS && claimed(pool) <= PROCESSES; i++)
+        rest_ms(1);
     ASSERT(claimed(pool) > PROCESSES);
     (void)munmap(ids, sizeof *ids * PROCESSES);
+}
+
+/* Files in the runtime directory, its uid range and cgroups. */
+static size_t count_remains(const char *id)
+{
+    char path[300], target[64];
+    size_t count = count_names(runtime_path(), id) + count_groups(id);
+
+    snprintf(path, sizeof path, "%s/ranges", runtime_path());
+    DIR *list = opendir(path);
+    for (struct dirent *entry; list && (entry = readdir(list));) {
+        ssize_t len = readlinkat(dirfd(list), entry->d_name, target, sizeof target);
+        count += len == (ssize_t)strlen(id) && memcmp(target, id, (size_t)len) == 0;
+    }
+    if (list)
+        (void)closedir(list);
+    return count;
+}
+
+static void await_no_remains(const char *id)
+{
+    for (int i = 0; i < PATIENCE_MS && count_remains(id) > 0; i++)
+        rest_ms(1);
+    ASSERT_INT(count_remains(id), 0);
 }
 
 /* As if the claiming process were killed right after it removed the offer. */
@@ -240,8 +266,7 @@ TEST(a_pool_ends_a_spare_whose_claim_was_given_up)
     }
     ASSERT_INT(stats.created, 2);
     ASSERT_INT(stats.claimed, 0);
-    cay_sandbox *sandbox = NULL;
-    ASSERT_INT(cay_sandbox_open(id, &sandbox, &err), CAY_E_NOT_FOUND);
+    await_no_remains(id);
 }
 
 TEST(a_spare_that_was_killed_is_replaced)
@@ -415,6 +440,229 @@ TEST(a_program_in_another_cgroup_gets_a_new_sandbox)
         rest_ms(1);
     ASSERT_INT(status, 0);
     ASSERT_INT(claimed(pool), 0);
+}
+
+/* --- The end of a claimed sandbox --- */
+
+static bool is_listed(const char *id)
+{
+    struct cay_sandbox_info *infos = NULL;
+    size_t count = 0;
+    bool is_found = false;
+
+    ASSERT_OK(cay_sandbox_list_brief(&infos, &count, &err));
+    for (size_t i = 0; i < count; i++)
+        is_found |= strcmp(infos[i].id, id) == 0;
+    cay_free(infos);
+    return is_found;
+}
+
+TEST(a_killed_sandbox_is_gone_at_once_and_the_pool_removes_the_rest)
+{
+    AUTO(cay_pool) pool = make_pool(2);
+    const struct cay_sandbox_options options = {.size = sizeof options, .name = "brief"};
+    char ids[5][CAY_ID_MAX];
+
+    for (size_t i = 0; i < 5; i++) {
+        AUTO(cay_sandbox) sandbox = claim(pool, &options);
+        cay_sandbox *again = NULL;
+        struct cay_sandbox_info info;
+        memcpy(ids[i], cay_sandbox_id(sandbox), CAY_ID_MAX);
+        ASSERT_OK(cay_sandbox_set_note(ids[i], "note", 4, &err));
+        run(sandbox, "sleep 1000 >/dev/null 2>&1 &");
+        ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
+        ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+        ASSERT(!is_listed(ids[i]));
+        ASSERT_INT(cay_sandbox_open(ids[i], &again, &err), CAY_E_NOT_FOUND);
+        ASSERT_INT(cay_sandbox_open("brief", &again, &err), CAY_E_NOT_FOUND);
+        void *note = NULL;
+        size_t len = 0;
+        ASSERT_INT(cay_sandbox_get_note(ids[i], &note, &len, &err), CAY_E_NOT_FOUND);
+        ASSERT_OK(cay_sandbox_kill(sandbox, &err)); /* once more */
+    }
+    for (size_t i = 0; i < 5; i++)
+        await_no_remains(ids[i]);
+}
+
+TEST(an_owner_removes_everything_itself_if_the_pool_has_ended)
+{
+    cay_pool *pool = make_pool(1);
+    AUTO(cay_sandbox) sandbox = claim(pool, NULL);
+    char id[CAY_ID_MAX];
+
+    memcpy(id, cay_sandbox_id(sandbox), sizeof id);
+    run(sandbox, "true");
+    cay_pool_free(pool);
+    ASSERT(count_remains(id) > 0);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_INT(count_remains(id), 0);
+}
+
+TEST(a_freed_pool_has_removed_what_its_owners_left)
+{
+    for (int i = 0; i < 5; i++) {
+        cay_pool *pool = make_pool(2);
+        AUTO(cay_sandbox) sandbox = claim(pool, NULL);
+        char id[CAY_ID_MAX];
+        memcpy(id, cay_sandbox_id(sandbox), sizeof id);
+        ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+        cay_pool_free(pool);
+        ASSERT_INT(count_remains(id), 0);
+    }
+}
+
+TEST(a_pool_removes_more_sandboxes_than_it_watches)
+{
+    enum { COUNT = 80 };
+    AUTO(cay_pool) pool = make_pool(4);
+    static cay_sandbox *sandboxes[COUNT];
+    static char ids[COUNT][CAY_ID_MAX];
+
+    if (wanted_level())
+        SKIP("the same at every level");
+    for (size_t i = 0; i < COUNT; i++) {
+        ASSERT_OK(cay_pool_wait(pool, 1, PATIENCE_MS, &err));
+        sandboxes[i] = claim(pool, NULL);
+        memcpy(ids[i], cay_sandbox_id(sandboxes[i]), CAY_ID_MAX);
+    }
+    for (size_t i = 0; i < COUNT; i++)
+        auto_cay_sandbox(&sandboxes[i]);
+    for (size_t i = 0; i < COUNT; i++)
+        await_no_remains(ids[i]);
+}
+
+/* A program with a pool, which is stopped or killed. */
+struct other {
+    pid_t pid;
+    char pool[64]; /* its name */
+};
+
+static struct other *start_other(uint32_t count)
+{
+    struct other *other = mmap(NULL, sizeof *other, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int ends[2];
+    char byte;
+
+    need_root();
+    if (wanted_level() == CAY_LEVEL_LANDLOCK)
+        SKIP("a pool needs namespaces");
+    ASSERT(other != MAP_FAILED && pipe(ends) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        cay_pool *pool = make_pool(count);
+        snprintf(other->pool, sizeof other->pool, "%s", cay_pool_name(pool));
+        (void)!write(ends[1], "", 1);
+        for (;;)
+            pause();
+    }
+    (void)close(ends[1]);
+    ASSERT(read(ends[0], &byte, 1) == 1);
+    (void)close(ends[0]);
+    other->pid = pid;
+    return other;
+}
+
+static void kill_other(struct other *other)
+{
+    ASSERT(kill(other->pid, SIGKILL) == 0);
+    ASSERT(waitpid(other->pid, NULL, 0) == other->pid);
+    (void)munmap(other, sizeof *other);
+}
+
+/* Claims a spare of it, not a new sandbox. */
+static cay_sandbox *claim_of(const struct other *other, const char *name)
+{
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .pool = other->pool, .name = name};
+    cay_sandbox *sandbox = make_sandbox(&options);
+    struct record record;
+
+    ASSERT_OK(runtime_load(cay_sandbox_id(sandbox), &record, &err));
+    ASSERT_STR(record.pool, other->pool);
+    return sandbox;
+}
+
+TEST(a_pool_killed_before_it_removed_the_rest_leaves_it_to_collect)
+{
+    struct other *other = start_other(2);
+    char id[CAY_ID_MAX];
+    size_t count = 0;
+    int status;
+
+    ASSERT(kill(other->pid, SIGSTOP) == 0);
+    ASSERT(waitpid(other->pid, &status, WUNTRACED) == other->pid && WIFSTOPPED(status));
+    AUTO(cay_sandbox) sandbox = claim_of(other, "left");
+    memcpy(id, cay_sandbox_id(sandbox), sizeof id);
+    run(sandbox, "true");
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT(count_remains(id) > 0); /* the pool seems to run, and cannot */
+    ASSERT(!is_listed(id));
+    AUTO(cay_sandbox) next = claim_of(other, "left");
+    kill_other(other);
+    ASSERT_OK(cay_sandbox_collect(&count, &err));
+    ASSERT_INT(count_remains(id), 0);
+    ASSERT(is_listed(cay_sandbox_id(next)));
+    run(next, "true");
+}
+
+TEST(a_claim_counts_if_the_pool_is_killed_right_after_it)
+{
+    for (int i = 0; i < 20; i++) {
+        struct other *other = start_other(1);
+        AUTO(cay_sandbox) sandbox = claim_of(other, NULL);
+        kill_other(other);
+        run(sandbox, "echo here");
+        ASSERT_STR(result.out, "here\n");
+    }
+}
+
+/* The pool may be killed at any moment of the claims. */
+TEST(every_request_gets_a_sandbox_while_the_pool_is_killed)
+{
+    for (int i = 0; i < 10; i++) {
+        struct other *other = start_other(4);
+        const struct cay_sandbox_options options = {.size = sizeof options,
+                                                    .pool = other->pool};
+        pid_t killer = fork();
+        if (killer == 0) {
+            const struct timespec moment = {.tv_nsec = 100000L * i};
+            (void)nanosleep(&moment, NULL);
+            _exit(kill(other->pid, SIGKILL) != 0);
+        }
+        for (int j = 0; j < 4; j++) {
+            AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+            run(sandbox, "echo here");
+            ASSERT_STR(result.out, "here\n");
+        }
+        ASSERT(waitpid(killer, NULL, 0) == killer);
+        kill_other(other);
+    }
+}
+
+static size_t count_fds(const char *part)
+{
+    char target[128];
+    DIR *list = opendir("/proc/self/fd");
+    size_t count = 0;
+
+    for (struct dirent *entry; list && (entry = readdir(list));) {
+        ssize_t len = readlinkat(dirfd(list), entry->d_name, target, sizeof target - 1);
+        target[len > 0 ? len : 0] = '\0';
+        count += strstr(target, part) != NULL;
+    }
+    (void)closedir(list);
+    return count;
+}
+
+TEST(a_program_has_no_descriptor_of_mounts_that_a_fork_would_copy)
+{
+    AUTO(cay_pool) pool = make_pool(3);
+    AUTO(cay_sandbox) sandbox = claim(pool, NULL);
+
+    run(sandbox, "true");
+    await_claims(pool, 1);
+    ASSERT_INT(count_fds("mnt:["), 0);
 }
 
 TEST(a_spare_has_a_child_ready_for_the_first_command)

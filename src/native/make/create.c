@@ -72,7 +72,7 @@ struct create_ctx {
     int64_t created_ms;
     unsigned given; /* limits that the caller set: CAY_LAYER_... */
     enum cay_level level;
-    bool is_spare;
+    const char *pool; /* the id of the pool whose spare this is, or NULL */
     struct idmap map;
     uint32_t owner; /* host uid of cay-init */
     struct record *record;
@@ -101,7 +101,7 @@ static int fill_root_plan(const struct create_ctx *ctx, struct root_plan *root_p
     const char *hostname = options->hostname ? options->hostname : record->id;
 
     head->ephemeral = options->ephemeral;
-    head->spare = ctx->is_spare;
+    head->spare = ctx->pool != NULL;
     fill_defaults(options, &head->defaults);
     head->max_files = MAX_FILES;
     head->nice = getpriority(PRIO_PROCESS, 0);
@@ -434,7 +434,8 @@ static void fill_record(const struct create_ctx *ctx)
     struct record *record = ctx->record;
 
     record->created_ms = ctx->start ? ctx->created_ms : clock_since_1970_ms();
-    record->is_spare = ctx->is_spare;
+    record->is_spare = ctx->pool != NULL;
+    cay_copy_text(record->pool, sizeof record->pool, ctx->pool ? ctx->pool : "");
     if (options->storage == CAY_STORAGE_DISK)
         record_home(record);
     record->template_dev = ctx->sources.template.dev;
@@ -625,9 +626,19 @@ static int send_claim(const struct create_ctx *ctx, struct native *native, int l
                  : code;
 }
 
+enum { CLAIM_UNFIT = 1, CLAIM_SURE_MS = 1000 };
+
+/* Whether PID 1 has been claimed, see spare.h.  The pool gives a slow claim up. */
+static int check_claimed(struct native *native, uint64_t taken_ms, struct cay_error *err)
+{
+    if (spare_has_pool(&native->record) && clock_ms() - taken_ms < CLAIM_SURE_MS)
+        return CAY_OK;
+    return wire_request(native, op, MESSAGE_PING, NULL, 0, MESSAGE_PONG, NULL, 0, err);
+}
+
 /* The first request follows the claim at once: PID 1 wakes up once for both. */
 static int claim_init(const struct create_ctx *ctx, struct native *native,
-                      struct cay_error *err)
+                      uint64_t taken_ms, struct cay_error *err)
 {
     int ends[2] = {-1, -1};
 
@@ -636,13 +647,9 @@ static int claim_init(const struct create_ctx *ctx, struct native *native,
         return cay_fail_errno(err, errno, op, "socketpair");
     AUTO_FD far = ends[1];
     native->leash = ends[0];
-    int code = send_claim(ctx, native, far, err);
-    int socket = native->socket; /* the request may take the connection over */
-    if (!code)
-        code = send_first(ctx, native, err);
-    return code ? code
-                : wire_receive_from(socket, native->reply_ms, op, native->record.id,
-                                    MESSAGE_DONE, err);
+    TRY(send_claim(ctx, native, far, err));
+    TRY(check_claimed(native, taken_ms, err));
+    return send_first(ctx, native, err);
 }
 
 static int set_claimed_limits(const struct create_ctx *ctx, struct record *record,
@@ -667,16 +674,29 @@ static int check_claim(const struct create_ctx *ctx, struct record *record,
     return names_claim(record, err);
 }
 
-/* CAY_E_NOT_FOUND: it has ended.  A request that is refused leaves it in the pool. */
+/* Without a cgroup the limits are rlimits, which no claim changes. */
+static bool does_fit(const struct create_ctx *ctx, const struct record *record)
+{
+    const struct cgroup_limits limits = preflight_limits(&ctx->options);
+
+    return (!record->pids_by_rlimit || record->pids == limits.pids) &&
+           (record->layers & CAY_LAYER_MEMORY ||
+            record->memory_bytes == limits.memory_bytes);
+}
+
+/* CAY_E_NOT_FOUND: it has ended; CLAIM_UNFIT: no spare with this key fits.  A request
+ * that is refused leaves it in the pool. */
 static int claim_one(struct create_ctx *ctx, const struct spare_key *key, const char *id,
                      struct native *native, struct cay_error *err)
 {
     struct record *record = &native->record;
+    uint64_t taken_ms = clock_ms();
 
     AUTO_FD lock = runtime_wait_lock(id);
-    if (lock < 0 || runtime_load(id, record, NULL) != CAY_OK || !record->is_spare)
+    if (lock < 0 || runtime_load_locked(lock, id, record, NULL) != CAY_OK ||
+        !record->is_spare)
         return CAY_E_NOT_FOUND;
-    int code = check_claim(ctx, record, err);
+    int code = does_fit(ctx, record) ? check_claim(ctx, record, err) : CLAIM_UNFIT;
     if (code) {
         (void)!spare_offer(key, id, NULL);
         return code;
@@ -692,7 +712,7 @@ static int claim_one(struct create_ctx *ctx, const struct spare_key *key, const 
         code = runtime_save(record, err);
     }
     /* It may have ended with its pool: then the next one is tried. */
-    if (!code && claim_init(ctx, native, NULL) != CAY_OK)
+    if (!code && claim_init(ctx, native, taken_ms, NULL) != CAY_OK)
         code = CAY_E_NOT_FOUND;
     if (code) {
         (void)!record_remove(record, -1, NULL);
@@ -701,23 +721,35 @@ static int claim_one(struct create_ctx *ctx, const struct spare_key *key, const 
     return code;
 }
 
-/* CAY_E_NOT_FOUND: there is no spare. */
-static int claim_spare(struct create_ctx *ctx, struct native *native,
-                       struct cay_error *err)
+static int claim_any(struct create_ctx *ctx, struct spare_offers *offers,
+                     struct native *native, struct cay_error *err)
 {
     char id[CAY_ID_MAX];
     struct spare_key key;
     size_t env_len;
     int code = CAY_E_NOT_FOUND;
 
-    if (!ctx->options.pool || ctx->start || ctx->is_spare || !spare_is_any() ||
-        !spare_key(&ctx->options, &ctx->sources, &key))
+    if (!spare_key(&ctx->options, &ctx->sources, &key))
         return code;
     TRY(root_plan_check_env(ctx->sources.env, &env_len, err));
     if (env_len > MESSAGE_MAX - sizeof(struct plan_defaults))
         return code; /* does not fit the message */
-    while (code == CAY_E_NOT_FOUND && spare_take(&key, id))
+    while (code == CAY_E_NOT_FOUND && spare_take(offers, &key, id))
         code = claim_one(ctx, &key, id, native, err);
+    return code == CLAIM_UNFIT ? CAY_E_NOT_FOUND : code;
+}
+
+/* CAY_E_NOT_FOUND: there is no spare. */
+static int claim_spare(struct create_ctx *ctx, struct native *native,
+                       struct cay_error *err)
+{
+    struct spare_offers offers;
+
+    if (!ctx->options.pool || ctx->start)
+        return CAY_E_NOT_FOUND;
+    bool is_any = spare_open_offers(&offers);
+    int code = is_any ? claim_any(ctx, &offers, native, err) : CAY_E_NOT_FOUND;
+    spare_close_offers(&offers);
     return code;
 }
 
@@ -738,10 +770,10 @@ static int create_new(struct create_ctx *ctx, struct native *native,
     return code;
 }
 
-int create_spare(const struct cay_sandbox_options *options, struct spare_key *ret_key,
-                 struct native *native, struct cay_error *err)
+int create_spare(const struct cay_sandbox_options *options, const char *pool,
+                 struct spare_key *ret_key, struct native *native, struct cay_error *err)
 {
-    struct create_ctx ctx = {.options = *options, .is_spare = true};
+    struct create_ctx ctx = {.options = *options, .pool = pool};
     struct cay_sandbox_options *own = &ctx.options;
 
     own->ephemeral = true;

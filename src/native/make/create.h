@@ -23,11 +23,11 @@ int create_sandbox(const struct cay_sandbox_options *options, const char *id,
 int create_local(const struct cay_sandbox_options *options, const char *id,
                  struct native *native, struct cay_error *err);
 
-/* Creates a sandbox that waits to be claimed, see spare.h; it is not offered yet.  The
- * handle's leash ends it. */
+/* Creates a sandbox of the pool with this id that waits to be claimed, see spare.h; it is
+ * not offered yet.  The handle's leash ends it. */
 struct spare_key;
-int create_spare(const struct cay_sandbox_options *options, struct spare_key *ret_key,
-                 struct native *native, struct cay_error *err);
+int create_spare(const struct cay_sandbox_options *options, const char *pool,
+                 struct spare_key *ret_key, struct native *native, struct cay_error *err);
 
 /* Starts a stopped sandbox with storage on disk, into an empty handle. */
 int create_from_disk(const char *id, struct native *native, struct cay_error *err);

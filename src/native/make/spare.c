@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -19,6 +20,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "native/make/level.h"
 #include "native/make/preflight.h"
 #include "sys/io.h"
@@ -31,17 +33,13 @@ enum {
 
 /* --- The key --- */
 
-/* FNV-1a */
 struct hash {
     uint64_t value;
 };
 
 static void add(struct hash *hash, const void *data, size_t len)
 {
-    const unsigned char *bytes = data;
-
-    for (size_t i = 0; i < len; i++)
-        hash->value = (hash->value ^ bytes[i]) * UINT64_C(0x100000001B3);
+    hash->value = hash_stable(hash->value, data, len);
 }
 
 static void add_number(struct hash *hash, uint64_t number)
@@ -55,15 +53,18 @@ static void add_text(struct hash *hash, const char *text)
     add_number(hash, text != NULL);
 }
 
-static void add_namespaces(struct hash *hash)
+/* By readlink(2), which takes a third of the time of stat(2) here. */
+static void add_namespaces(struct hash *hash, int thread, bool has_own_network)
 {
-    static const char *const names[] = {"user", "mnt", "pid", "net", "cgroup", "time"};
-    char path[32];
-    struct stat st;
+    static const char *const names[] = {"ns/user",   "ns/mnt",  "ns/pid",
+                                        "ns/cgroup", "ns/time", "ns/net"};
+    size_t count = sizeof names / sizeof *names - has_own_network;
+    char text[64];
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "/proc/self/ns/%s", names[i]);
-        add_number(hash, stat(path, &st) == 0 ? st.st_ino : 0);
+    for (size_t i = 0; i < count; i++) {
+        ssize_t len = readlinkat(thread, names[i], text, sizeof text - 1);
+        text[len > 0 ? len : 0] = '\0';
+        add_text(hash, text);
     }
 }
 
@@ -82,11 +83,11 @@ static void add_restrictions(struct hash *hash, enum cay_level level)
         add_number(hash, (uint64_t)prctl(PR_GET_SPECULATION_CTRL, i, 0, 0, 0));
     add_number(hash, (uint64_t)personality(UINT32_MAX));
     if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == SECCOMP_MODE_FILTER) { /* how many filters */
-        (void)io_read_text(AT_FDCWD, "/proc/self/status", text, sizeof text);
+        (void)io_read_text(AT_FDCWD, "/proc/thread-self/status", text, sizeof text);
         const char *count = strstr(text, "Seccomp_filters:");
         add(hash, count ? count : "", count ? strcspn(count, "\n") : 0);
     }
-    (void)io_read_text(AT_FDCWD, "/proc/self/attr/current", text, sizeof text);
+    (void)io_read_text(AT_FDCWD, "/proc/thread-self/attr/current", text, sizeof text);
     add_text(hash, text); /* AppArmor, SELinux */
     /* One user cannot give up its groups: setgroups(2) is denied. */
     int count =
@@ -95,16 +96,17 @@ static void add_restrictions(struct hash *hash, enum cay_level level)
     add(hash, groups, count > 0 ? (size_t)count * sizeof *groups : 0);
 }
 
-/* What a sandbox inherits from its creator. */
-static void add_process(struct hash *hash)
+/* What a sandbox inherits from the thread that creates it. */
+static void add_thread(struct hash *hash, bool has_own_network)
 {
     unsigned long processors[128] = {0};
     char score[16] = "", cgroups[4096];
     struct rlimit limit;
+    AUTO_FD thread = open("/proc/thread-self", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
     add_number(hash, geteuid());
     add_number(hash, getegid());
-    add_namespaces(hash);
+    add_namespaces(hash, thread, has_own_network);
     for (long i = 0; i < RLIM_NLIMITS;
          i++) /* raw: the type of a limit's number differs */
         if (syscall(SYS_prlimit64, 0L, i, NULL, &limit) == 0)
@@ -112,12 +114,12 @@ static void add_process(struct hash *hash)
     add_number(hash, (uint64_t)getpriority(PRIO_PROCESS, 0));
     add_number(hash, (uint64_t)syscall(SYS_sched_getscheduler, 0L));
     add_number(hash, (uint64_t)syscall(SYS_ioprio_get, (long)IOPRIO_WHO_PROCESS, 0L));
-    (void)!syscall(SYS_sched_getaffinity, 0L, sizeof processors, processors);
-    add(hash, processors, sizeof processors);
-    (void)io_read_text(AT_FDCWD, "/proc/self/oom_score_adj", score, sizeof score);
+    long len = syscall(SYS_sched_getaffinity, 0L, sizeof processors, processors);
+    add(hash, processors, len > 0 ? (size_t)len : 0);
+    (void)io_read_text(thread, "oom_score_adj", score, sizeof score);
     add_text(hash, score);
     /* In every hierarchy: its own limits apply to the sandbox, too. */
-    (void)io_read_text(AT_FDCWD, "/proc/self/cgroup", cgroups, sizeof cgroups);
+    (void)io_read_text(thread, "cgroup", cgroups, sizeof cgroups);
     add_text(hash, cgroups);
 }
 
@@ -154,25 +156,21 @@ static void add_binds(struct hash *hash, const struct binds *binds)
 bool spare_key(const struct cay_sandbox_options *options,
                const struct root_sources *sources, struct spare_key *ret_key)
 {
-    const struct cgroup_limits limits = preflight_limits(options);
     enum cay_level level = level_from(options->level);
-    struct hash hash = {UINT64_C(0xCBF29CE484222325)};
-    struct cgroup cgroup;
+    struct hash hash = {HASH_STABLE};
     struct stat resolver;
 
     if (options->storage != CAY_STORAGE_MEMORY || options->policy ||
-        level == CAY_LEVEL_BEST || level >= CAY_LEVEL_LANDLOCK ||
-        cgroup_name("sb-spare", &limits, &cgroup, NULL) != CAY_OK)
+        level == CAY_LEVEL_BEST || level >= CAY_LEVEL_LANDLOCK)
         return false;
     add_text(&hash, CAY_VERSION);
+    add_number(&hash, CLAIM_VERSION);
     add_text(&hash, options->pool);
     add_text(&hash, options->hostname);
     add_number(&hash, level);
     add_number(&hash, options->network);
     add_number(&hash, options->disk_bytes);
     add_number(&hash, options->cpu_percent != 0);
-    if (!(cgroup_preview_layers(&cgroup, &limits) & CAY_LAYER_PIDS))
-        add_number(&hash, options->pids); /* limited by an rlimit of PID 1's children */
     /* copied into the root */
     if (options->network == CAY_NETWORK_HOST &&
         stat("/etc/resolv.conf", &resolver) == 0) {
@@ -186,8 +184,7 @@ bool spare_key(const struct cay_sandbox_options *options,
     else
         add_mount(&hash, sources->template.root);
     add_binds(&hash, &sources->binds);
-    add(&hash, &cgroup, sizeof cgroup);
-    add_process(&hash);
+    add_thread(&hash, options->network == CAY_NETWORK_NONE);
     add_restrictions(&hash, level);
     snprintf(ret_key->text, sizeof ret_key->text, "%016llx",
              (unsigned long long)hash.value);
@@ -198,16 +195,15 @@ bool spare_key(const struct cay_sandbox_options *options,
 
 static const char directory[] = "spares";
 
-enum { OFFER_MAX = KEY_LEN + 1 + CAY_ID_MAX };
-
-static void name_offer(const struct spare_key *key, const char *id, char name[OFFER_MAX])
+static void name_offer(const struct spare_key *key, const char *id,
+                       char name[SPARE_OFFER_MAX])
 {
-    snprintf(name, OFFER_MAX, "%s-%s", key->text, id);
+    snprintf(name, SPARE_OFFER_MAX, "%s-%s", key->text, id);
 }
 
 int spare_offer(const struct spare_key *key, const char *id, struct cay_error *err)
 {
-    char name[OFFER_MAX];
+    char name[SPARE_OFFER_MAX];
     AUTO_FD dir = runtime_open_dir(directory, err);
 
     if (dir < 0)
@@ -219,7 +215,7 @@ int spare_offer(const struct spare_key *key, const char *id, struct cay_error *e
 
 bool spare_withdraw(const struct spare_key *key, const char *id)
 {
-    char name[OFFER_MAX];
+    char name[SPARE_OFFER_MAX];
     AUTO_FD dir = runtime_open_dir(directory, NULL);
 
     name_offer(key, id, name);
@@ -228,52 +224,103 @@ bool spare_withdraw(const struct spare_key *key, const char *id)
 
 bool spare_is_offered(const struct spare_key *key, const char *id)
 {
-    char name[OFFER_MAX];
+    char name[SPARE_OFFER_MAX];
     AUTO_FD dir = runtime_open_dir(directory, NULL);
 
     name_offer(key, id, name);
     return dir >= 0 && faccessat(dir, name, F_OK, 0) == 0;
 }
 
-/* The directory, or NULL if no pool was ever started. */
-static DIR *open_offers(void)
+/* Its path, or false if there is no runtime directory. */
+static bool offers_path(char path[PATH_MAX + sizeof directory])
 {
-    char top[PATH_MAX], path[PATH_MAX + sizeof directory];
+    char top[PATH_MAX];
 
     if (runtime_directory(top, NULL) != CAY_OK)
-        return NULL;
-    snprintf(path, sizeof path, "%s/%s", top, directory);
-    return opendir(path);
+        return false;
+    snprintf(path, PATH_MAX + sizeof directory, "%s/%s", top, directory);
+    return true;
 }
 
-bool spare_is_any(void)
-{
-    AUTO_DIR list = open_offers();
-    bool is_any = false;
+/* As the kernel fills it in. */
+struct entry {
+    uint64_t inode;
+    int64_t offset;
+    unsigned short size;
+    unsigned char type;
+    char name[];
+};
 
-    for (struct dirent *entry; list && !is_any && (entry = readdir(list));)
-        is_any = entry->d_name[0] != '.';
-    return is_any;
+static void read_next(struct spare_offers *offers)
+{
+    offers->next[0] = '\0';
+    while (!offers->next[0]) {
+        if (offers->at >= offers->len) {
+            offers->at = 0;
+            offers->len = syscall(SYS_getdents64, (long)offers->fd, offers->entries,
+                                  sizeof offers->entries);
+            if (offers->len <= 0)
+                return;
+        }
+        const struct entry *entry =
+            (const struct entry *)((const char *)offers->entries + offers->at);
+        offers->at += entry->size;
+        if (entry->name[0] != '.')
+            cay_copy_text(offers->next, sizeof offers->next, entry->name);
+    }
 }
 
-bool spare_take(const struct spare_key *key, char ret_id[CAY_ID_MAX])
+bool spare_open_offers(struct spare_offers *ret_offers)
 {
-    AUTO_DIR list = open_offers();
+    char path[PATH_MAX + sizeof directory];
+
+    ret_offers->at = ret_offers->len = 0;
+    ret_offers->next[0] = '\0';
+    ret_offers->fd = offers_path(path)
+                         ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                         : -1;
+    if (ret_offers->fd >= 0)
+        read_next(ret_offers);
+    return ret_offers->next[0];
+}
+
+void spare_close_offers(struct spare_offers *offers)
+{
+    auto_close(&offers->fd);
+}
+
+bool spare_take(struct spare_offers *offers, const struct spare_key *key,
+                char ret_id[CAY_ID_MAX])
+{
     bool is_taken = false;
 
-    for (struct dirent *entry; list && !is_taken && (entry = readdir(list));) {
-        if (strncmp(entry->d_name, key->text, KEY_LEN) != 0 ||
-            entry->d_name[KEY_LEN] != '-' || !runtime_is_id(entry->d_name + KEY_LEN + 1))
+    for (; !is_taken && offers->next[0]; read_next(offers)) {
+        const char *id = offers->next + KEY_LEN + 1;
+        if (strncmp(offers->next, key->text, KEY_LEN) != 0 ||
+            offers->next[KEY_LEN] != '-' || !runtime_is_id(id))
             continue;
-        cay_copy_text(ret_id, CAY_ID_MAX, entry->d_name + KEY_LEN + 1);
-        is_taken = unlinkat(dirfd(list), entry->d_name, 0) == 0;
+        cay_copy_text(ret_id, CAY_ID_MAX, id);
+        is_taken = unlinkat(offers->fd, offers->next, 0) == 0;
     }
     return is_taken;
 }
 
+bool spare_has_pool(const struct record *record)
+{
+    char top[PATH_MAX], path[PATH_MAX + sizeof SPARE_POOLS + sizeof record->pool];
+
+    if (!record->pool[0] || strchr(record->pool, '/') ||
+        runtime_directory(top, NULL) != CAY_OK)
+        return false;
+    snprintf(path, sizeof path, "%s/" SPARE_POOLS "/%s", top, record->pool);
+    AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 void spare_sweep(void)
 {
-    AUTO_DIR list = open_offers();
+    char path[PATH_MAX + sizeof directory];
+    AUTO_DIR list = offers_path(path) ? opendir(path) : NULL;
 
     for (struct dirent *entry; list && (entry = readdir(list));)
         if (strlen(entry->d_name) > KEY_LEN && entry->d_name[0] != '.' &&

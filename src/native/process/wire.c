@@ -172,25 +172,6 @@ int wire_request(struct native *native, const char *op, enum message_kind kind,
     return code ? code : wire_receive(native, op, want, ret_reply, len, err);
 }
 
-int wire_receive_from(int socket, int ms, const char *op, const char *id,
-                      enum message_kind want, struct cay_error *err)
-{
-    struct reply reply;
-    int code = wire_wait(socket, ms, op, id, err);
-
-    if (code)
-        return code;
-    int got = packet_poll_small(socket, &reply.head, reply.fds, reply.payload,
-                                sizeof reply.payload);
-    if (got != 1)
-        return wire_fail_gone(op, id, got < 0 ? -got : 0, err);
-    wire_close_fds(reply.fds);
-    if (reply.head.kind == want && reply.head.len == 0 && reply.head.fd_count == 0)
-        return CAY_OK;
-    return wire_error(reply.payload,
-                      reply.head.kind == MESSAGE_FAILED ? reply.head.len : 0, err);
-}
-
 int wire_request_fd(struct native *native, const char *op, enum message_kind kind,
                     const void *payload, size_t payload_len, enum message_kind want,
                     int *ret_fd, struct cay_error *err)

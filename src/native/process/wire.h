@@ -47,11 +47,7 @@ int wire_send(struct native *native, const char *op, enum message_kind kind,
 int wire_receive(struct native *native, const char *op, enum message_kind want,
                  void *ret_reply, size_t len, struct cay_error *err);
 
-/* Waits for a reply without payload on any connection. */
-int wire_receive_from(int socket, int ms, const char *op, const char *id,
-                      enum message_kind want, struct cay_error *err);
-
-/* The same for a reply that is one descriptor; the caller owns it. */
+/* A reply that is one descriptor; the caller owns it. */
 int wire_request_fd(struct native *native, const char *op, enum message_kind kind,
                     const void *payload, size_t payload_len, enum message_kind want,
                     int *ret_fd, struct cay_error *err);

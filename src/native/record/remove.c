@@ -94,7 +94,7 @@ static int remove_home(const struct record *record, struct cay_error *err)
 
 enum { KILL_MS = 10000 };
 
-static bool has_ended(int pidfd)
+bool record_wait_init(int pidfd)
 {
     struct pollfd ended = {.fd = pidfd, .events = POLLIN};
     int got;
@@ -111,12 +111,12 @@ bool record_stop_init(const struct record *record, int pidfd)
 {
     if (!runtime_has_namespaces(record)) {
         (void)syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, NULL, 0);
-        if (has_ended(pidfd))
+        if (record_wait_init(pidfd))
             return true;
     }
     (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
     cgroup_remove_execs(&record->cgroup); /* while init is dying */
-    return has_ended(pidfd);
+    return record_wait_init(pidfd);
 }
 
 /* Opens init, or -1 if it has ended.  In another PID namespace its pid may belong to

@@ -13,6 +13,9 @@ int record_remove(const struct record *record, int pidfd, struct cay_error *err)
  * init, or is -1 if it has ended. */
 int record_kill_init(const struct record *record, int *ret_pidfd, struct cay_error *err);
 
+/* Waits until it has ended; false if that takes too long. */
+bool record_wait_init(int pidfd);
+
 /* record_remove() for a sandbox whose record cannot be read; the caller holds its
  * lock. */
 int record_remove_damaged(const char *id, struct cay_error *err);

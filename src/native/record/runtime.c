@@ -453,7 +453,8 @@ static bool is_sound(const struct record *record, const char *id)
            ends(groups->pids_events, sizeof groups->pids_events) &&
            ends(record->home, sizeof record->home) &&
            ends(record->name, sizeof record->name) &&
-           ends(record->mark, sizeof record->mark);
+           ends(record->mark, sizeof record->mark) &&
+           ends(record->pool, sizeof record->pool);
 }
 
 enum reading { READ_WHOLE, READ_SHORT, READ_DAMAGED };
@@ -492,12 +493,8 @@ static int fail_unknown(const char *who, const char *id, int error, struct cay_e
                     "it may have ended; create a new one");
 }
 
-/* A record that looks damaged is read again, since it may be being written.  A short one
- * is unfinished: its creator has died or is about to write it, unless processes run. */
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err)
 {
-    unsigned char bytes[RECORD_MAX + 1];
-    enum reading reading = READ_DAMAGED;
     char path[PATH_MAX];
 
     int code = check_id(op, id, err);
@@ -509,6 +506,17 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
     if (fd < 0)
         return errno == ENOENT ? fail_unknown(op, id, ENOENT, err)
                                : cay_fail_errno(err, errno, op, id);
+    return runtime_load_locked(fd, id, ret_record, err);
+}
+
+/* A record that looks damaged is read again, since it may be being written.  A short one
+ * is unfinished: its creator has died or is about to write it, unless processes run. */
+int runtime_load_locked(int fd, const char *id, struct record *ret_record,
+                        struct cay_error *err)
+{
+    unsigned char bytes[RECORD_MAX + 1];
+    enum reading reading = READ_DAMAGED;
+
     for (int tries = 0; reading == READ_DAMAGED && tries < READ_TRIES; tries++) {
         if (tries)
             clock_sleep_ms(1);
@@ -525,16 +533,25 @@ int runtime_load(const char *id, struct record *ret_record, struct cay_error *er
     return CAY_OK;
 }
 
+void runtime_hide(const struct record *record)
+{
+    char path[PATH_MAX];
+
+    if (record->name[0] && record->storage != CAY_STORAGE_DISK)
+        names_release(record->name, record->id);
+    if (record_path(record->id, note_suffix, path, NULL) == CAY_OK)
+        (void)unlink(path);
+}
+
 /* The range first: without the record its owner would be unknown. */
 void runtime_release(const struct record *record)
 {
-    const char *const suffixes[] = {note_suffix, control_suffix, no_suffix};
+    const char *const suffixes[] = {control_suffix, no_suffix};
     char path[PATH_MAX];
 
     if (record->has_range)
         release_range(record);
-    if (record->name[0] && record->storage != CAY_STORAGE_DISK)
-        names_release(record->name, record->id);
+    runtime_hide(record);
     if (!record->version &&
         !release_ranges(record->id)) /* a recovered record, see remove.h */
         return;

@@ -45,6 +45,7 @@ struct record {
     uint32_t padding;
     char mark[CAY_ID_MAX]; /* the id that was requested when the spare was claimed, or ""
                             */
+    char pool[24]; /* the id of the pool that made it; "" if it was not made ahead */
 };
 
 enum { RUNTIME_IDS = 65536, RECORD_VERSION = 5, RECORD_VERSION_MIN = 4 };
@@ -71,7 +72,13 @@ int runtime_save(const struct record *record, struct cay_error *err);
 /* CAY_E_INTERNAL: the record is damaged or of an unsupported version; see remove.h.
  * CAY_E_NOT_FOUND: there is none, or an unfinished one without processes. */
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err);
+/* The same by the descriptor of the caller's lock. */
+int runtime_load_locked(int lock, const char *id, struct record *ret_record,
+                        struct cay_error *err);
 void runtime_release(const struct record *record);
+
+/* Releases the name and the note only: the rest of an ended sandbox is not visible. */
+void runtime_hide(const struct record *record);
 
 /* Whether the record was last written so long ago that its creator must have died. */
 bool runtime_is_old(const char *id);
