@@ -293,17 +293,17 @@ static void hide(const struct record *record)
         runtime_hide(record);
 }
 
-/* Ends a sandbox of a pool and leaves the rest to the pool: what this caller waits for is
- * the end of its processes.  False if the pool has ended, which must be checked last: see
- * spare_has_pool(). */
+/* Ends a sandbox of a pool, unless it has ended with its last command, and leaves the
+ * rest to the pool: what this caller waits for is the end of its processes.  False if the
+ * pool has ended, which must be checked last: see spare_has_pool(). */
 static bool end_for_pool(const struct native *native)
 {
     const struct record *record = &native->record;
     AUTO_FD pidfd = -1;
 
     if (!record->pool[0] || record->is_spare || native->is_damaged ||
-        record_kill_init(record, &pidfd, NULL) != CAY_OK || pidfd < 0 ||
-        !record_wait_init(pidfd))
+        record_kill_init(record, &pidfd, NULL) != CAY_OK ||
+        (pidfd >= 0 && !record_wait_init(pidfd)))
         return false;
     hide(record);
     return spare_has_pool(record);

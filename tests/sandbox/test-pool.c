@@ -606,6 +606,32 @@ TEST(a_pool_killed_before_it_removed_the_rest_leaves_it_to_collect)
     run(next, "true");
 }
 
+TEST(a_sandbox_that_ended_with_its_last_command_is_left_to_the_pool)
+{
+    AUTO(cay_pool) pool = make_pool(2);
+    const char *const argv[] = {"true", NULL};
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .ephemeral = true,
+                                                .level = wanted_level(),
+                                                .pool = cay_pool_name(pool)};
+    const struct cay_exec_options exec = {
+        .size = sizeof exec, .argv = argv, .flags = CAY_EXEC_LAST};
+    AUTO(cay_sandbox) sandbox = NULL;
+    cay_process *process = NULL;
+    char id[CAY_ID_MAX];
+
+    ASSERT_OK(cay_sandbox_run(&options, &exec, &sandbox, &process, &err));
+    memcpy(id, cay_sandbox_id(sandbox), sizeof id);
+    cay_exec_done(&result);
+    ASSERT_OK(cay_process_wait(process, PATIENCE_MS, &result, &err));
+    ASSERT_INT(result.exit_code, 0);
+    cay_process_free(process);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT(!is_listed(id));
+    await_no_remains(id);
+    await_claims(pool, 1);
+}
+
 TEST(a_claim_counts_if_the_pool_is_killed_right_after_it)
 {
     for (int i = 0; i < 20; i++) {
