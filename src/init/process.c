@@ -275,22 +275,22 @@ static int begin(struct process *process, struct child *child, struct cay_error 
     return error ? fail_start(error, request->argv[0], err) : CAY_OK;
 }
 
-/* Frees the request and the stack once the child has executed. */
-static void finish_start(struct process *process)
+/* Once the child has executed, returns its request and stack, to be freed. */
+static struct child *finish_start(struct process *process)
 {
     struct child *child = process->child;
 
     if (!child || !child_is_done(child) || child->error || process->stuck ||
         !(child->running || process->killed))
-        return;
+        return NULL;
     process->child = NULL;
-    child_free(child);
     if (process->flags & EXEC_QUIET)
-        return;
+        return child;
     const struct exec_started started = {process->pid, process->flags};
     for (struct peer *peer = process->peers; peer; peer = peer->next)
         peer_send(peer, MESSAGE_STARTED, &started, sizeof started, process->terminal);
     close_fd(&process->terminal);
+    return child;
 }
 
 static int fail_paused(struct cay_error *err)
@@ -344,7 +344,7 @@ bool process_execute(struct peer *peer, struct packet *packet)
     peer->reads = process->flags & EXEC_PIPED; /* from the first byte on */
     if (!(process->flags & EXEC_QUIET)) {
         child_wait(child);
-        finish_start(process);
+        child_free(finish_start(process));
     }
     return true;
 }
@@ -559,9 +559,12 @@ static bool restart(struct process *process)
     return !process->ended;
 }
 
+/* A command that has ended already is reported before PID 1 closes its own copies of the
+ * pipes: each of them would wake the client up. */
 static void update(struct process *process, uint64_t now, unsigned *looks)
 {
-    finish_start(process);
+    struct child *child = finish_start(process);
+
     if (process->child && !process->ended && !process_is_paused &&
         now - process->started_ns > STUCK_MS * 1000000ull) {
         process->stuck = true;
@@ -583,6 +586,7 @@ static void update(struct process *process, uint64_t now, unsigned *looks)
         release_cgroup(process);
     }
     reply_to_kills(process);
+    child_free(child);
 }
 
 void process_update(void)
