@@ -123,8 +123,9 @@ CAY_PUBLIC void cay_code_done(struct cay_code_result *result);
 
 /* Runs code in a fresh interpreter: python, javascript, bash and other languages that the
  * sandbox has (cay_code_language() lists them).  The code is passed on stdin or as a file
- * outside the working directory, which is removed afterwards.  An unknown or missing
- * language is a result with error_type "ValueError". */
+ * outside the working directory, which is removed afterwards.  C, C++, Go and Rust are
+ * compiled beside that file first; a failure of the compiler is that of the code.  An
+ * unknown or missing language is a result with error_type "ValueError". */
 CAY_PUBLIC CAY_NODISC int cay_code_run(cay_sandbox *sandbox, const char *code, size_t len,
                                        const char *language,
                                        const struct cay_command_options *options,

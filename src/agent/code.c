@@ -17,7 +17,7 @@ enum { PROBE_MS = 10000 };
 /* --- Languages -------------------------------------------------------------------------
  */
 
-enum { LANGUAGE_NAMES = 4, LANGUAGE_PROGRAMS = 3, LANGUAGE_ARGUMENTS = 2 };
+enum { LANGUAGE_NAMES = 4, LANGUAGE_PROGRAMS = 4, LANGUAGE_ARGUMENTS = 2 };
 
 struct language {
     const char *names[LANGUAGE_NAMES]; /* the first is that of results */
@@ -25,6 +25,8 @@ struct language {
     const char *programs[LANGUAGE_PROGRAMS];
     const char *arguments[LANGUAGE_ARGUMENTS];
     const char *file; /* the name of the code's file, the last argument; NULL: on stdin */
+    const char
+        *line; /* a line for sh that runs the file $1 with the program $0; or NULL */
 };
 
 /* Python imports from the directory of the script, which is a private one here; the code
@@ -35,6 +37,22 @@ static const char run_python[] =
     "sys.excepthook=lambda t,e,b,h=sys.__excepthook__:"
     "h(t,e.with_traceback(b and b.tb_next),b and b.tb_next);del sys;"
     "exec(compile(open(__file__,'rb').read(),__file__,'exec'))";
+
+/* What they compile is beside the code's file, which is in a private directory. */
+static const char compile_c[] = "\"$0\" -o \"$1.bin\" \"$1\" -lm && exec \"$1.bin\"";
+static const char compile_go[] = "\"$0\" build -o \"$1.bin\" \"$1\" && exec \"$1.bin\"";
+static const char compile_rust[] = "\"$0\" -o \"$1.bin\" \"$1\" && exec \"$1.bin\"";
+
+static const char run_typescript[] =
+    "case $0 in\n"
+    "deno) exec deno run -A \"$1\" ;;\n"
+    "node) if node --experimental-strip-types -e 0 2>/dev/null; then\n"
+    "        exec node --experimental-strip-types --no-warnings \"$1\"\n"
+    "    fi\n"
+    "    echo 'TypeScript needs Node.js 22.6 or later, tsx, deno or bun' >&2\n"
+    "    exit 1 ;;\n"
+    "*) exec \"$0\" \"$1\" ;;\n"
+    "esac";
 
 static const struct language languages[] = {
     {{"python", "py", "python3"}, {"python3", "python"}, {"-c", run_python}, "main.py"},
@@ -47,6 +65,16 @@ static const struct language languages[] = {
     {{"php"}, {"php"}, {NULL}, "main.php"},
     {{"lua"}, {"lua", "lua5.4", "lua5.3"}, {NULL}, "main.lua"},
     {{"r", "rscript"}, {"Rscript"}, {NULL}, "main.R"},
+    {{"typescript", "ts"},
+     {"tsx", "deno", "bun", "node"},
+     {NULL},
+     "main.ts",
+     run_typescript},
+    {{"java"}, {"java"}, {NULL}, "Main.java"},
+    {{"go", "golang"}, {"go"}, {NULL}, "main.go", compile_go},
+    {{"c"}, {"cc", "gcc", "clang"}, {NULL}, "main.c", compile_c},
+    {{"c++", "cpp", "cxx"}, {"c++", "g++", "clang++"}, {NULL}, "main.cpp", compile_c},
+    {{"rust", "rs"}, {"rustc"}, {NULL}, "main.rs", compile_rust},
 };
 
 enum { LANGUAGES = sizeof languages / sizeof *languages };
@@ -133,35 +161,50 @@ void cay_code_done(struct cay_code_result *result)
 static const char probe[] =
     "echo; for p; do if command -v \"$p\" >/dev/null 2>&1; then echo \"$p\"; fi; done";
 
-static bool is_installed(const struct language *language, const char *programs)
+/* The first of the language's programs that is installed, or NULL. */
+static const char *installed(const struct language *language, const char *programs)
 {
     char line[32];
 
     for (size_t i = 0; i < LANGUAGE_PROGRAMS && language->programs[i]; i++) {
         snprintf(line, sizeof line, "\n%s\n", language->programs[i]);
         if (strstr(programs, line))
-            return true;
+            return language->programs[i];
     }
-    return false;
+    return NULL;
+}
+
+/* Which programs of these languages are installed, each between newlines.  A failure
+ * finds none. */
+static void find_programs(cay_sandbox *sandbox, const struct language *first,
+                          size_t languages_len, const struct cay_command_options *known,
+                          struct cay_exec_result *ret_result)
+{
+    const char *argv[LANGUAGES * LANGUAGE_PROGRAMS + 5] = {"sh", "-c", probe, "sh"};
+    const struct cay_exec_options options = {.size = sizeof options,
+                                             .argv = argv,
+                                             .env = known->env,
+                                             .user = known->user,
+                                             .timeout_ms = PROBE_MS};
+    size_t count = 4;
+
+    for (size_t i = 0; i < languages_len; i++)
+        for (size_t k = 0; k < LANGUAGE_PROGRAMS && first[i].programs[k]; k++)
+            argv[count++] = first[i].programs[k];
+    if (cay_sandbox_exec(sandbox, &options, ret_result, NULL) != CAY_OK)
+        *ret_result = (struct cay_exec_result){0};
 }
 
 /* "python, bash, sh" */
 static void name_languages(cay_sandbox *sandbox, const char *user, struct buf *out)
 {
-    const char *argv[64] = {"sh", "-c", probe, "sh"};
-    const struct cay_exec_options options = {
-        .size = sizeof options, .argv = argv, .user = user, .timeout_ms = PROBE_MS};
+    const struct cay_command_options options = {.user = user};
     struct cay_exec_result result = {0};
-    size_t count = 4, named = 0;
+    size_t named = 0;
 
-    for (size_t i = 0; i < LANGUAGES; i++)
-        for (size_t k = 0; k < LANGUAGE_PROGRAMS && languages[i].programs[k]; k++)
-            if (count < 63)
-                argv[count++] = languages[i].programs[k];
-    if (cay_sandbox_exec(sandbox, &options, &result, NULL) != CAY_OK)
-        return;
+    find_programs(sandbox, languages, LANGUAGES, &options, &result);
     for (size_t i = 0; result.out && i < LANGUAGES; i++)
-        if (is_installed(&languages[i], result.out))
+        if (installed(&languages[i], result.out))
             buf_format(out, "%s%s", named++ ? ", " : "", languages[i].names[0]);
     cay_exec_done(&result);
 }
@@ -199,6 +242,24 @@ struct run {
     const struct cay_command_options *options;
 };
 
+/* Runs the language's line with the first program that is installed: sh is there also if
+ * the program is not. */
+static int run_line(const struct run *run, const char *file, bool *ret_missing,
+                    struct cay_command_result *ret_result, struct cay_error *err)
+{
+    struct cay_exec_result found = {0};
+
+    find_programs(run->sandbox, run->language, 1, run->options, &found);
+    const char *program = found.out ? installed(run->language, found.out) : NULL;
+    cay_exec_done(&found);
+    if (!program)
+        return CAY_OK;
+    const char *const argv[] = {"sh", "-c", run->language->line, program, file, NULL};
+    const struct command_job job = {
+        .sandbox = run->sandbox, .argv = argv, .options = run->options};
+    return command_run(&job, ret_missing, ret_result, err);
+}
+
 static int run_program(const struct run *run, const char *program, const char *file,
                        bool *ret_missing, struct cay_command_result *ret_result,
                        struct cay_error *err)
@@ -234,6 +295,8 @@ static int run_code(const struct run *run, bool *ret_missing,
         return command_fill(ret_result, err);
     if (code)
         return cay_fail_as(err, code, &why);
+    if (language->line)
+        return run_line(run, script.path, ret_missing, ret_result, err);
     for (size_t i = 0; i < LANGUAGE_PROGRAMS && language->programs[i]; i++)
         if (!code && *ret_missing)
             code = run_program(run, language->programs[i], script.path, ret_missing,

@@ -145,6 +145,112 @@ BOTH(javascript_finds_modules_of_the_working_directory)
     end(sandbox);
 }
 
+BOTH(c_is_compiled_and_run)
+{
+    need(sandbox, "cc");
+    run_code(
+        sandbox, "c",
+        "#include <math.h>\n#include <stdio.h>\n"
+        "int main(int n, char **v) { (void)v; printf(\"%d %.0f\\n\", n, sqrt(n + 3));\n"
+        "fputs(\"e\\n\", stderr); return 7; }\n");
+    ASSERT_STR(code.language, "c");
+    ASSERT_STR(code.command.out, "1 2\n");
+    ASSERT_STR(code.command.error, "e\n");
+    ASSERT_STR(code.error_value, "Command failed with exit code 7");
+    run_code(sandbox, "C", "int main(void) { return nothing; }\n");
+    ASSERT_INT(code.status, CAY_STATUS_ERROR);
+    ASSERT_HAS(code.command.error, "main.c:1:25: error: ");
+    ASSERT_STR(code.command.out, "");
+    need(sandbox, "c++");
+    run_code(sandbox, "cpp", "#include <iostream>\nint main() { std::cout << 6 * 7; }\n");
+    ASSERT_STR(code.error_value, "");
+    ASSERT_STR(code.language, "c++");
+    ASSERT_STR(code.command.out, "42");
+    end(sandbox);
+}
+
+/* A program that is called NAME in ./bin of the sandbox; code then runs with ./bin first.
+ */
+static void put_program(cay_sandbox *sandbox, const char *name, const char *script)
+{
+    char path[64], command[128];
+
+    snprintf(path, sizeof path, "bin/%s", name);
+    snprintf(command, sizeof command, "chmod +x %s", path);
+    put_inside(sandbox, path, script);
+    ASSERT_STR(says(sandbox, command), "");
+}
+
+static void run_with_bin(cay_sandbox *sandbox, const char *language, const char *text)
+{
+    static const char *const path[] = {"PATH=/home/user/bin:/usr/bin:/bin", NULL};
+
+    run_with(sandbox, language, text, strlen(text),
+             (struct cay_command_options){.env = path});
+}
+
+/* Programs that print how they are called, and compile by copying. */
+BOTH(compilers_and_runners_get_the_file_of_the_code)
+{
+    static const char compiler[] = "#!/bin/sh\n"
+                                   "echo \"${0##*/} $*\" | sed 's: /[^ ]*/: :g'\n"
+                                   "[ \"$1\" != build ] || shift\n"
+                                   "cp \"$3\" \"$2\" && chmod +x \"$2\"\n";
+    static const char runner[] =
+        "#!/bin/sh\necho \"${0##*/} $*\" | sed 's: /[^ ]*/: :g'\n"
+        "for file; do :; done; cat \"$file\"\n";
+
+    put_program(sandbox, "go", compiler);
+    put_program(sandbox, "rustc", compiler);
+    run_with_bin(sandbox, "golang", "#!/bin/sh\necho ran; exit 3\n");
+    ASSERT_STR(code.language, "go");
+    ASSERT_STR(code.command.out, "go build -o main.go.bin main.go\nran\n");
+    ASSERT_STR(code.error_value, "Command failed with exit code 3");
+    run_with_bin(sandbox, "rs", "#!/bin/sh\necho ran\n");
+    ASSERT_STR(code.language, "rust");
+    ASSERT_STR(code.command.out, "rustc -o main.rs.bin main.rs\nran\n");
+    ASSERT_INT(code.status, CAY_STATUS_SUCCESS);
+
+    put_program(sandbox, "java", runner);
+    run_with_bin(sandbox, "java", "class Main {}\n");
+    ASSERT_STR(code.command.out, "java Main.java\nclass Main {}\n");
+    put_program(sandbox, "deno", runner);
+    run_with_bin(sandbox, "ts", "let x: number\n");
+    ASSERT_STR(code.language, "typescript");
+    ASSERT_STR(code.command.out, "deno run -A main.ts\nlet x: number\n");
+    put_program(sandbox, "tsx", runner);
+    run_with_bin(sandbox, "typescript", "let x: number\n");
+    ASSERT_STR(code.command.out, "tsx main.ts\nlet x: number\n");
+    ASSERT_STR(says(sandbox, "rm -r bin"), "");
+    end(sandbox);
+}
+
+BOTH(typescript_needs_a_node_that_strips_types)
+{
+    put_program(sandbox, "node",
+                "#!/bin/sh\n[ \"$1\" = --experimental-strip-types ] && exit 9\n");
+    run_with_bin(sandbox, "typescript", "let x: number\n");
+    ASSERT_INT(code.status, CAY_STATUS_ERROR);
+    ASSERT_STR(code.command.error,
+               "TypeScript needs Node.js 22.6 or later, tsx, deno or bun\n");
+    put_program(sandbox, "node",
+                "#!/bin/sh\n[ \"$2\" != -e ] || exit 0\necho \"$1 $2 ${3##*/}\"\n");
+    run_with_bin(sandbox, "typescript", "let x: number\n");
+    ASSERT_STR(code.command.out, "--experimental-strip-types --no-warnings main.ts\n");
+    ASSERT_STR(says(sandbox, "rm -r bin"), "");
+    end(sandbox);
+}
+
+BOTH(a_compiler_that_is_not_there_is_not_supported)
+{
+    static const char *const path[] = {"PATH=/nowhere", NULL};
+
+    run_with(sandbox, "go", "x", 1, (struct cay_command_options){.env = path});
+    ASSERT_STR(code.error_type, "ValueError");
+    ASSERT_HAS(code.error_value, "Unsupported language: go. This sandbox has: ");
+    end(sandbox);
+}
+
 BOTH(a_language_that_is_not_known_is_a_result_that_names_those_there_are)
 {
     run_code(sandbox, "COBOL", "x");

@@ -34,6 +34,12 @@ class CodeLanguage(Enum):
     PHP = "php"
     LUA = "lua"
     R = "r"
+    TYPESCRIPT = "typescript"
+    JAVA = "java"
+    GO = "go"
+    C = "c"
+    CPP = "c++"
+    RUST = "rust"
 
 
 class _Raw:
