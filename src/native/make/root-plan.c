@@ -214,6 +214,7 @@ static const char *const readable[] = {
     "/etc/ld.so.conf.d",
     "/etc/localtime",
     "/etc/login.defs",
+    "/etc/matplotlibrc",
     "/etc/mime.types",
     "/etc/nsswitch.conf",
     "/etc/os-release",

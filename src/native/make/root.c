@@ -34,14 +34,14 @@ struct shared_file {
 };
 
 /* Single files of /etc; missing ones are left out. */
-enum { SHARED_FILES = 11 };
+enum { SHARED_FILES = 12 };
 static const struct shared_file shared_files[SHARED_FILES] = {
-    {.path = "/etc/ld.so.cache"},    {.path = "/etc/ld.so.conf"},
-    {.path = "/etc/os-release"},     {.path = "/etc/login.defs"},
-    {.path = "/etc/debian_version"}, {.path = "/etc/adduser.conf"},
-    {.path = "/etc/deluser.conf"},   {.path = "/etc/services"},
-    {.path = "/etc/protocols"},      {.path = "/etc/inputrc"},
-    {.path = "/etc/default/useradd"}};
+    {.path = "/etc/ld.so.cache"},     {.path = "/etc/ld.so.conf"},
+    {.path = "/etc/os-release"},      {.path = "/etc/login.defs"},
+    {.path = "/etc/debian_version"},  {.path = "/etc/adduser.conf"},
+    {.path = "/etc/deluser.conf"},    {.path = "/etc/services"},
+    {.path = "/etc/protocols"},       {.path = "/etc/inputrc"},
+    {.path = "/etc/default/useradd"}, {.path = "/etc/matplotlibrc"}};
 
 /* Shared files exist once, but copied ones are part of the plan of every sandbox. */
 enum { SHARED_LEN_MAX = 16 << 20, COPIED_LEN_MAX = 256 << 10, RESOLVER_MAX = 64 << 10 };
