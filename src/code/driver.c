@@ -21,6 +21,7 @@ SOURCE(code_python_show)
 SOURCE(code_python_trace)
 SOURCE(code_python_magic)
 SOURCE(code_python_charts)
+SOURCE(code_bash_core)
 
 #define PART(part, name)                                                                 \
     {                                                                                    \
@@ -35,6 +36,11 @@ static const struct code_language languages[] = {
      .parts = {PART(NULL, code_python_core), PART("show", code_python_show),
                PART("trace", code_python_trace), PART("magic", code_python_magic),
                PART("charts", code_python_charts)}},
+    {.names = {"bash"},
+     .kernel = "bash",
+     .argv = {"bash", "--noprofile", "--norc", "-c"},
+     .loader = PART(NULL, code_bash_core),
+     .last = "bash"},
 };
 
 enum { LANGUAGES = sizeof languages / sizeof *languages };

@@ -56,7 +56,7 @@ static struct process *find(pid_t pid, const char *tag)
 
     for (struct process *process = process_first(); process; process = process->next) {
         /* A command whose background children still run can be found until they end. */
-        if (!(process->flags & EXEC_BACKGROUND) ||
+        if (!(process->flags & EXEC_BACKGROUND) || process->is_own ||
             (process->fetched &&
              (process->cgroup.fd < 0 || exec_cgroup_is_empty(&process->cgroup))) ||
             (*tag ? strcmp(process->tag, tag) != 0 : process->pid != pid))
@@ -308,7 +308,7 @@ void control_count(struct state *state)
 {
     for (const struct process *process = process_first(); process;
          process = process->next)
-        if (!process->finished)
+        if (!process->finished && !process->is_own)
             ++*(process->flags & EXEC_BACKGROUND ? &state->background
                                                  : &state->foreground);
         else if (process->flags & EXEC_BACKGROUND && !process->fetched)
@@ -355,7 +355,7 @@ bool control_list(struct peer *peer, const struct packet *packet, int proc)
          process && page.head.count < LIST_PAGE; process = process->next) {
         bool gone = process->finished &&
                     (process->fetched || !(process->flags & EXEC_BACKGROUND));
-        if (process->number > after && !gone)
+        if (process->number > after && !gone && !process->is_own)
             describe(process, &page.entries[page.head.count++]);
     }
     peer_send(peer, MESSAGE_LISTED, &page,

@@ -365,8 +365,7 @@ int process_start_own(const char *user, const char *name, int input,
     if (!code) {
         process->flags = child->request.flags;
         process->uid = child->request.user.uid;
-        process->fetched = true;
-        save_words(process, child->request.argv);
+        process->fetched = process->is_own = true;
         set_deadline(process, 0);
         int error = start_child(process, child);
         code = error ? fail_start(error, name, err) : CAY_OK;

@@ -37,6 +37,7 @@ struct process {
     bool end_requested; /* by SIGTERM or SIGKILL from a client */
     bool finished;      /* its end was reported, or can be fetched */
     bool fetched;
+    bool is_own; /* a part of PID 1's image: not a command of a client */
     uint64_t finished_number;
     uint64_t started_ns, deadline_ns;
     int64_t started_ms;
