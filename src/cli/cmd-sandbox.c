@@ -19,7 +19,7 @@
 /* --- Options --- */
 
 /* "500ms", "30" (seconds), "2m", "1h", "1d" into uint64_t milliseconds; not 0. */
-static bool parse_time(const char *text, void *field)
+bool sandbox_parse_time(const char *text, void *field)
 {
     static const struct quantity_unit units[] = {
         {"", 1000},     {"ms", 1},    {"s", 1000}, {"m", 60000},
@@ -176,7 +176,6 @@ static const struct subcommand commands[] = {
 #define PRINTS                                                                           \
     (CREATES | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(DOCTOR))
 #define SIZE_ALLOWED  "for example 512M or 2G"
-#define TIME_ALLOWED  "for example 500ms, 30 (seconds), 2m or 1h"
 #define COUNT_ALLOWED "a whole number from 1"
 
 static const struct option_rule option_rules[] = {
@@ -189,9 +188,9 @@ static const struct option_rule option_rules[] = {
     {"cpus", 0, OPTION_PARSED, CREATES, FIELD(cpu_percent), "N",
      "CPU limit: 0.5, 2 (default: all)", parse_share, "for example 0.5 or 2"},
     {"timeout", 0, OPTION_PARSED, RUNS, FIELD(timeout_ms), "TIME",
-     "kill the command after 500ms, 30, 2m, ...", parse_time, TIME_ALLOWED},
+     "kill the command after 500ms, 30, 2m, ...", sandbox_parse_time, TIME_ALLOWED},
     {"ttl", 0, OPTION_PARSED, BIT(CREATE), FIELD(ttl_ms), "TIME",
-     "end the sandbox after 10m, 2h, ...", parse_time, TIME_ALLOWED},
+     "end the sandbox after 10m, 2h, ...", sandbox_parse_time, TIME_ALLOWED},
     {"env", 'e', OPTION_LIST, CREATES | BIT(EXEC) | BIT(SHELL), FIELD(env), "NAME=VALUE",
      "set a variable; NAME alone copies its value"},
     {"volume", 'v', OPTION_LIST, CREATES, FIELD(binds), "SRC:DST[:ro]",

@@ -85,6 +85,10 @@ int cp_send_archive(cay_files *files, int fd, const char *target, struct cay_err
 int cp_receive_dir(cay_files *files, const char *source, const char *target,
                    struct cay_error *err);
 
+/* Of an option: "500ms", "30", "2m" into uint64_t milliseconds. */
+bool sandbox_parse_time(const char *text, void *field);
+#define TIME_ALLOWED "for example 500ms, 30 (seconds), 2m or 1h"
+
 /* The sandbox of this id, or the only one whose id starts so.  CAY_E_NOT_FOUND if there
  * is none, CAY_E_INVALID if there are several; the hint names them. */
 int find_sandbox(const char *word, cay_sandbox **ret_sandbox, struct cay_error *err);

@@ -88,6 +88,7 @@ static const char commands_help[] =
     "  run             Run a command in a new sandbox\n"
     "  create          Create a sandbox that keeps running\n"
     "  exec, shell     Run a command or a shell in a sandbox\n"
+    "  code, context   Run code in an interpreter that keeps its variables\n"
     "  ls, inspect     List the sandboxes; show one in detail\n"
     "  ps, logs        List the processes of a sandbox; print their output\n"
     "  cp, cat, put    Copy files in and out, print one, write one\n"
@@ -109,7 +110,9 @@ static const struct {
     const struct grammar *grammar; /* or NULL */
     command *run;
 } commands[] = {
+    {"code", &code_grammar, NULL},
     {"config", &config_grammar, NULL},
+    {"context", &context_grammar, NULL},
     {"env", NULL, cmd_serve},
     {"files", &files_grammar, NULL},
     {"help", NULL, cmd_help},
@@ -145,8 +148,7 @@ static int show_help(void)
     fputs(commands_help, output.file);
     fputs("\n"
           "  cay run -- python3 -c 'print(6*7)'\n"
-          "  cay run -it -v .:/src -w /src -- bash\n"
-          "  cay files --config policy.yaml list\n\n"
+          "  cay run -it -v .:/src -w /src -- bash\n\n"
           "cay COMMAND --help lists the options; the manual is cay(1).\n"
           "Each kind of error has its own exit status: see cay-errors(7).\n",
           output.file);
@@ -232,9 +234,13 @@ static int run_command(char *const *argv)
         if (strcmp(name, sandbox_grammar.subcommands[i].name) == 0)
             return call_run(&sandbox_grammar, argv);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
-        if (strcmp(name, commands[i].name) == 0)
-            return commands[i].grammar ? call_run(commands[i].grammar, argv + 1)
-                                       : commands[i].run(argv + 1);
+        if (strcmp(name, commands[i].name) == 0) {
+            /* The subcommand of `cay code` is its own name. */
+            bool is_whole = commands[i].grammar == &code_grammar;
+            return commands[i].grammar
+                       ? call_run(commands[i].grammar, is_whole ? argv : argv + 1)
+                       : commands[i].run(argv + 1);
+        }
     const char *hint = NULL, *nearest = nearest_command(name);
     for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
         if (strcmp(name, habits[i].theirs) == 0)

@@ -108,6 +108,10 @@ struct options {
     uint64_t limit;
     bool foreground, daemon;
 
+    /* Code */
+    const char *language, *context, *code, *save;
+    bool is_new;
+
     /* Templates */
     const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
     const char *packages;
