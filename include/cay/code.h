@@ -52,6 +52,7 @@ struct cay_code_options {
                    int64_t time_ns);
     int (*on_value)(void *cookie, const struct cay_code_value *value);
     void *cookie;
+    int cancel_fd; /* when it is readable, the execution is interrupted; 0: none */
 };
 
 enum cay_code_status {

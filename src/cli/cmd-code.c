@@ -382,7 +382,7 @@ static const struct option_rule code_options[] = {
     {"new", 0, OPTION_FLAG, 1, FIELD(is_new), NULL, "in a sandbox for this code alone"},
     {"code", 'c', OPTION_TEXT, 1, FIELD(code), "TEXT", "the code, instead of a file"},
     {"language", 'l', OPTION_TEXT, 1, FIELD(language), "NAME",
-     "python (default), bash, ...; cay-code(1) lists them"},
+     "python (default), javascript, typescript, bash, ..."},
     {"context", 0, OPTION_TEXT, 1, FIELD(context), "ID",
      "a context of cay context (default: that of the language)"},
     {"timeout", 0, OPTION_PARSED, 1, FIELD(timeout_ms), "TIME",
@@ -517,7 +517,7 @@ static const struct subcommand context_commands[] = {
 
 static const struct option_rule context_options[] = {
     {"language", 'l', OPTION_TEXT, BIT(CREATE), FIELD(language), "NAME",
-     "python (default), bash, ...; cay-code(1) lists them"},
+     "python (default), javascript, typescript, bash, ..."},
     {"workdir", 'w', OPTION_TEXT, BIT(CREATE), FIELD(workdir), "DIR",
      "working directory (default: the sandbox's)"},
     {"env", 'e', OPTION_LIST, BIT(CREATE), FIELD(env), "NAME=VALUE",

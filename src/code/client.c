@@ -74,26 +74,38 @@ static int fail_protocol(const struct code_client *client, struct cay_error *err
                     "a program inside may have changed it: kill the sandbox");
 }
 
+/* At most an hour at a time, since poll(2) has an int. */
+static int left_ms(const struct code_client *client)
+{
+    uint64_t now = clock_ms();
+
+    if (client->deadline_ms == UINT64_MAX)
+        return -1;
+    if (now >= client->deadline_ms)
+        return 0;
+    return client->deadline_ms - now > 3600000 ? 3600000
+                                               : (int)(client->deadline_ms - now);
+}
+
 static int wait_for(const struct code_client *client, short events, struct cay_error *err)
 {
-    struct pollfd waiting = {.fd = client->fd, .events = events};
-    uint64_t now = clock_ms();
-    int count = -1;
+    struct pollfd waiting[2] = {
+        {.fd = client->fd, .events = events},
+        {.fd = client->cancel_fd > 0 ? client->cancel_fd : -1, .events = POLLIN}};
 
-    while (count < 0 && now < client->deadline_ms) {
-        uint64_t left = client->deadline_ms - now;
-        count = poll(&waiting, 1,
-                     client->deadline_ms == UINT64_MAX ? -1
-                     : left > 3600000                  ? 3600000
-                                                       : (int)left);
+    for (;;) {
+        int left = left_ms(client);
+        int count = poll(waiting, 2, left);
+        if (count > 0 && waiting[1].revents)
+            return cay_fail(err, CAY_E_CANCELLED, 0, client->op, NULL,
+                            "the caller cancelled the execution", "run it again");
+        if (count > 0)
+            return CAY_OK;
         if (count < 0 && errno != EINTR)
             return cay_fail_errno(err, errno, client->op, NULL);
-        now = clock_ms();
-        if (count == 0 && now < client->deadline_ms)
-            count = -1;
+        if (count == 0 && left == 0)
+            break;
     }
-    if (count > 0)
-        return CAY_OK;
     return cay_fail(err, CAY_E_TIMEOUT, 0, client->op, NULL,
                     "the process that serves code contexts in the sandbox does not reply",
                     "resume the sandbox if it is paused, or restart it");

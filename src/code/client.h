@@ -13,6 +13,7 @@ struct code_client {
     cay_sandbox *sandbox;
     const char *op, *user;
     int fd;
+    int cancel_fd;         /* 0: none */
     uint64_t memory_kills; /* when it was connected */
     uint64_t deadline_ms;  /* for a service that does not reply; UINT64_MAX: none */
     char *events;          /* bytes that were received */

@@ -162,6 +162,20 @@ static int make_body(const char *code, size_t len, const char *const *env,
                                 "a variable is NAME=value, in UTF-8");
 }
 
+/* A cancelled execution is interrupted when the caller hangs up. */
+static int request_execution(struct run *run, const struct code_query *query,
+                             struct code_end *ret_end, struct cay_error *err)
+{
+    struct cay_error why = {0};
+    int code = code_request(&run->client, query, on_event, run, &run->collector.stopped,
+                            ret_end, &why);
+
+    if (code != CAY_E_CANCELLED)
+        return cay_fail_as(err, code, &why);
+    *ret_end = (struct code_end){.reason = CODE_DONE, .interrupted = 1};
+    return CAY_OK;
+}
+
 int code_execute(cay_sandbox *sandbox, const char *code, size_t len,
                  const struct cay_code_options *options,
                  const struct code_language *driver,
@@ -184,9 +198,9 @@ int code_execute(cay_sandbox *sandbox, const char *code, size_t len,
     run = (struct run){0};
     code_collector_init(&run.collector, options, &execution);
     int failure = code_connect(&run.client, sandbox, options->user, "code.execute", err);
+    run.client.cancel_fd = options->cancel_fd;
     if (!failure)
-        failure = code_request(&run.client, &query, on_event, &run,
-                               &run.collector.stopped, &end, err);
+        failure = request_execution(&run, &query, &end, err);
     if (!failure)
         failure = finish(&run, &query, &end, err);
     code_hang_up(&run.client);

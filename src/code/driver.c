@@ -21,12 +21,18 @@ SOURCE(code_python_show)
 SOURCE(code_python_trace)
 SOURCE(code_python_magic)
 SOURCE(code_python_charts)
+SOURCE(code_node_loader)
+SOURCE(code_node_core)
 SOURCE(code_bash_core)
 
 #define PART(part, name)                                                                 \
     {                                                                                    \
         part, name, &name##_size                                                         \
     }
+
+#define NODE                                                                             \
+    .kernel = "javascript", .argv = {"node", "-e"},                                      \
+    .loader = PART(NULL, code_node_loader), .parts = {PART(NULL, code_node_core)}
 
 static const struct code_language languages[] = {
     {.names = {"python", "py", "python3", "ipython"},
@@ -36,6 +42,8 @@ static const struct code_language languages[] = {
      .parts = {PART(NULL, code_python_core), PART("show", code_python_show),
                PART("trace", code_python_trace), PART("magic", code_python_magic),
                PART("charts", code_python_charts)}},
+    {.names = {"javascript", "js", "node", "nodejs"}, NODE},
+    {.names = {"typescript", "ts"}, .dialect = "typescript", NODE},
     {.names = {"bash"},
      .kernel = "bash",
      .argv = {"bash", "--noprofile", "--norc", "-c"},

@@ -38,6 +38,7 @@ enum {
     DRAIN_PIECES = 4,     /* what a pipe can hold when an execution ends */
     REST_PIECES = 16,     /* and the channel of an interpreter that has ended */
     CREATE_MAX = 1 << 20,
+    AGAIN_MS = 1000,  /* between two signals: the first may come before the code runs */
     KILL_MS = 5000,   /* between an interrupt and the kill */
     START_MS = 60000, /* until an interpreter is ready */
     OOM_SCORE_RAISE = 100,
@@ -94,7 +95,8 @@ struct context {
     bool ready, was_ready, busy;
     struct link *running; /* NULL while busy: the client is gone */
     struct link *queue;
-    uint64_t execution, kill_ns, start_ns; /* the last two: when they are over */
+    uint64_t execution;
+    uint64_t again_ns, kill_ns, start_ns; /* UINT64_MAX: never */
     bool timed_out, interrupted;
     uint32_t ending; /* why the service killed it: enum code_loss */
     uint32_t loss;   /* why the one before ended */
@@ -329,7 +331,7 @@ static struct context *add_context(const char *language, bool is_default)
     context->is_default = is_default;
     for (int i = 0; i < 3; i++)
         context->fds[i] = context->slots[i] = -1;
-    context->kill_ns = context->start_ns = UINT64_MAX;
+    context->again_ns = context->kill_ns = context->start_ns = UINT64_MAX;
     buf_init(&context->input, CODE_BODY_MAX + (1 << 20));
     *last_context = context;
     last_context = &context->next;
@@ -350,7 +352,7 @@ static void kill_interpreter(struct context *context, uint32_t loss)
 {
     context->ending = loss;
     context->ready = false;
-    context->kill_ns = context->start_ns = UINT64_MAX;
+    context->again_ns = context->kill_ns = context->start_ns = UINT64_MAX;
     if (context->pid)
         (void)kill(-context->pid, SIGKILL);
 }
@@ -360,8 +362,10 @@ static void interrupt(struct context *context)
     if (!context->busy || !context->ready)
         return;
     (void)kill(-context->pid, SIGINT);
-    if (context->kill_ns == UINT64_MAX)
+    if (context->kill_ns == UINT64_MAX) {
+        context->again_ns = clock_ns() + AGAIN_MS * 1000000ull;
         context->kill_ns = clock_ns() + KILL_MS * 1000000ull;
+    }
 }
 
 /* --- Starting an interpreter --- */
@@ -558,7 +562,7 @@ static void finish(struct context *context, const struct code_end *how)
     all.timed_out = context->timed_out;
     all.interrupted = context->interrupted;
     context->busy = false;
-    context->kill_ns = UINT64_MAX;
+    context->again_ns = context->kill_ns = UINT64_MAX;
     struct link *link = context->running;
     context->running = NULL;
     end(link, &all);
@@ -1097,6 +1101,10 @@ static void expire(void)
         if (link->deadline_ns <= now)
             expire_link(link);
     for (struct context *context = contexts; context; context = context->next) {
+        if (context->again_ns <= now) {
+            context->again_ns = UINT64_MAX;
+            (void)kill(-context->pid, SIGINT);
+        }
         if (context->kill_ns <= now)
             kill_interpreter(context, CODE_LOSS_KILLED);
         if (context->start_ns <= now)
@@ -1112,6 +1120,8 @@ static int time_left_ms(void)
         if (link->deadline_ns < soonest)
             soonest = link->deadline_ns;
     for (const struct context *context = contexts; context; context = context->next) {
+        if (context->again_ns < soonest)
+            soonest = context->again_ns;
         if (context->kill_ns < soonest)
             soonest = context->kill_ns;
         if (context->start_ns < soonest)

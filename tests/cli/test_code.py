@@ -40,10 +40,11 @@ def test_an_error_has_its_traceback_on_standard_error_and_exit_status_1(boxes, b
 
 
 def test_new_creates_a_sandbox_for_the_code_alone(boxes):
-    before = boxes.ok("ls", "-q").text
-    assert boxes.ok("code", "--new", "-e", "COLOR=blue", "-c",
-                    "import os; print(os.environ['COLOR'])").text == "blue\n"
-    assert boxes.ok("ls", "-q").text == before
+    done = boxes.ok("code", "--new", "-e", "COLOR=blue", "-c",
+                    "import os, socket; print(os.environ['COLOR'], socket.gethostname())")
+    color, sandbox = done.text.split()
+    assert color == "blue" and sandbox.startswith("sb-")
+    assert sandbox not in boxes.ok("ls", "-q").text
 
 
 def test_a_timeout_interrupts_and_keeps_the_variables(boxes, box):

@@ -3,6 +3,7 @@
 /* The code service, with a driver that these tests bring: each command of the code is one
  * step of it.  Drivers of data/code have their own tests. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -201,6 +202,24 @@ TEST(callbacks_get_text_and_values_as_they_happen)
                        "say(type='stdout', text='hello\\n'); time.sleep(1000)"));
     ASSERT_INT(done.status, CAY_CODE_INTERRUPTED);
     expect_value(sandbox, "1", "1");
+}
+
+TEST(a_descriptor_cancels_an_execution)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    int ends[2];
+
+    execute(sandbox, "x = 1");
+    ASSERT_INT(pipe2(ends, O_CLOEXEC), 0);
+    ASSERT_INT(write(ends[1], "x", 1), 1);
+    const struct cay_code_options options = {.size = sizeof options,
+                                             .cancel_fd = ends[0]};
+    ASSERT_OK(try_code(sandbox, &options, "time.sleep(1000)"));
+    ASSERT_INT(done.status, CAY_CODE_INTERRUPTED);
+    ASSERT_STR(done.error_name, "KeyboardInterrupt");
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    expect_value(sandbox, "x", "1");
 }
 
 TEST(text_beyond_the_limit_is_cut_and_counted)
