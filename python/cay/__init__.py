@@ -9,34 +9,40 @@ from cay.errors import CayError
 
 if TYPE_CHECKING:
     from cay.sandbox import AsyncSandbox as AsyncSandbox
+    from cay.sandbox import CodeInterpreter as CodeInterpreter
     from cay.sandbox import Pool as Pool
     from cay.sandbox import Sandbox as Sandbox
     from cay.sandbox import create_template as create_template
     from cay.sandbox import doctor as doctor
     from cay.sandbox import remove_template as remove_template
+    from cay.sandbox import run_code as run_code
     from cay.sandbox import templates as templates
 
     __version__: str
 
 _OF_SANDBOX = (
     "AsyncSandbox",
+    "CodeInterpreter",
     "Pool",
     "Sandbox",
     "create_template",
     "doctor",
     "remove_template",
+    "run_code",
     "templates",
 )
 
 __all__ = [
     "AsyncSandbox",
     "CayError",
+    "CodeInterpreter",
     "Pool",
     "Sandbox",
     "__version__",
     "create_template",
     "doctor",
     "remove_template",
+    "run_code",
     "templates",
 ]
 

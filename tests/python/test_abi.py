@@ -58,6 +58,13 @@ STRUCTS = {
     "cay_command_options": _c.CommandOptions,
     "cay_command_result": _c.CommandResult,
     "cay_code_result": _c.CodeResult,
+    "cay_code_part": _c.CodePart,
+    "cay_code_value": _c.CodeValue,
+    "cay_code_options": _c.CodeOptions,
+    "cay_code_execution": _c.CodeExecution,
+    "cay_context_info": _c.ContextInfo,
+    "cay_context_infos": _c.ContextInfos,
+    "cay_context_options": _c.ContextOptions,
     "cay_content": _c.Content,
     "cay_file_info": _c.FileInfo,
     "cay_file_infos": _c.FileInfos,
@@ -104,7 +111,7 @@ def run_c(tmp_path: Path, body: str) -> list[str]:
         unavailable("no C compiler")
     source = tmp_path / "abi.c"
     source.write_text(
-        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/pool.h>\n#include <cay/session.h>\n"
+        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/code.h>\n#include <cay/pool.h>\n#include <cay/session.h>\n"
         f"int main(void) {{\n{body}\nreturn 0; }}\n"
     )
     subprocess.run(
@@ -132,7 +139,7 @@ def test_structs_are_laid_out_as_in_c(tmp_path: Path) -> None:
 
 
 HEADERS = "".join(header.read_text() for header in INCLUDE.glob("cay/*.h"))
-MODULES = (_c.agent, _c.config, _c.files, _c.library, _c.pool, _c.sandbox, _c.session)
+MODULES = (_c.agent, _c.code, _c.config, _c.files, _c.library, _c.pool, _c.sandbox, _c.session)
 
 
 def test_every_struct_of_the_headers_is_mirrored() -> None:
@@ -190,6 +197,7 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_command_configure",  # BackendSandbox has the fields itself
         "cay_config_boolean",  # cay_config_json() tells all of them
         "cay_config_field",
+        "cay_context_language",  # the error of a wrong one lists them
         "cay_config_integer",
         "cay_config_number",
         "cay_config_peek",  # for the command

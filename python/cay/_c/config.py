@@ -38,7 +38,7 @@ class Backend(Structure):
         BackendAct kill; void *start, *remove; BackendExec exec;
         BackendOpenFiles open_files;
         void *files, *processes, *create_marked, *find_marked, *dial, *check;
-        uint64_t late_ms; void *create_pooled;
+        uint64_t late_ms; void *create_pooled, *code;
     """,
         BackendAct=BackendAct, BackendConnect=BackendConnect,
         BackendCreate=BackendCreate, BackendExec=BackendExec, BackendFree=BackendFree,

@@ -31,8 +31,10 @@ from cay.errors import (
     UserNotFoundError,
 )
 from cay.sandbox.aio import AsyncFiles, AsyncProcess, AsyncSandbox
+from cay.sandbox.code import CodeError, Context, Execution, Logs, Result
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.host import create_template, doctor, remove_template, templates
+from cay.sandbox.interpreter import CodeInterpreter, run_code
 from cay.sandbox.options import Bind
 from cay.sandbox.pool import Pool, PoolStats
 from cay.sandbox.process import Process
@@ -53,12 +55,18 @@ __all__ = [
     "AsyncSandbox",
     "Bind",
     "Check",
+    "CodeError",
+    "CodeInterpreter",
+    "Context",
     "ExecResult",
+    "Execution",
+    "Logs",
     "Output",
     "Pool",
     "PoolStats",
     "Process",
     "ProcessInfo",
+    "Result",
     "Sandbox",
     "SandboxBusyError",
     "SandboxError",
@@ -78,6 +86,7 @@ __all__ = [
     "create_template",
     "doctor",
     "remove_template",
+    "run_code",
     "templates",
 ]
 

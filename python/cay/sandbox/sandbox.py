@@ -16,6 +16,7 @@ from cay import _c
 from cay.errors import SandboxExecError, SandboxNotFoundError, TemplateNotFoundError
 from cay.filesystem.config import SandboxConfig
 from cay.sandbox import options as _options
+from cay.sandbox.code import CodeMethods
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.handles import Handles, open_handle
 from cay.sandbox.options import (
@@ -97,7 +98,7 @@ def _suggest_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return checked
 
 
-class Sandbox(_c.Owner):
+class Sandbox(CodeMethods, _c.Owner):
     """An isolated environment on this machine in which commands run.
 
     It can be used from any number of threads.  As a context manager it is removed at the

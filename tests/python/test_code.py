@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Code in contexts: Sandbox.execute_code(), cay.run_code() and cay.CodeInterpreter."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+
+import pytest
+from conftest import CHECKOUT
+
+import cay
+from cay import CodeInterpreter, Sandbox, run_code
+from cay.errors import SandboxNotFoundError, SandboxUnsupportedError, SandboxValueError
+
+PATIENCE = 120
+
+
+@pytest.fixture(name="sandbox", scope="module")
+def fixture_sandbox() -> Iterator[Sandbox]:
+    with Sandbox.create(ephemeral=True) as sandbox:
+        yield sandbox
+
+
+def test_run_code_returns_the_value_and_the_output() -> None:
+    execution = run_code("print('hello')\n6 * 7")
+    assert (execution.text, execution.stdout, execution.error) == ("42", "hello\n", None)
+    assert execution.status == "success" and execution.logs.stdout == ["hello\n"]
+
+
+def test_an_interpreter_keeps_variables_and_writes_files() -> None:
+    with CodeInterpreter(memory="256M") as interpreter:
+        interpreter.run("x = 40; open('note', 'w').write('kept')")
+        assert interpreter.run("x + 2").text == "42"
+        assert interpreter.files.read_text("note") == "kept"
+        interpreter.restart()
+        assert interpreter.run("x").error.name == "NameError"
+        id = interpreter.sandbox.id
+    with pytest.raises(SandboxNotFoundError):
+        Sandbox.open(id)
+
+
+def test_results_have_their_types(sandbox: Sandbox) -> None:
+    execution = sandbox.execute_code(
+        "class Thing:\n"
+        "    def _repr_html_(self): return '<b>'\n"
+        "    def _repr_png_(self): return b'png'\n"
+        "    def _repr_json_(self): return {'a': [1, None]}\n"
+        "    def __repr__(self): return 'thing'\n"
+        "Thing()"
+    )
+    result = execution.results[0]
+    assert result.is_main_result and result.text == "thing" and result.html == "<b>"
+    assert result.png == b"png" and result.json == {"a": [1, None]}
+    assert {"text", "html", "png", "json"} <= set(result.formats())
+    assert result.svg is None and result.data is None
+
+
+def test_an_error_is_a_result(sandbox: Sandbox) -> None:
+    errors: list[cay.sandbox.CodeError] = []
+    execution = sandbox.execute_code("1 / 0", on_error=errors.append)
+    assert execution.status == "error" and execution.text is None
+    assert execution.error.name == "ZeroDivisionError"
+    assert execution.error.value == "division by zero" and errors == [execution.error]
+    assert "line 1" in execution.error.traceback
+
+
+def test_callbacks_run_in_the_callers_thread_as_things_happen(sandbox: Sandbox) -> None:
+    seen: list[tuple[str, object]] = []
+
+    def note(kind: str):
+        def take(what: object) -> None:
+            seen.append((kind, threading.current_thread() is threading.main_thread()))
+
+        return take
+
+    sandbox.execute_code(
+        "import sys; print('a'); print('b', file=sys.stderr); 1",
+        on_stdout=note("out"),
+        on_stderr=note("err"),
+        on_result=note("result"),
+    )
+    assert seen == [("out", True), ("err", True), ("result", True)]
+
+
+def test_an_exception_of_a_callback_interrupts_the_code(sandbox: Sandbox) -> None:
+    def fail(text: str) -> None:
+        raise LookupError(text)
+
+    with pytest.raises(LookupError):
+        sandbox.execute_code("y = 1\nprint('x')\nwhile True: pass", on_stdout=fail)
+    assert sandbox.execute_code("y").text == "1"
+
+
+def test_a_timeout_interrupts_and_keeps_the_variables(sandbox: Sandbox) -> None:
+    execution = sandbox.execute_code("z = 5\nwhile True: pass", timeout=0.3)
+    assert (execution.status, execution.error.name) == ("timeout", "KeyboardInterrupt")
+    assert sandbox.execute_code("z").text == "5"
+
+
+def test_ctrl_c_interrupts_the_code() -> None:
+    script = (
+        "import cay, os, signal, threading\n"
+        "with cay.CodeInterpreter() as ci:\n"
+        "    ci.run('x = 3')\n"
+        "    kill = lambda text: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    timer = lambda text: threading.Timer(0.2, kill, [text]).start()\n"
+        "    try:\n"
+        "        ci.run('print(1)\\nwhile True: pass', on_stdout=timer)\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted', ci.run('x').text)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "python")},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert (done.stdout, done.stderr) == ("interrupted 3\n", "")
+
+
+def test_the_environment_is_that_of_one_execution(sandbox: Sandbox) -> None:
+    code = "import os; os.environ.get('ONCE')"
+    assert sandbox.execute_code(code, env={"ONCE": "1"}).text == "'1'"
+    assert sandbox.execute_code("repr(os.environ.get('ONCE'))").text == "'None'"
+
+
+def test_contexts_are_separate() -> None:
+    with Sandbox.create(ephemeral=True) as sandbox:
+        sandbox.execute_code("x = 1")
+        other = sandbox.create_context("python", cwd="/tmp", env={"A": "7"})
+        assert not other.is_default and other.cwd == "/tmp" and other.pid > 0
+        found = sandbox.execute_code(
+            "import os; (os.getcwd(), os.environ['A'], 'x' in dir())", context=other
+        )
+        assert found.text == "('/tmp', '7', False)" and found.context == other.id
+        assert [one.id for one in sandbox.contexts()][1] == other.id
+        sandbox.execute_code("y = 2", context=other.id)
+        sandbox.restart_context(other)
+        assert sandbox.execute_code("y", context=other).error.name == "NameError"
+        sandbox.interrupt_context(other)
+        sandbox.remove_context(other)
+        with pytest.raises(SandboxNotFoundError):
+            sandbox.execute_code("1", context=other)
+        with pytest.raises(SandboxNotFoundError):
+            sandbox.remove_context(other.id)
+
+
+def test_a_crash_is_reported_and_the_next_run_says_so(sandbox: Sandbox) -> None:
+    execution = sandbox.execute_code("import os; os.kill(os.getpid(), 11)")
+    assert (execution.status, execution.error.name) == ("lost", "ContextRestarting")
+    assert "SIGSEGV" in execution.error.value
+    execution = sandbox.execute_code("1")
+    assert execution.text == "1" and "SIGSEGV" in execution.restarted
+
+
+def test_threads_share_a_sandbox(sandbox: Sandbox) -> None:
+    sandbox.execute_code("total = 0")
+    threads = [
+        threading.Thread(target=sandbox.execute_code, args=("total += 1",))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sandbox.execute_code("total").text == "8"
+
+
+@pytest.mark.parametrize("language, text", [("python", "3\n"), ("bash", "3\n")])
+def test_languages(sandbox: Sandbox, language: str, text: str) -> None:
+    code = {"python": "print(1 + 2)", "bash": "echo $((1 + 2))"}[language]
+    assert sandbox.execute_code(code, language).stdout == text
+
+
+def test_wrong_arguments_are_errors(sandbox: Sandbox) -> None:
+    with pytest.raises(SandboxUnsupportedError, match="no contexts"):
+        sandbox.execute_code("1", "cobol")
+    with pytest.raises(SandboxValueError):
+        sandbox.execute_code("1", "python", context="x")
+    with pytest.raises(SandboxNotFoundError):
+        sandbox.execute_code("1", context="x")
+    with pytest.raises(TypeError):
+        sandbox.execute_code(b"1")  # type: ignore[arg-type]
+    with pytest.raises(UnicodeEncodeError):
+        sandbox.execute_code("'\ud800'")
+    with pytest.raises(TypeError):
+        CodeInterpreter(memroy="1G")
+
+
+def test_output_beyond_the_limit_is_counted(sandbox: Sandbox) -> None:
+    execution = sandbox.execute_code("print('x' * 100)", output_limit=10)
+    assert execution.stdout == "x" * 10 and execution.dropped == 91
+
+
+def test_an_execution_leaves_nothing_behind(sandbox: Sandbox) -> None:
+    from cay.sandbox import code
+
+    made: list[weakref.ref[object]] = []
+    original = code._Call.__init__
+
+    def spy(self: object, *arguments: object) -> None:
+        original(self, *arguments)
+        made.append(weakref.ref(self))
+
+    sandbox.execute_code("1")
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    gc.disable()
+    code._Call.__init__ = spy
+    try:
+        for _ in range(20):
+            sandbox.execute_code("1")
+        assert [one for one in made if one() is not None] == []
+    finally:
+        code._Call.__init__ = original
+        gc.enable()
+    assert len(os.listdir("/proc/self/fd")) == before
