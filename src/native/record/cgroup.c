@@ -63,14 +63,16 @@ static bool field(const char *line, int n, char *out, size_t room)
     return true;
 }
 
+enum { MEMORY, PIDS };
+
 /* The controllers in use, in the order of v1[] of struct cgroup. */
 static const struct {
     const char *controller;
     unsigned layer;
     const char *limit, *v1_limit; /* the files of their limits */
 } controllers[CGROUP_V1] = {
-    {"memory", CAY_LAYER_MEMORY, "memory.max", "memory.limit_in_bytes"},
-    {"pids", CAY_LAYER_PIDS, "pids.max", "pids.max"},
+    [MEMORY] = {"memory", CAY_LAYER_MEMORY, "memory.max", "memory.limit_in_bytes"},
+    [PIDS] = {"pids", CAY_LAYER_PIDS, "pids.max", "pids.max"},
     {"cpu", CAY_LAYER_CPU, "cpu.max", "cpu.cfs_quota_us"},
 };
 
@@ -598,15 +600,24 @@ int cgroup_remove(const struct cgroup *cgroup)
 
 enum { ROOM_SPARED = 64 }; /* 1/64 of the memory limit is left free */
 
-/* The number at the start of a file, from the first cgroup that has the file. */
-static bool get_number(const struct cgroup *cgroup, const char *unified, const char *v1,
-                       uint64_t *ret_value)
+/* A file of a controller: only the hierarchy that has the controller is asked, because
+ * the kernel keeps memory for each name that was looked up and is missing. */
+static bool get_of(const struct cgroup *cgroup, size_t which, const char *unified,
+                   const char *v1, char *text, size_t room)
+{
+    const char *directory = cgroup->v1[which];
+
+    return *directory ? get(directory, v1, text, room)
+                      : get(cgroup->unified, unified, text, room);
+}
+
+/* The number at the start of the file. */
+static bool get_number(const struct cgroup *cgroup, size_t which, const char *unified,
+                       const char *v1, uint64_t *ret_value)
 {
     char text[64];
-    bool found = get(cgroup->unified, unified, text, sizeof text);
+    bool found = get_of(cgroup, which, unified, v1, text, sizeof text);
 
-    for (size_t i = 0; !found && i < CGROUP_V1; i++)
-        found = get(cgroup->v1[i], v1, text, sizeof text);
     if (found)
         *ret_value = strtoull(text, NULL, 10);
     return found;
@@ -640,9 +651,9 @@ void cgroup_usage(const struct cgroup *cgroup, struct cgroup_usage *ret_usage)
     uint64_t pids = 0, frozen = 0;
 
     *ret_usage = (struct cgroup_usage){0};
-    ret_usage->has_memory =
-        get_number(cgroup, "memory.current", "memory.usage_in_bytes", &ret_usage->memory);
-    ret_usage->has_pids = get_number(cgroup, "pids.current", "pids.current", &pids);
+    ret_usage->has_memory = get_number(cgroup, MEMORY, "memory.current",
+                                       "memory.usage_in_bytes", &ret_usage->memory);
+    ret_usage->has_pids = get_number(cgroup, PIDS, "pids.current", "pids.current", &pids);
     ret_usage->pids = (uint32_t)pids;
     ret_usage->has_cpu =
         get_key(cgroup->unified, "cpu.stat", "usage_usec", &ret_usage->cpu_us);
@@ -705,17 +716,11 @@ bool cgroup_has_limit(const struct cgroup *cgroup, unsigned layer, char *ret_by,
 
     while (controllers[i].layer != layer)
         i++;
-    if (get(cgroup->unified, controllers[i].limit, text, sizeof text) &&
-        !starts_with(text, "max")) {
-        snprintf(ret_by, room, "cgroup v2 %s", controllers[i].controller);
-        return true;
-    }
-    snprintf(ret_by, room, "cgroup v1 %s", controllers[i].controller);
-    for (size_t j = 0; j < CGROUP_V1; j++)
-        if (get(cgroup->v1[j], controllers[i].v1_limit, text, sizeof text) &&
-            !starts_with(text, "max") && !starts_with(text, "-1"))
-            return true;
-    return false;
+    snprintf(ret_by, room, "cgroup v%d %s", *cgroup->v1[i] ? 1 : 2,
+             controllers[i].controller);
+    return get_of(cgroup, i, controllers[i].limit, controllers[i].v1_limit, text,
+                  sizeof text) &&
+           !starts_with(text, "max") && !starts_with(text, "-1");
 }
 
 /* --- Cgroups of a sandbox without a readable record --- */
