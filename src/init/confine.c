@@ -234,7 +234,7 @@ static void choose_pass(const struct plan *plan, struct sock_filter *code)
 
 static void filter_calls(const struct plan *plan)
 {
-    static struct sock_filter code[PLAN_FILTER_MAX];
+    static LARGE struct sock_filter code[PLAN_FILTER_MAX];
     struct sock_fprog program = {.len = (unsigned short)plan->filter_len, .filter = code};
 
     memcpy(code, plan_filters(plan), plan->filter_len * sizeof *code);

@@ -336,7 +336,7 @@ static void describe(const struct process *process, struct list_entry *entry)
 
 bool control_list(struct peer *peer, const struct packet *packet, int proc)
 {
-    static struct {
+    static LARGE struct {
         struct list_head head;
         struct list_entry entries[LIST_PAGE];
     } page;

@@ -405,7 +405,7 @@ static bool begin(int socket, const struct packet *packet, struct file_user **us
 /* A copy of a /proc file, whose content exists only while it is read. */
 static int copy_out(int fd)
 {
-    static char piece[16 << 10];
+    static LARGE char piece[16 << 10];
     AUTO_FD from = path_reopen(fd, O_RDONLY);
     struct stat st;
     size_t total = 0;
@@ -781,7 +781,7 @@ static int send_reply(int socket, struct job *job)
 
 bool file_handle(int socket, const struct packet *packet, struct file_user **user)
 {
-    static struct job job;
+    static LARGE struct job job;
 
     if (packet->head.kind == MESSAGE_FILES)
         return begin(socket, packet, user);

@@ -51,7 +51,7 @@ struct installer {
     bool lives;
 };
 
-static struct installer installers[FILTERS_MAX];
+static LARGE struct installer installers[FILTERS_MAX];
 static size_t installer_count;
 static unsigned left;
 static bool no_namespaces;

@@ -16,9 +16,11 @@
 #include <linux/ioprio.h>
 #include <sched.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -72,6 +74,17 @@ static void raise_oom_score(void)
 }
 
 /* argv[1] is one of enum setup_kind, in digits. */
+/* Makes brk(2) fail, so that malloc() uses mmap(2): the heap is far from all other
+ * memory, and its first page would take three pages of page tables. */
+static void block_heap(void)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t end = ((uintptr_t)sbrk(0) + page - 1) & ~(page - 1);
+
+    (void)!mmap((void *)end, page, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 0 ? strrchr(argv[0], '/') : NULL;
@@ -84,6 +97,7 @@ int main(int argc, char **argv)
     /* The name was that of a descriptor. */
     (void)prctl(PR_SET_NAME, "cay-init");
     heed_all_signals();
+    block_heap();
     if (kind < '0' + SETUP_NETWORK || kind > '0' + SETUP_HOST)
         return 1;
     if (kind != '0' + SETUP_HOST) {

@@ -16,7 +16,7 @@
 
 enum { PIECE = MESSAGE_MAX - sizeof(struct output_head) };
 
-static char piece[PIECE];
+static LARGE char piece[PIECE];
 
 /* The output of ended commands is dropped before that of running ones. */
 static bool make_room(struct ring *ring, size_t len)
@@ -153,7 +153,7 @@ void output_resume(struct process *process)
 /* True if a packet was sent. */
 static bool send_output(struct peer *peer, const struct process *process)
 {
-    static char message[MESSAGE_MAX];
+    static LARGE char message[MESSAGE_MAX];
     struct output_head head = {0};
 
     for (unsigned i = 0; i < 2; i++) {

@@ -7,6 +7,11 @@
 
 #include "sys/rights.h"
 
+/* For a buffer of many pages: the linker sorts by alignment, so that such buffers come
+ * first, and small variables share few pages after them.  An idle PID 1 has only the
+ * pages that it has written to. */
+#define LARGE _Alignas(4096)
+
 /* Everything between the start of cay-init and its first command, computed by the library
  * in advance: flat, without pointers, in a sealed memfd. cay-init applies it and decides
  * nothing. */

@@ -18,9 +18,10 @@ enum { DEFAULTS = 6, FIRST = 3 /* cwd, user, tag */ };
 
 static struct {
     const char *user, *workdir;
-    char *env[ENV_COUNT_MAX];
     size_t env_count;
 } sandbox;
+
+static LARGE char *sandbox_env[ENV_COUNT_MAX];
 
 static int fail(struct cay_error *err, const char *what)
 {
@@ -53,7 +54,7 @@ bool request_set_defaults(const struct plan_defaults *defaults, const char *env)
     sandbox.workdir = defaults->workdir;
     sandbox.env_count = 0;
     while (at < end && sandbox.env_count < ENV_COUNT_MAX)
-        at = split(at, end, &sandbox.env[sandbox.env_count++], 1);
+        at = split(at, end, &sandbox_env[sandbox.env_count++], 1);
     return at == end;
 }
 
@@ -114,9 +115,9 @@ static int complete_env(struct request *request, size_t used, struct cay_error *
     request->defaults = text;
     bool is_another = user_is_another(user);
     for (size_t i = 0; i < sandbox.env_count; i++)
-        if (!env_sets((const char *const *)env, sandbox.env[i]) &&
-            !(is_another && is_personal(sandbox.env[i]))) {
-            env[used++] = sandbox.env[i];
+        if (!env_sets((const char *const *)env, sandbox_env[i]) &&
+            !(is_another && is_personal(sandbox_env[i]))) {
+            env[used++] = sandbox_env[i];
             env[used] = NULL;
         }
     int len =

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/vfs.h>
@@ -33,7 +34,7 @@
 
 enum { PEERS_MAX = 1024, EVENTS = 32 };
 
-static struct peer *peers[PEERS_MAX + SUDO_PEERS_MAX];
+static LARGE struct peer *peers[PEERS_MAX + SUDO_PEERS_MAX];
 static size_t peer_count, inside_count; /* all, and the sudo clients among them */
 static bool some_are_gone;
 static int epoll_fd, signal_fd, sudo_fd = -1;
@@ -45,7 +46,7 @@ static bool is_spare;      /* of a pool, and not claimed yet */
 static uint64_t orphan_ns; /* when to end, since the pool has ended; 0: never */
 static int pool_fd = -1;   /* the socket to the pool, after the claim */
 static uint64_t pool_ns;   /* when to close it */
-static struct packet packet;
+static LARGE struct packet packet;
 
 int serve_watch(int fd, struct source *source)
 {
@@ -499,9 +500,24 @@ static void prepare(const struct plan *plan)
         (void)close(STATUS_FD);
 }
 
+/* The plan is a file of two or three pages.  Without an environment, all that is left of
+ * it are the default user and directory, unless user.c needs the plan itself. */
+static void release_plan(const struct plan *plan)
+{
+    static struct plan_defaults kept;
+
+    if (plan->one_user || plan->unconfined || plan->defaults.env_len)
+        return;
+    kept = plan->defaults;
+    (void)!request_set_defaults(&kept, "");
+    (void)munmap((void *)(uintptr_t)plan, plan->size);
+    (void)close(PLAN_FD);
+}
+
 _Noreturn void serve(const struct plan *plan)
 {
     prepare(plan);
+    release_plan(plan);
     for (;;) {
         struct epoll_event events[EVENTS];
         bool idle = prefork_is_due() && !process_is_paused;

@@ -46,7 +46,7 @@ struct subreaper {
     char step[16];
 };
 
-static struct subreaper *subreapers[SUBREAPERS_MAX];
+static LARGE struct subreaper *subreapers[SUBREAPERS_MAX];
 static size_t subreaper_count;
 static bool has_orphans; /* PID 1 may have inherited a subreaper's processes */
 

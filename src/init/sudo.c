@@ -340,7 +340,7 @@ static void write_strings(const struct options *options, struct strings *ret_str
 
 static int send_request(int socket, const struct strings *strings, bool tty)
 {
-    static char payload[MESSAGE_MAX];
+    static LARGE char payload[MESSAGE_MAX];
     struct exec_request request = {
         .argc = strings->argc,
         .envc = strings->envc,
@@ -470,7 +470,7 @@ static void drain(int terminal)
 /* The status to exit with, or -1 to go on. */
 static int take_reply(const struct options *options, int socket, int *terminal)
 {
-    static struct packet packet;
+    static LARGE struct packet packet;
     struct exec_end end;
     struct cay_error error;
 

@@ -556,3 +556,42 @@ TEST(wrong_wishes_are_refused_with_a_reason)
     wish = (struct cay_sandbox_options){.size = sizeof wish, .template_name = "nope"};
     ASSERT_CODE(cay_sandbox_create(&wish, &sandbox, &err), CAY_E_NOT_FOUND);
 }
+
+/* --- Memory of an idle sandbox --- */
+
+static bool maps_of_init_name(cay_sandbox *sandbox, const char *part)
+{
+    struct cay_sandbox_info info;
+    char path[64], line[512];
+    bool is_there = false;
+
+    ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
+    snprintf(path, sizeof path, "/proc/%d/maps", info.init_pid);
+    FILE *maps = fopen(path, "re");
+    ASSERT(maps);
+    while (fgets(line, sizeof line, maps))
+        is_there |= strstr(line, part) != NULL;
+    fclose(maps);
+    return is_there;
+}
+
+TEST(an_idle_sandbox_has_neither_a_heap_nor_its_plan)
+{
+    static const char *const env[] = {"COLOR=blue", NULL};
+    const struct cay_sandbox_options plain = {.size = sizeof plain, .workdir = "/tmp"};
+    const struct cay_sandbox_options with_env = {.size = sizeof with_env, .env = env};
+
+    need_root();
+    if (wanted_level() != CAY_LEVEL_BEST && wanted_level() != CAY_LEVEL_ROOT)
+        SKIP("with one user inside, the plan is needed");
+    AUTO(cay_sandbox) sandbox = make_sandbox(&plain);
+    ASSERT(!maps_of_init_name(sandbox, "cay-plan"));
+    ASSERT(!maps_of_init_name(sandbox, "[heap]"));
+    run(sandbox, "pwd; id -un");
+    ASSERT_STR(result.out, "/tmp\nuser\n");
+    ASSERT(!maps_of_init_name(sandbox, "[heap]"));
+    AUTO(cay_sandbox) other = make_sandbox(&with_env);
+    ASSERT(maps_of_init_name(other, "cay-plan")); /* the environment points into it */
+    run(other, "echo $COLOR");
+    ASSERT_STR(result.out, "blue\n");
+}
