@@ -197,12 +197,10 @@ enum todo { TODO_USUAL, TODO_NOTHING, TODO_DIRECTORY };
  * there, and a mode changed elsewhere would go unseen. */
 static enum todo inspect(int proc, const char *path)
 {
-    const char *name = strrchr(path, '/');
+    const char *slash = strrchr(path, '/');
     struct stat st;
 
-    if (!name)
-        report_failure(EINVAL, "init.mask", path);
-    if (fstatat(proc, name + 1, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (fstatat(proc, slash ? slash + 1 : path, &st, AT_SYMLINK_NOFOLLOW) != 0) {
         if (errno != ENOENT)
             report_failure(errno, "init.mask", path);
         return TODO_NOTHING;
