@@ -32,7 +32,7 @@ static char *resize(const struct buf *buf, size_t room)
 {
     char *data = realloc(buf->is_borrowed ? NULL : buf->data, room);
 
-    if (data && buf->is_borrowed)
+    if (data && buf->is_borrowed && buf->data)
         memcpy(data, buf->data, buf->len + 1);
     return data;
 }

@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/join.h"
 
-#include <stdarg.h>
 #include <string.h>
 
-bool join_text(char *ret_text, size_t room, ...)
+bool join_texts(char *ret_text, size_t room, const char *const *texts)
 {
     size_t used = 0;
-    bool fits = true;
-    va_list texts;
 
-    va_start(texts, room);
-    for (const char *text; fits && (text = va_arg(texts, const char *));) {
-        size_t len = strlen(text);
-        fits = len < room - used;
-        if (fits)
-            memcpy(ret_text + used, text, len);
-        used += fits ? len : 0;
+    for (; *texts; texts++) {
+        size_t len = strlen(*texts);
+        if (len >= room - used) {
+            *ret_text = '\0';
+            return false;
+        }
+        memcpy(ret_text + used, *texts, len);
+        used += len;
     }
-    va_end(texts);
-    ret_text[fits ? used : 0] = '\0';
-    return fits;
+    ret_text[used] = '\0';
+    return true;
 }

@@ -16,14 +16,15 @@
 
 TEST(texts_are_joined_up_to_the_room)
 {
+    static const char *const none[] = {NULL};
     char text[8];
 
-    ASSERT(join_text(text, sizeof text, "/a", "/", "bcde", NULL));
+    ASSERT(JOIN(text, sizeof text, "/a", "/", "bcde"));
     ASSERT_STR(text, "/a/bcde");
-    ASSERT(!join_text(text, sizeof text, "/a", "/", "bcdef", NULL));
+    ASSERT(!JOIN(text, sizeof text, "/a", "/", "bcdef"));
     ASSERT_STR(text, "");
-    ASSERT(!join_text(text, sizeof text, "12345678", "", NULL));
-    ASSERT(join_text(text, sizeof text, NULL));
+    ASSERT(!JOIN(text, sizeof text, "12345678", ""));
+    ASSERT(join_texts(text, sizeof text, none));
     ASSERT_STR(text, "");
 }
 

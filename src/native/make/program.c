@@ -99,7 +99,7 @@ static int open_shared(void)
     char name[NAME_ROOM];
     AUTO_FD dir = runtime_open_dir("", NULL);
 
-    if (dir < 0 || !join_text(name, sizeof name, prefix, cay_init_digest, NULL))
+    if (dir < 0 || !JOIN(name, sizeof name, prefix, cay_init_digest))
         return -ENOENT;
     int fd = open_file(dir, name);
     if (fd == -ENOENT && make_file(dir, name))
@@ -154,7 +154,7 @@ void program_sweep(void)
     struct stat st;
 
     if (runtime_directory(top, NULL) != CAY_OK ||
-        !join_text(current, sizeof current, prefix, cay_init_digest, NULL))
+        !JOIN(current, sizeof current, prefix, cay_init_digest))
         return;
     clock_gettime(CLOCK_REALTIME, &now);
     AUTO_DIR list = opendir(top);

@@ -303,11 +303,11 @@ static void add_usr(struct root_plan *root_plan)
     show(root_plan, "usr", "/usr");
     for (size_t i = 0; i < TEMPLATE_USR_LINKS; i++) {
         const char *name = template_usr_links[i];
-        (void)join_text(path, sizeof path, "/", name, NULL);
+        (void)JOIN(path, sizeof path, "/", name);
         if (lstat(path, &st) != 0)
             continue;
         if (S_ISLNK(st.st_mode)) {
-            (void)join_text(target, sizeof target, "usr/", name, NULL);
+            (void)JOIN(target, sizeof target, "usr/", name);
             add_link(root_plan, name, target);
         } else {
             add_directory(root_plan, PLAN_DIRECTORY, name, 0755, 0);
@@ -326,9 +326,8 @@ static void link_shared(struct root_plan *root_plan, const struct shared_file *f
     show(root_plan, "etc/.host", directory);
     for (size_t i = 0; i < SHARED_FILES; i++) {
         const char *path = files[i].path, *name = last_part(path);
-        (void)join_text(target, sizeof target,
-                        name - path > (int)sizeof "/etc" ? "../" : "", ".host/", name,
-                        NULL);
+        (void)JOIN(target, sizeof target, name - path > (int)sizeof "/etc" ? "../" : "",
+                   ".host/", name);
         if (files[i].is_there)
             add_link(root_plan, path + 1, target);
     }

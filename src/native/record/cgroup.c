@@ -196,10 +196,8 @@ static bool may_create(const struct hierarchy *where)
 {
     char path[2 * CGROUP_PATH + 32];
 
-    return join_text(path, sizeof path, where->mount, where->own, NULL) &&
-           access(path, W_OK) == 0 &&
-           join_text(path, sizeof path, where->mount, where->own, "/cgroup.procs",
-                     NULL) &&
+    return JOIN(path, sizeof path, where->mount, where->own) && access(path, W_OK) == 0 &&
+           JOIN(path, sizeof path, where->mount, where->own, "/cgroup.procs") &&
            access(path, W_OK) == 0;
 }
 
@@ -208,17 +206,16 @@ static bool name_cgroup(char out[CGROUP_PATH], const struct hierarchy *where,
                         const char *id)
 {
     /* The longest name of a file in it fits, too. */
-    return join_text(out, CGROUP_PATH - sizeof "/memory.oom_control", where->mount,
-                     where->own, "/cay-", id, NULL);
+    return JOIN(out, CGROUP_PATH - sizeof "/memory.oom_control", where->mount, where->own,
+                "/cay-", id);
 }
 
 static int put(const char *directory, const char *file, const char *value)
 {
     char path[CGROUP_PATH + 64];
 
-    return join_text(path, sizeof path, directory, "/", file, NULL)
-               ? io_write_text(path, value)
-               : -ENAMETOOLONG;
+    return JOIN(path, sizeof path, directory, "/", file) ? io_write_text(path, value)
+                                                         : -ENAMETOOLONG;
 }
 
 /* False if the file is missing; `directory` may be "". */
@@ -227,7 +224,7 @@ static bool get(const char *directory, const char *file, char *text, size_t room
     char path[2 * CGROUP_PATH + 64];
 
     *text = '\0';
-    return *directory && join_text(path, sizeof path, directory, "/", file, NULL) &&
+    return *directory && JOIN(path, sizeof path, directory, "/", file) &&
            io_read_text(AT_FDCWD, path, text, room) >= 0;
 }
 
@@ -503,7 +500,7 @@ int cgroup_open_tasks(const struct cgroup *cgroup, int ret_fds[CGROUP_V1],
     for (size_t i = 0, count = 0; i < CGROUP_V1; i++) {
         if (!cgroup->v1[i][0])
             continue;
-        (void)join_text(path, sizeof path, cgroup->v1[i], "/tasks", NULL);
+        (void)JOIN(path, sizeof path, cgroup->v1[i], "/tasks");
         int fd = openat(AT_FDCWD, path, O_WRONLY | O_CLOEXEC);
         if (fd < 0)
             return fail("tasks", -errno, err);
@@ -548,7 +545,7 @@ static int remove_below(const char *path, int (*remove)(const char *path))
 
 static void work_path(char out[CGROUP_PATH + 16], const struct cgroup *cgroup)
 {
-    (void)join_text(out, CGROUP_PATH + 16, cgroup->unified, "/work", NULL);
+    (void)JOIN(out, CGROUP_PATH + 16, cgroup->unified, "/work");
 }
 
 void cgroup_remove_execs(const struct cgroup *cgroup)
@@ -560,7 +557,7 @@ void cgroup_remove_execs(const struct cgroup *cgroup)
     work_path(work, cgroup);
     /* Most sandboxes that end have had one command; a list of the directory takes time.
      */
-    (void)join_text(first, sizeof first, work, "/e0", NULL);
+    (void)JOIN(first, sizeof first, work, "/e0");
     if (remove_empty(first) == 0 && remove_empty(work) == 0)
         return;
     (void)remove_below(work, remove_empty);

@@ -70,12 +70,12 @@ static enum place find_place(char ret_path[PATH_MAX])
     unsigned uid = geteuid();
 
     if (uid == 0 && (idmap_is_root() || access("/run", W_OK) == 0)) {
-        (void)join_text(ret_path, PATH_MAX, "/run/cay", NULL);
+        (void)JOIN(ret_path, PATH_MAX, "/run/cay");
         return look_at(ret_path, uid, 0077);
     }
     snprintf(ret_path, PATH_MAX, "/run/user/%u", uid);
     if (given && *given == '/' && strlen(given) < PATH_MAX - 96 && is_own(given, uid))
-        (void)join_text(ret_path, PATH_MAX, given, "/cay", NULL);
+        (void)JOIN(ret_path, PATH_MAX, given, "/cay");
     else if (is_own(ret_path, uid))
         snprintf(ret_path, PATH_MAX, "/run/user/%u/cay", uid);
     else
@@ -140,7 +140,7 @@ int runtime_open_dir(const char *below, struct cay_error *err)
         return fail_foreign(top, err);
     if (place == PLACE_EMPTY)
         return runtime_fail(-error, top, err);
-    (void)join_text(path, sizeof path, top, *below ? "/" : "", below, NULL);
+    (void)JOIN(path, sizeof path, top, *below ? "/" : "", below);
     for (int tries = 0;; tries++) {
         int fd = openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd >= 0)
@@ -281,7 +281,7 @@ static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
     char directory[PATH_MAX];
     int code = runtime_directory(directory, err);
 
-    if (!code && !join_text(path, PATH_MAX, directory, "/", id, suffix, NULL))
+    if (!code && !JOIN(path, PATH_MAX, directory, "/", id, suffix))
         code = cay_fail_errno(err, ENAMETOOLONG, op, directory);
     return code;
 }
