@@ -174,6 +174,15 @@ static uint64_t memory_used(const cay_pool *pool)
  * on it, and stops when it is removed. */
 static const char directory[] = SPARE_POOLS;
 
+/* Whether cay_pool_stop() has removed the file. */
+static bool is_removed(const cay_pool *pool)
+{
+    struct stat st;
+
+    return fstat(pool->status, &st) == 0 && st.st_nlink == 0;
+}
+
+/* Another process may remove the file as that of an ended pool before it is locked. */
 static int open_status(cay_pool *pool, struct cay_error *err)
 {
     char path[PATH_MAX];
@@ -181,12 +190,19 @@ static int open_status(cay_pool *pool, struct cay_error *err)
 
     if (dir < 0)
         return dir;
-    pool->status =
-        openat(dir, pool->info.id, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    for (bool is_locked = false; !is_locked;) {
+        auto_close(&pool->status);
+        pool->status = openat(dir, pool->info.id, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (pool->status < 0 || fchmod(pool->status, 0600) != 0)
+            return runtime_fail(errno, directory, err);
+        is_locked = flock(pool->status, LOCK_EX | LOCK_NB) == 0;
+        if (!is_locked && errno != EWOULDBLOCK)
+            return runtime_fail(errno, directory, err);
+        is_locked = is_locked && !is_removed(pool);
+    }
     pool->notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     snprintf(path, sizeof path, "/proc/self/fd/%d", pool->status);
-    if (pool->status < 0 || flock(pool->status, LOCK_EX | LOCK_NB) != 0 ||
-        pool->notify < 0 || inotify_add_watch(pool->notify, path, IN_ATTRIB) < 0)
+    if (pool->notify < 0 || inotify_add_watch(pool->notify, path, IN_ATTRIB) < 0)
         return runtime_fail(errno, directory, err);
     return CAY_OK;
 }
@@ -197,14 +213,6 @@ static void remove_status(cay_pool *pool)
 
     if (pool->status >= 0 && dir >= 0)
         (void)unlinkat(dir, pool->info.id, 0);
-}
-
-/* Whether cay_pool_stop() has removed the file. */
-static bool is_removed(const cay_pool *pool)
-{
-    struct stat st;
-
-    return fstat(pool->status, &st) == 0 && st.st_nlink == 0;
 }
 
 /* --- Mounts --- */
@@ -706,7 +714,7 @@ int cay_pool_wait_stop(cay_pool *pool, uint64_t timeout_ms, struct cay_error *er
 /* A pool whose program has ended is removed.  0: it has ended. */
 static bool read_status(int dir, const char *id, struct cay_pool_info *ret_info)
 {
-    AUTO_FD fd = openat(dir, id, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_FD fd = openat(dir, id, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
     if (fd < 0)
         return false;
@@ -714,8 +722,11 @@ static bool read_status(int dir, const char *id, struct cay_pool_info *ret_info)
         (void)unlinkat(dir, id, 0);
         return false;
     }
-    return io_pread(fd, ret_info, sizeof *ret_info, 0) == (ssize_t)sizeof *ret_info &&
-           strncmp(ret_info->id, id, sizeof ret_info->id) == 0;
+    if (io_pread(fd, ret_info, sizeof *ret_info, 0) != (ssize_t)sizeof *ret_info)
+        return false;
+    ret_info->id[sizeof ret_info->id - 1] = '\0';
+    ret_info->template_name[sizeof ret_info->template_name - 1] = '\0';
+    return strcmp(ret_info->id, id) == 0;
 }
 
 static int compare(const void *a, const void *b)

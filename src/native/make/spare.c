@@ -231,14 +231,16 @@ bool spare_is_offered(const struct spare_key *key, const char *id)
     return dir >= 0 && faccessat(dir, name, F_OK, 0) == 0;
 }
 
-/* Its path, or false if there is no runtime directory. */
-static bool offers_path(char path[PATH_MAX + sizeof directory])
+enum { LIST_PATH_MAX = PATH_MAX + 16 };
+
+/* Of a directory of the runtime directory; false if there is none. */
+static bool list_path(const char *name, char path[LIST_PATH_MAX])
 {
     char top[PATH_MAX];
 
     if (runtime_directory(top, NULL) != CAY_OK)
         return false;
-    snprintf(path, PATH_MAX + sizeof directory, "%s/%s", top, directory);
+    snprintf(path, LIST_PATH_MAX, "%s/%.8s", top, name);
     return true;
 }
 
@@ -272,11 +274,11 @@ static void read_next(struct spare_offers *offers)
 
 bool spare_open_offers(struct spare_offers *ret_offers)
 {
-    char path[PATH_MAX + sizeof directory];
+    char path[LIST_PATH_MAX];
 
     ret_offers->at = ret_offers->len = 0;
     ret_offers->next[0] = '\0';
-    ret_offers->fd = offers_path(path)
+    ret_offers->fd = list_path(directory, path)
                          ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
                          : -1;
     if (ret_offers->fd >= 0)
@@ -317,13 +319,30 @@ bool spare_has_pool(const struct record *record)
     return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
+/* Status files of pools whose program was killed: it held a lock. */
+static void sweep_pools(void)
+{
+    char path[LIST_PATH_MAX];
+    AUTO_DIR list = list_path(SPARE_POOLS, path) ? opendir(path) : NULL;
+
+    for (struct dirent *entry; list && (entry = readdir(list));) {
+        if (strncmp(entry->d_name, "p-", 2) != 0)
+            continue;
+        AUTO_FD fd = openat(dirfd(list), entry->d_name,
+                            O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0)
+            (void)unlinkat(dirfd(list), entry->d_name, 0);
+    }
+}
+
 void spare_sweep(void)
 {
-    char path[PATH_MAX + sizeof directory];
-    AUTO_DIR list = offers_path(path) ? opendir(path) : NULL;
+    char path[LIST_PATH_MAX];
+    AUTO_DIR list = list_path(directory, path) ? opendir(path) : NULL;
 
     for (struct dirent *entry; list && (entry = readdir(list));)
         if (strlen(entry->d_name) > KEY_LEN && entry->d_name[0] != '.' &&
             !runtime_changed_ms(entry->d_name + KEY_LEN + 1))
             (void)unlinkat(dirfd(list), entry->d_name, 0);
+    sweep_pools();
 }

@@ -66,7 +66,8 @@ bool spare_take(struct spare_offers *offers, const struct spare_key *key,
 #define SPARE_POOLS "pools"
 bool spare_has_pool(const struct record *record);
 
-/* Removes offers of sandboxes without a record. */
+/* Removes offers of sandboxes without a record, and the files of pools that were killed.
+ */
 void spare_sweep(void);
 
 #endif
