@@ -396,6 +396,8 @@ static void accept_peer(struct source *source)
     }
     if (!add_peer(fd, false))
         refuse(fd);
+    else /* its first request is often there already: no need to wait for it */
+        on_message(&peers[peer_count - 1]->source);
 }
 
 /* --- The loop --- */
