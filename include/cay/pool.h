@@ -47,8 +47,9 @@ struct cay_pool_options {
 CAY_PUBLIC CAY_NODISC int cay_pool_create(const struct cay_pool_options *options,
                                           cay_pool **ret_pool, struct cay_error *err);
 
-/* Ends the spares.  NULL is allowed.  In a child of fork(2) the parent's pool is not
- * affected. */
+/* Ends the spares.  NULL is allowed.  In a child of fork(2) it closes the child's copies
+ * of descriptors and does not affect the parent's pool.  A child that neither calls it
+ * nor execve(2) keeps the spares alive if the parent is killed. */
 CAY_PUBLIC void cay_pool_free(cay_pool *pool);
 
 /* As cay_pool_list() lists it. */

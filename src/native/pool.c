@@ -81,7 +81,8 @@ struct cay_pool {
     pthread_cond_t changed;
     struct cay_pool_stats stats;
 
-    /* Used by the thread only, and by cay_pool_create() before it starts. */
+    /* Used by the thread only, and by cay_pool_create() before it starts.  Changes of the
+     * array hold the mutex: a child of fork(2) finds it whole. */
     struct spare *spares;
     size_t spare_count;
     struct claimed claimed[CLAIMED_MAX]; /* the oldest first */
@@ -302,8 +303,12 @@ static void sweep(cay_pool *pool)
 
 static void forget(cay_pool *pool, size_t i)
 {
-    native_free(pool->spares[i].native);
+    struct native *native = pool->spares[i].native;
+
+    pthread_mutex_lock(&pool->mutex);
     pool->spares[i] = pool->spares[--pool->spare_count];
+    pthread_mutex_unlock(&pool->mutex);
+    native_free(native);
 }
 
 /* A spare whose offer is gone may be claimed already, so only its leash is closed: if it
@@ -338,9 +343,11 @@ static int add_spare(cay_pool *pool, struct cay_error *err)
         (void)!native_remove(native, NULL);
         return code;
     }
+    pthread_mutex_lock(&pool->mutex);
     spare->native = TAKE_PTR(native);
     spare->taken_ms = 0;
     pool->spare_count++;
+    pthread_mutex_unlock(&pool->mutex);
     return CAY_OK;
 }
 
@@ -552,8 +559,14 @@ void cay_pool_free(cay_pool *pool)
         (void)!write(pool->wake, &(uint64_t){1}, sizeof(uint64_t));
         pthread_join(pool->thread, NULL);
     }
-    if (pool->owner == getpid())
+    if (pool->owner == getpid()) {
         end(pool);
+    } else if (pthread_mutex_trylock(&pool->mutex) == 0) {
+        /* An open leash in this child would keep the spares alive after the parent. */
+        pthread_mutex_unlock(&pool->mutex);
+        while (pool->spare_count)
+            forget(pool, pool->spare_count - 1);
+    }
     free_all(pool);
 }
 
@@ -661,7 +674,8 @@ void cay_pool_get_stats(cay_pool *pool, struct cay_pool_stats *ret_stats)
 
 static struct timespec time_in(uint64_t ms)
 {
-    uint64_t ns = clock_ns() + ms * 1000000;
+    uint64_t now = clock_ns(), most = (INT64_MAX - now) / 1000000;
+    uint64_t ns = now + (ms < most ? ms : most) * 1000000;
 
     return (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 }

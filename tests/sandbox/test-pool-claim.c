@@ -2,9 +2,12 @@
 
 /* The claim as PID 1 of a spare sees it: malformed, repeated, while the pool ends. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "init/packet.h"
@@ -207,4 +210,129 @@ TEST(a_spare_ends_with_its_pool_if_its_claim_was_given_up)
     take_offer(&spare);
     cay_pool_free(pool);
     await_end(&spare);
+}
+
+/* --- Files of the runtime directory that the same user has changed --- */
+
+static const char *runtime_file(const char *name)
+{
+    static char path[600];
+
+    snprintf(path, sizeof path, "%s/%s", runtime_path(), name);
+    return path;
+}
+
+TEST(planted_files_neither_block_nor_pass_for_pools)
+{
+    static const char locked[] = "pools/p-ffffffffffffffff-and-much-longer-than-an-id";
+    AUTO(cay_pool) pool = make_pool(1);
+    struct cay_pool_info *infos = NULL;
+    struct cay_pool_info junk;
+    size_t count = 0, found = 0;
+
+    memset(&junk, 'p', sizeof junk);
+    memcpy(junk.id, strchr(locked, '/') + 1, sizeof junk.id);
+    ASSERT(mkfifo(runtime_file("pools/p-fifo"), 0600) == 0);
+    ASSERT(symlink("/etc/passwd", runtime_file("pools/p-link")) == 0);
+    int fd = open(runtime_file(locked), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT(fd >= 0 && flock(fd, LOCK_EX) == 0 &&
+           write(fd, &junk, sizeof junk) == sizeof junk);
+    ASSERT_OK(cay_pool_list(&infos, &count, &err));
+    for (size_t i = 0; i < count; i++)
+        found += strcmp(infos[i].id, cay_pool_id(pool)) == 0 ||
+                 strncmp(infos[i].id, "p-f", 3) == 0 ||
+                 strncmp(infos[i].id, "p-l", 3) == 0;
+    cay_free(infos);
+    ASSERT_INT(found, 1);
+    ASSERT_INT(cay_pool_stop("p-fifo", &err), CAY_E_NOT_FOUND);
+    ASSERT_INT(cay_pool_stop(strchr(locked, '/') + 1, &err), CAY_E_NOT_FOUND);
+    (void)close(fd);
+    ASSERT(unlink(runtime_file(locked)) == 0 &&
+           unlink(runtime_file("pools/p-link")) == 0);
+    ASSERT(access(runtime_file("pools/p-fifo"), F_OK) != 0); /* of no running pool */
+}
+
+/* The key of the pool, with ids that are none, or that no sandbox has, or another's. */
+TEST(planted_offers_lead_to_no_other_sandbox)
+{
+    AUTO(cay_sandbox) other = make_sandbox(NULL);
+    AUTO(cay_pool) pool = make_pool(1);
+    struct spare spare = find_spare();
+    char key[18] = "", name[100];
+    const char *const ids[] = {"", "..", "sb-aaaaaaaaaaaaaaaa", "sb-short",
+                               cay_sandbox_id(other)};
+
+    DIR *list = opendir(runtime_file("spares"));
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (strstr(entry->d_name, spare.id))
+            memcpy(key, entry->d_name, 17);
+    (void)closedir(list);
+    take_offer(&spare);
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        snprintf(name, sizeof name, "spares/%s%s", key, ids[i]);
+        (void)close(open(runtime_file(name), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    }
+    AUTO(cay_sandbox) sandbox = claim(pool, NULL);
+    ASSERT(strcmp(cay_sandbox_id(sandbox), cay_sandbox_id(other)) != 0);
+    run(sandbox, "touch /tmp/mark");
+    run(other, "test ! -e /tmp/mark");
+    ASSERT_INT(result.exit_code, 0);
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        snprintf(name, sizeof name, "spares/%s%s", key, ids[i]);
+        (void)unlink(runtime_file(name));
+    }
+}
+
+TEST(a_pool_may_have_any_name_in_a_request)
+{
+    static char long_name[100000];
+    const char *const names[] = {"../../etc", "/", "p-", long_name};
+
+    need_root();
+    memset(long_name, 'x', sizeof long_name - 1);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct cay_sandbox_options options = {.size = sizeof options,
+                                                    .pool = names[i]};
+        AUTO(cay_pool) pool = make_pool(1);
+        AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+        run(sandbox, "true");
+        rest_ms(20);
+        ASSERT_INT(claimed(pool), 0);
+    }
+}
+
+/* --- A child of the program --- */
+
+static size_t count_open(void)
+{
+    return count_names("/proc/self/fd", "");
+}
+
+TEST(a_child_that_frees_the_pool_closes_it_and_leaves_the_parents)
+{
+    int status;
+    size_t before = count_open();
+    AUTO(cay_pool) pool = make_pool(2);
+
+    rest_ms(50); /* the thread waits */
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        cay_pool_free(pool);
+        _exit(count_open() == before ? 0 : 1);
+    }
+    ASSERT(waitpid(child, &status, 0) == child);
+    ASSERT_INT(status, 0);
+    AUTO(cay_sandbox) sandbox = claim(pool, NULL);
+    run(sandbox, "true");
+    await_claims(pool, 1);
+}
+
+TEST(a_wait_for_ever_does_not_end_at_once)
+{
+    AUTO(cay_pool) pool = make_pool(1);
+
+    AUTO(cay_sandbox) sandbox = claim(pool, NULL);
+    await_claims(pool, 1);
+    ASSERT_OK(cay_pool_wait(pool, 1, UINT64_MAX, &err));
 }

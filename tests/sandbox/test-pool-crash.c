@@ -234,7 +234,9 @@ TEST(exactly_one_of_two_processes_takes_an_offer)
         for (unsigned round = 1; round <= ROUNDS; round++) {
             while (shared->round < round)
                 (void)sched_yield();
-            shared->taken += spare_take(&key, id);
+            struct spare_offers offers;
+            shared->taken += spare_open_offers(&offers) && spare_take(&offers, &key, id);
+            spare_close_offers(&offers);
             shared->done++;
         }
         _exit(0);
