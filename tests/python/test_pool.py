@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -50,6 +51,27 @@ def test_sandbox_outlives_its_pool() -> None:
     pool.close()
     with sandbox:
         assert sandbox.shell("echo here").stdout == "here\n"
+
+
+def test_wait_in_another_thread_ends_when_the_pool_is_closed() -> None:
+    pool = Pool(2)
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            while True:
+                pool.wait(2, timeout=PATIENCE)
+        except SandboxValueError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=wait) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.05)
+    pool.close()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert len(errors) == 4
 
 
 def test_closed_pool_is_refused() -> None:

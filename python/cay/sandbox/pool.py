@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from ctypes import byref, c_void_p, pointer, sizeof
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cay import _c
-from cay.errors import SandboxValueError
+from cay.errors import SandboxTimeoutError, SandboxValueError
 from cay.sandbox import options as _options
 from cay.sandbox.options import Level, Network, Size, Volumes
 from cay.sandbox.sandbox import Sandbox
 
 _Self = TypeVar("_Self", bound="Pool")
 _FOREVER_MS = 10**12
+_SLICE_MS = 100
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Pool(_c.Owner):
     ) -> None:
         """Returns when the first spare is ready; ``limit`` is the memory of all spares."""
         self._lock = threading.Lock()
+        self._unused = threading.Condition(self._lock)
+        self._waiting = 0
         self._handle: Any = None
         self._shape: dict[str, Any] = {
             "template": template,
@@ -135,17 +139,38 @@ class Pool(_c.Owner):
         ``timeout`` seconds."""
         wanted = 0 if count is None else _options.parse_size(count, "count", 2**32 - 1)
         ms = _options.milliseconds(timeout, "timeout") or _FOREVER_MS
-        handle = self._handle
-        if handle is None:
-            raise SandboxValueError(
-                "the pool is closed", subject="pool", hint="create a new one"
-            )
-        _c.call(_c.pool_wait, handle, wanted, ms)
+        end = time.monotonic() + ms / 1000
+        while True:
+            left = max(0, round((end - time.monotonic()) * 1000))
+            try:
+                self._wait_once(wanted, min(left, _SLICE_MS))
+                return
+            except SandboxTimeoutError:
+                if left <= _SLICE_MS:
+                    raise
+
+    def _wait_once(self, wanted: int, ms: int) -> None:
+        """Short, because close() in another thread waits for it before it frees the pool."""
+        with self._lock:
+            handle = self._handle
+            if handle is None:
+                raise SandboxValueError(
+                    "the pool is closed", subject="pool", hint="create a new one"
+                )
+            self._waiting += 1
+        try:
+            _c.call(_c.pool_wait, handle, wanted, ms)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                self._unused.notify_all()
 
     def close(self) -> None:
         """Ends the spares.  Sandboxes that were created live on."""
         with self._lock:
             handle, self._handle = self._handle, None
+            while handle is not None and self._waiting:
+                self._unused.wait()
         if handle is not None:
             _c.pool_free(handle)
 
