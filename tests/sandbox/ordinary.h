@@ -82,7 +82,7 @@ static inline void ordinary_remove(const char *name)
 /* What is left in their directories by then is a failure of its own. */
 static inline void ordinary_remove_all(void)
 {
-    static const char *const below[] = {"/ranges", "/pools", "/spares", ""};
+    static const char *const below[] = {"/ranges", "/names", "/pools", "/spares", ""};
     bool empty = true;
 
     for (size_t i = 0; i < 2; i++)

@@ -90,6 +90,12 @@ TEST(commands_run_on_the_level_single)
     run_program("test-code", CAY_LEVEL_SINGLE, without_memory);
 }
 
+TEST(claimed_sandboxes_are_the_same_on_the_levels_with_namespaces)
+{
+    for (enum cay_level level = CAY_LEVEL_RANGE; level <= CAY_LEVEL_SINGLE; level++)
+        run_program("test-pool-same", level, "");
+}
+
 TEST(commands_run_on_the_level_landlock)
 {
     need_landlock();

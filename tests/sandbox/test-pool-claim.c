@@ -13,6 +13,7 @@
 #include "init/packet.h"
 #include "init/plan.h"
 #include "init/protocol.h"
+#include "ordinary.h"
 #include "pools.h"
 
 struct spare {
@@ -299,6 +300,42 @@ TEST(a_pool_may_have_any_name_in_a_request)
         rest_ms(20);
         ASSERT_INT(claimed(pool), 0);
     }
+}
+
+/* --- Another user --- */
+
+static char pool_of_root[CAY_POOL_ID_MAX];
+
+static void try_as_another(void)
+{
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .pool = pool_of_root, .ephemeral = true};
+    struct cay_pool_info *infos = NULL;
+    cay_sandbox *sandbox = NULL;
+    size_t count = 1;
+
+    ASSERT_OK(cay_pool_list(&infos, &count, &err));
+    ASSERT_INT(count, 0);
+    cay_free(infos);
+    ASSERT_INT(cay_pool_stop(pool_of_root, &err), CAY_E_NOT_FOUND);
+    ASSERT(open("/run/cay/spares/0123456789abcdef-sb-aaaaaaaaaaaaaaaa",
+                O_WRONLY | O_CREAT | O_CLOEXEC, 0600) < 0);
+    ASSERT_INT(errno, EACCES);
+    ASSERT_OK(cay_sandbox_create(&options, &sandbox, &err)); /* a new one */
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    cay_sandbox_free(sandbox);
+}
+
+TEST(another_user_neither_sees_nor_stops_nor_claims_from_a_pool)
+{
+    AUTO(cay_pool) pool = make_pool(1);
+
+    if (geteuid() != 0)
+        SKIP("needs root to become another user");
+    memcpy(pool_of_root, cay_pool_id(pool), sizeof pool_of_root);
+    as_ordinary(ordinary_user(false), try_as_another);
+    rest_ms(20);
+    ASSERT_INT(claimed(pool), 0);
 }
 
 /* --- A child of the program --- */
