@@ -345,6 +345,16 @@ static size_t count_open(void)
     return count_names("/proc/self/fd", "");
 }
 
+TEST(a_spare_takes_two_descriptors_of_the_program)
+{
+    enum { OWN = 3, EACH = 2, COUNT = 4 };
+    size_t before = count_open();
+    AUTO(cay_pool) pool = make_pool(COUNT);
+
+    rest_ms(50); /* the thread waits */
+    ASSERT_INT(count_open(), before + OWN + EACH * COUNT);
+}
+
 TEST(a_child_that_frees_the_pool_closes_it_and_leaves_the_parents)
 {
     int status;
