@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from serving import CAY, PATIENCE, Server, state, unavailable, wait_until
+from serving import CAY, PATIENCE, Server, name_of, state, unavailable, wait_until
 from test_life import fixture_step, running  # noqa: F401 (the fixture "step")
 
 SECONDS = int(os.environ.get("CAY_CHAOS_SECONDS", 45))
@@ -154,7 +154,7 @@ class Chaos:
 
     def kill_front(self):
         for pid in self.server.children():
-            if Path(f"/proc/{pid}/comm").read_text().strip() == "cay-front":
+            if name_of(pid) == "cay-front":
                 os.kill(pid, signal.SIGKILL)
 
     def kill_keepers(self):
