@@ -671,7 +671,7 @@ static void end_lost_stream(struct exchange *exchange, const struct reply_packet
 /* The channel was closed before the reply: either the sandbox ended, which its row says
  * once the keeper was reaped, or only its keeper exited, and the next request starts
  * another.  So ask for the health of the sandbox.  With only a signature that is not
- * possible. */
+ * possible before a file is open. */
 static void on_loss(struct exchange *exchange, int got)
 {
     struct request request;

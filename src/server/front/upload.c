@@ -496,6 +496,9 @@ static bool take_file(struct exchange *exchange, struct target *target,
 
     target->fd = TAKE_FD(reply->fd);
     cay_copy_text(upload->sandbox, sizeof upload->sandbox, id ? id : "");
+    if (!*exchange->route
+              .sandbox) /* a signed URL: a loss is checked with it from here on */
+        memcpy(exchange->route.sandbox, upload->sandbox, sizeof upload->sandbox);
     for (const struct target *other = upload->targets; other; other = other->next)
         if (other->path && strcmp(other->path, path) == 0) {
             refuse_same(exchange); /* several paths may mean the same file */
