@@ -997,6 +997,8 @@ def test_memory_stays_flat_and_neighbours_are_not_disturbed(own_server, capsys):
     times, server = 1500, own_server()
     sandbox = Sandbox.create(timeout=3600)
     neighbours = [Neighbour(Sandbox.create(**server.options_of("neighbour")), 500)]
+    streams = [one.commands.run("sleep 3600", background=True, timeout=0)
+               for one in (sandbox, neighbours[0].sandbox)]  # they keep the two keepers
     quiet = settled(server)
 
     def kib():
@@ -1020,6 +1022,8 @@ def test_memory_stays_flat_and_neighbours_are_not_disturbed(own_server, capsys):
     for name in early:
         assert late[name] - early[name] <= 1024, f"KiB of the {name}"
     wait_for_closed(server, opened)
+    for stream in streams:
+        stream.disconnect()
 
 
 def test_sandboxes_that_come_and_go_leave_nothing_in_the_server(server):
