@@ -48,8 +48,9 @@ enum {
     YIELD_MS = 10000,     /* without spares after a shortage of memory */
     SHORT_PERCENT = 5,    /* of the machine's memory: below it is short */
     ENOUGH_PERCENT = 10,
-    STOP_MS = 30000, /* for cay_pool_stop() */
-    CLAIMED_MAX = 64 /* claimed sandboxes that the pool watches */
+    STOP_MS = 30000,  /* for cay_pool_stop() */
+    CLAIMED_MAX = 64, /* claimed sandboxes that the pool watches */
+    MOUNTS_MAX = 128  /* mount namespaces: the kernel limits such descriptors per user */
 };
 
 struct spare {
@@ -89,6 +90,7 @@ struct cay_pool {
     size_t claimed_count;
     bool has_unwatched; /* a claimed sandbox that is not among them */
     int mounts[2];      /* a socket whose queue has the mount namespaces, with the ids */
+    size_t mounts_count;
     uint64_t refill_ms; /* not before */
     uint64_t retry_ms;
     uint64_t look_ms;
@@ -222,8 +224,9 @@ static void queue_mounts(cay_pool *pool, const char id[CAY_ID_MAX], int fd)
 {
     struct iovec part = {(void *)(uintptr_t)id, CAY_ID_MAX};
 
-    if (fd >= 0) /* if the queue is full, they are not kept */
-        (void)rights_send(pool->mounts[0], &part, 1, &fd, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (fd >= 0 &&
+        rights_send(pool->mounts[0], &part, 1, &fd, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 0)
+        pool->mounts_count++;
 }
 
 /* The mounts of the host's directories go at once: their file systems may be unmounted
@@ -232,27 +235,29 @@ static void keep_mounts(cay_pool *pool, const struct record *record)
 {
     char path[64];
 
-    if (pool->options.bind_count || pool->mounts[0] < 0)
+    if (pool->options.bind_count || pool->mounts_count == MOUNTS_MAX)
         return;
     snprintf(path, sizeof path, "/proc/%d/ns/mnt", (int)record->init);
     AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
     queue_mounts(pool, record->id, fd);
 }
 
-/* Closes the descriptor of this sandbox, or all, and puts the others back. */
+/* Closes the descriptor of this sandbox and puts the others back.  Without a free
+ * descriptor the kernel closes those that are received: these mounts go early. */
 static void release_mounts(cay_pool *pool, const char *id)
 {
     char found[CAY_ID_MAX];
     struct iovec part = {found, sizeof found};
-    size_t left = pool->stats.count + CLAIMED_MAX + 1, fd_count;
+    size_t fd_count;
+    bool is_found = false;
 
-    for (bool is_found = false; !is_found && left > 0; left--) {
+    for (size_t left = pool->mounts_count; !is_found && left > 0; left--) {
         AUTO_FD fd = -1;
-        if (rights_receive(pool->mounts[1], &part, 1, &fd, 1, &fd_count, MSG_DONTWAIT) <=
-            0)
-            return;
-        is_found = id && memcmp(found, id, sizeof found) == 0;
-        if (id && !is_found)
+        ssize_t got =
+            rights_receive(pool->mounts[1], &part, 1, &fd, 1, &fd_count, MSG_DONTWAIT);
+        pool->mounts_count--;
+        is_found = got > 0 && memcmp(found, id, sizeof found) == 0;
+        if (got > 0 && !is_found)
             queue_mounts(pool, found, fd);
     }
 }

@@ -691,6 +691,38 @@ TEST(a_program_has_no_descriptor_of_mounts_that_a_fork_would_copy)
     ASSERT_INT(count_fds("mnt:["), 0);
 }
 
+/* Memory in files of a tmpfs, of the whole machine. */
+static long shmem_mib(void)
+{
+    long kib = 0;
+    char line[128];
+    FILE *info = fopen("/proc/meminfo", "re");
+
+    while (info && fgets(line, sizeof line, info))
+        if (strncmp(line, "Shmem:", 6) == 0)
+            kib = strtol(line + 6, NULL, 10);
+    if (info)
+        fclose(info);
+    return kib / 1024;
+}
+
+TEST(the_files_of_a_killed_sandbox_go_while_the_pool_runs)
+{
+    AUTO(cay_pool) pool = make_pool(2);
+    AUTO(cay_sandbox) sandbox = claim(pool, NULL);
+
+    if (wanted_level())
+        SKIP("the same at every level");
+    long before = shmem_mib();
+    run(sandbox, "head -c 200M /dev/zero > /tmp/large");
+    ASSERT_INT(result.exit_code, 0);
+    ASSERT(shmem_mib() > before + 100); /* other programs use such memory, too */
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    for (int i = 0; i < PATIENCE_MS && shmem_mib() > before + 100; i++)
+        rest_ms(1);
+    ASSERT(shmem_mib() <= before + 100);
+}
+
 TEST(a_spare_has_a_child_ready_for_the_first_command)
 {
     AUTO(cay_pool) pool = make_pool(1);
