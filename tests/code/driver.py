@@ -32,8 +32,9 @@ def python_parts():
     return {name: text("python", f"{name}.py") for name in ("show", "trace", "magic", "charts")}
 
 
+PYTHON = os.environ.get("CAY_TEST_PYTHON", "/usr/bin/python3")  # another version's path
 LANGUAGES = {
-    "python": (["/usr/bin/python3", "-c", text("python", "loader.py")],
+    "python": ([PYTHON, "-c", text("python", "loader.py")],
                {"source": text("python", "core.py"), "parts": python_parts()}),
     "node": (["node", "-e", text("node", "loader.js")],
              {"source": text("node", "core.js"), "parts": {}}),

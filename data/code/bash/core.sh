@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # The driver of a bash context: sources code in this shell and reports on descriptor 3.
-# Output goes to descriptors 1 and 2.  docs/design/code.md describes the lines.
+# Output goes to descriptors 1 and 2.  docs/design/code-drivers.md describes the lines.
 #
 # The code takes the place of the channel at descriptor 3 while it runs, so that no child
 # speaks on the channel.  It is sourced at the top level: in a function `declare` would make

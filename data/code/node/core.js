@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver of a JavaScript context: evaluates code in this process and reports on
-// descriptor 3.  docs/design/code.md describes the lines.
+// descriptor 3.  docs/design/code-drivers.md describes the lines.
 //
 // V8's REPL mode, which the inspector offers, does the work: bindings of one execution are
 // visible in the next and can be declared again, await works at the top level, and the value

@@ -3,13 +3,14 @@
 
 It has to start fast.  So this file imports only what the interpreter has loaded already, and
 the other files of the folder are compiled when code first needs them (part()).
-docs/design/code.md describes the lines on descriptor 3.
+docs/design/code-drivers.md describes the lines on descriptor 3.
 
 Invariants: only this process writes to the channel, never a forked child (forked()); a line
 is written as a whole, even if SIGINT arrives meanwhile (interrupt()).
 """
 
 import builtins
+import faulthandler
 import io
 import os
 import sys
@@ -493,6 +494,7 @@ def start():
     take_channel()
     os.register_at_fork(after_in_child=forked)
     _signal.signal(_signal.SIGINT, interrupt)
+    faulthandler.enable(2)  # a crash prints where it was
     sys.stdout, sys.stderr = streams
     sys.argv = [""]
     if "" not in sys.path:

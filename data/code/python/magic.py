@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lines for a shell (!command) and the few magics (%name) that users paste from notebooks."""
 
+import importlib
 import re
 import subprocess
 
@@ -81,10 +82,10 @@ def shell():
 
 
 def start(argv, **options):
-    """Runs a program on the descriptors; waits also after SIGINT, which it gets, too."""
+    """Runs a program on the descriptors; it may install modules."""
     flush()
     main["_exit_code"] = subprocess.run(argv, **options).returncode
-    return None
+    importlib.invalidate_caches()
 
 
 def magic_system(line, cell):
@@ -110,10 +111,8 @@ def magic_sh(line, cell):
 
 
 def magic_pip(line, cell):
-    import importlib
     import shlex
     start([sys.executable, "-m", "pip", *shlex.split(expand(line))])
-    importlib.invalidate_caches()
 
 
 def magic_cd(line, cell):

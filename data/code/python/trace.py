@@ -39,7 +39,7 @@ def own_frames(error):
 def text_of(error):
     complete(error)
     frames = own_frames(error)
-    summary = traceback.TracebackException(type(error), error, frames, compact=True)
+    summary = traceback.TracebackException(type(error), error, frames)
     clean(summary, set())
     text = "".join(summary.format())
     if len(text) > TRACEBACK_MAX:
