@@ -160,6 +160,10 @@ def test_errors_of_callbacks_do_not_end_the_driver(node):
                          "await new Promise(r => setTimeout(r, 50))")
     assert "Uncaught Error: late" in execution.err
     assert "Uncaught Error: lost" in execution.err
+    execution = node.run("process.nextTick(() => { throw new Error('tick') })\n"
+                         "await new Promise(r => setTimeout(r, 50))\n7")
+    assert "Error: tick" in execution.err
+    assert execution.value == "7"
     assert node.run("1").value == "1"
 
 
@@ -190,6 +194,7 @@ def test_variables_of_one_call_are_restored(node):
     "console.log('up'); while (true);",
     "console.log('up'); await new Promise(() => {})",
     "console.log('up'); await 1; while (true);",
+    "process.nextTick(() => { console.log('up'); while (true); }); await new Promise(() => {})",
     "setInterval(() => {}, 10); console.log('up'); await new Promise(() => {})",
 ])
 def test_sigint_ends_an_execution_and_keeps_the_variables(node, code):

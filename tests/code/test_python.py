@@ -504,12 +504,12 @@ def test_a_data_frame_is_data_html_and_text(python):
     need_numpy(python)
     execution = python.run(
         "import pandas as pd\npd.DataFrame({'a': [1, 2, 3], 'f': [0.5, None, 1],\n"
-        " 't': pd.to_datetime(['2020-01-02', None, '2020-01-03 04:05']), 'o': ['x', {1}, None]})")
+        " 't': pd.to_datetime(['2020-01-02 00:00', None, '2020-01-03 04:05']), 'o': ['x', {1}, None]})")
     assert execution.main["e2b/data"] == {
         "a": [1, 2, 3], "f": [0.5, None, 1.0],
         "t": ["2020-01-02T00:00:00", None, "2020-01-03T04:05:00"], "o": ["x", "{1}", None]}
     assert "<table" in execution.main["text/html"]
-    assert execution.value.splitlines()[1].startswith("0  1  0.5 2020-01-02")
+    assert execution.value.splitlines()[1].startswith("0  1  0.5 2020-01-02 00:00:00")
     huge = python.run("pd.DataFrame({'a': range(1 << 21)})")
     assert huge.main.keys() == {"text/plain", "text/html"}
     assert python.run("pd.DataFrame([[1, 2]], columns=['a', 'a'])").main["e2b/data"] == {"a": [2]}

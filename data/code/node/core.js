@@ -22,6 +22,7 @@ const LINE_MAX = 32 << 20;
 const PIECE_MAX = 8 << 10; // of text in one line
 const TEXT_MAX = 1 << 20;
 const INTEGER_MAX = 2 ** 63;
+const INTERRUPTED = 'ERR_SCRIPT_EXECUTION_INTERRUPTED';
 const session = new inspector.Session();
 
 const state = {count: 0, running: null, exit: process.exit, require: globalThis.require};
@@ -182,6 +183,12 @@ function describe(value, details, code, name) {
         traceback: wellFormed(isSyntax ? syntaxStack(value, details, code, name) : stackOf(value))};
 }
 
+// An error of a callback, which no execution waits for.
+function reportUncaught(error) {
+    if (!(error instanceof ProcessExit) && error?.code !== INTERRUPTED)
+        process.stderr.write(`Uncaught ${error?.stack ? stackOf(error) : textOf(error)}\n`);
+}
+
 const interrupted = {type: 'error', name: 'KeyboardInterrupt', value: '', traceback: ''};
 
 // --- Translation -------------------------------------------------------------------------------
@@ -300,12 +307,15 @@ function evaluate(code, name) {
         };
         try {
             vm.runInThisContext('__cayEvaluate()', {breakOnSigint: true, filename: 'cay:core'});
-        } catch {
-            state.running.interrupt();
+        } catch (error) {
+            if (error?.code === INTERRUPTED)
+                state.running.interrupt();
+            throw error; // as uncaught: only so node repairs its stack of asynchronous calls
+        } finally {
+            inside = false;
+            if (outcome)
+                resolve(outcome);
         }
-        inside = false;
-        if (outcome)
-            resolve(outcome);
     }));
 }
 
@@ -404,12 +414,8 @@ function start() {
     define('display', display);
     process.exit = (code) => { throw new ProcessExit(code ?? process.exitCode ?? 0); };
     process.on('SIGINT', () => state.running?.interrupt?.());
-    const report = (error) => {
-        if (!(error instanceof ProcessExit))
-            process.stderr.write(`Uncaught ${error?.stack ? stackOf(error) : textOf(error)}\n`);
-    };
-    process.on('uncaughtException', report);
-    process.on('unhandledRejection', report);
+    process.on('uncaughtException', reportUncaught);
+    process.on('unhandledRejection', reportUncaught);
     send({type: 'ready', version: process.versions.node});
     listen();
 }
