@@ -153,6 +153,13 @@ TEST(a_context_has_the_environment_and_rights_of_a_command)
             "| sort; id; pwd; grep -e ^Cap -e Seccomp: -e NoNewPrivs "
             "/proc/self/status; ls /proc/self/fd | wc -l; ulimit -a\"\"\")");
     ASSERT_STR(done.out, expected);
+    /* The service itself, too. */
+    run(sandbox, "grep -e ^Uid -e ^Cap -e Seccomp -e NoNewPrivs /proc/self/status");
+    free(expected);
+    expected = strdup(result.out);
+    execute(sandbox, "os.system('grep -e ^Uid -e ^Cap -e Seccomp -e NoNewPrivs '\n"
+                     "          f'/proc/{os.getppid()}/status')");
+    ASSERT_STR(done.out, expected);
     ASSERT_OK(
         try_code(sandbox, &options, "say(type='stdout', text=env['FOR_ONE_CALL'])"));
     ASSERT_STR(done.out, "1");

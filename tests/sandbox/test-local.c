@@ -4,6 +4,7 @@
  * keeps them in. */
 #include <sys/resource.h>
 
+#include "cay/code.h"
 #include "local.h"
 
 /* --- Commands --- */
@@ -33,6 +34,24 @@ static void run_on_the_host(void)
 TEST(commands_run_on_the_host_as_the_caller_in_the_working_directory)
 {
     as_both(run_on_the_host);
+}
+
+static void run_code(void)
+{
+    AUTO(cay_sandbox) sandbox = make_local();
+    const struct cay_code_options options = {.size = sizeof options, .language = "bash"};
+    struct cay_code_execution execution = {0};
+
+    ASSERT_OK(cay_code_execute(sandbox, "x=6", 3, &options, &execution, &err));
+    cay_code_execution_done(&execution);
+    ASSERT_OK(cay_code_execute(sandbox, "echo $((x*7))", 13, &options, &execution, &err));
+    ASSERT_STR(execution.out, "42\n");
+    cay_code_execution_done(&execution);
+}
+
+TEST(contexts_of_a_local_sandbox_keep_their_variables)
+{
+    as_both(run_code);
 }
 
 static void say_where(void)
