@@ -211,6 +211,7 @@ static int send_driver(const struct code_client *client, const struct code_query
     buf_init(&message, CODE_BODY_MAX + (1 << 20));
     if (!query->driver)
         return fail_protocol(client, err);
+    head.timeout_ms = query->driver->interrupt_ms;
     buf_append(&message, &head, sizeof head);
     add(&message, NULL);
     add(&message, query->language);

@@ -47,6 +47,7 @@ static const struct code_language languages[] = {
     {.names = {"bash"},
      .kernel = "bash",
      .argv = {"bash", "--noprofile", "--norc", "-c"},
+     .interrupt_ms = 250, /* a child that it forks after the signal does not get it */
      .loader = PART(NULL, code_bash_core),
      .last = "bash"},
 };

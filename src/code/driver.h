@@ -20,9 +20,10 @@ enum { CODE_PARTS_MAX = 8, CODE_ALIASES_MAX = 5 };
 /* How the interpreter of a language is started, and what it is sent first. */
 struct code_language {
     const char *names[CODE_ALIASES_MAX]; /* the first is that of results */
-    const char *kernel;  /* whose default context it uses: "javascript" for typescript */
-    const char *dialect; /* sent with each execution, or NULL */
-    const char *argv[6]; /* before the loader */
+    const char *kernel; /* whose default context it uses: "javascript" for typescript */
+    uint64_t interrupt_ms; /* SIGINT is repeated after this time; 0: once is enough */
+    const char *dialect;   /* sent with each execution, or NULL */
+    const char *argv[6];   /* before the loader */
     struct code_source loader;
     const char *last; /* an argument behind the loader, or NULL */
     struct code_source

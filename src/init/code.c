@@ -38,7 +38,7 @@ enum {
     DRAIN_PIECES = 4,     /* what a pipe can hold when an execution ends */
     REST_PIECES = 16,     /* and the channel of an interpreter that has ended */
     CREATE_MAX = 1 << 20,
-    AGAIN_MS = 1000,  /* between two signals: the first may come before the code runs */
+    AGAIN_MS = 1000,  /* then again: the first signal may come before the code runs */
     KILL_MS = 5000,   /* between an interrupt and the kill */
     START_MS = 60000, /* until an interpreter is ready */
     OOM_SCORE_RAISE = 100,
@@ -55,6 +55,7 @@ struct driver {
     const char *tail; /* of each execute line of a context that it was created for */
     const char *body;
     size_t body_len;
+    uint64_t interrupt_ms; /* between signals, if one is not enough; 0: it is */
 };
 
 /* A request, or the part of it that has arrived. */
@@ -98,6 +99,7 @@ struct context {
     uint64_t execution;
     uint64_t again_ns, kill_ns, start_ns; /* UINT64_MAX: never */
     bool timed_out, interrupted;
+    bool heard;      /* the driver has reported something since the execution began */
     uint32_t ending; /* why the service killed it: enum code_loss */
     uint32_t loss;   /* why the one before ended */
     int status;
@@ -361,11 +363,13 @@ static void interrupt(struct context *context)
 {
     if (!context->busy || !context->ready)
         return;
+    uint64_t now = clock_ns();
+    uint64_t again_ms = find_driver(context->language)->interrupt_ms;
     (void)kill(-context->pid, SIGINT);
-    if (context->kill_ns == UINT64_MAX) {
-        context->again_ns = clock_ns() + AGAIN_MS * 1000000ull;
-        context->kill_ns = clock_ns() + KILL_MS * 1000000ull;
-    }
+    if (context->kill_ns == UINT64_MAX)
+        context->kill_ns = now + KILL_MS * 1000000ull;
+    if (again_ms || !context->heard)
+        context->again_ns = now + (again_ms ? again_ms : AGAIN_MS) * 1000000ull;
 }
 
 /* --- Starting an interpreter --- */
@@ -503,7 +507,7 @@ static void begin(struct context *context, struct link *link)
     context->running = link;
     context->busy = true;
     link->state = LINK_RUNNING;
-    context->timed_out = context->interrupted = false;
+    context->timed_out = context->interrupted = context->heard = false;
     context->dropped = 0;
     context->loss = CODE_LOSS_NONE;
     context->skips = context->head_len > 0 || context->is_long;
@@ -656,6 +660,7 @@ static void take_lines(struct context *context, const char *data, size_t len)
     const struct code_end done = {.reason = CODE_DONE};
     const char *from = data, *stop = data + len; /* from: not passed on yet */
 
+    context->heard = true;
     for (const char *at = data; at < stop;) {
         const char *newline = memchr(at, '\n', (size_t)(stop - at));
         const char *next = newline ? newline + 1 : stop;
@@ -910,6 +915,7 @@ static void add_driver(struct link *link)
     driver->payload = link->incoming.payload;
     driver->argv = link->incoming.words;
     driver->tail = link->incoming.cwd;
+    driver->interrupt_ms = link->incoming.head.timeout_ms;
     driver->body = link->incoming.body;
     driver->body_len = link->incoming.body_len;
     driver->next = drivers;
@@ -1103,7 +1109,8 @@ static void expire(void)
     for (struct context *context = contexts; context; context = context->next) {
         if (context->again_ns <= now) {
             context->again_ns = UINT64_MAX;
-            (void)kill(-context->pid, SIGINT);
+            context->heard = true; /* once more is enough */
+            interrupt(context);
         }
         if (context->kill_ns <= now)
             kill_interpreter(context, CODE_LOSS_KILLED);

@@ -58,7 +58,9 @@ struct code_request {
     uint32_t len;
     uint32_t words;
     uint32_t padding;
-    uint64_t timeout_ms; /* of the whole request; 0: none */
+    /* Of the whole request; 0: none.  DRIVER: SIGINT is sent again after this time until
+     * the code ends; 0: once is enough. */
+    uint64_t timeout_ms;
 };
 
 enum code_event_kind {

@@ -4,6 +4,7 @@
 import base64
 import os
 import re
+import shutil
 import signal
 import subprocess
 
@@ -51,6 +52,20 @@ def test_a_timeout_interrupts_and_keeps_the_variables(boxes, box):
     done = boxes.cay("code", box, "--timeout", "300ms", "-c", "x = 7\nwhile True: pass")
     assert done.status == 124 and b"KeyboardInterrupt" in done.err and b"--timeout" in done.err
     assert boxes.ok("code", box, "-c", "x").text == "7\n"
+
+
+@pytest.mark.parametrize("language, begin, loop, read, kept", [
+    ("bash", "x=7", "while :; do sleep 0.01; done", "echo $x", "7\n"),
+    ("javascript", "var x = 7", "for (;;) {}", "x", "7\n"),
+])
+def test_every_language_can_be_interrupted(boxes, box, language, begin, loop, read, kept):
+    if language == "javascript" and not shutil.which("node"):
+        pytest.skip("needs node")
+    words = ["code", "-l", language, box]
+    boxes.ok(*words, "-c", begin)
+    done = boxes.cay(*words, "--timeout", "500ms", "-c", loop)
+    assert done.status == 124 and b"ContextRestarting" not in done.err
+    assert boxes.ok(*words, "-c", read).text == kept
 
 
 def test_the_end_of_the_command_interrupts_the_code(boxes, box):
