@@ -393,7 +393,7 @@ static int start_init(const struct create_ctx *ctx, int group, struct launch *la
         code = record_init(ctx, launch, err);
     /* The pool sends nothing to a spare, and has descriptors of many. */
     bool is_connected =
-        !code && !ctx->is_spare && native_prepare_exec(native, NULL) == CAY_OK;
+        !code && !ctx->pool && native_prepare_exec(native, NULL) == CAY_OK;
     int sent = is_connected ? send_first(ctx, native, &own) : CAY_OK;
     bool has_request = is_connected && !sent && ctx->first;
     /* Its report is more specific than a failed connection. */
