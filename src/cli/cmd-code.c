@@ -205,7 +205,8 @@ static void report(const struct call *call, const struct cay_code_execution *exe
         fprintf(stderr, "cay: note: new interpreter: %s\n", execution->restarted);
     if (execution->out_dropped || execution->error_dropped)
         fprintf(stderr, "cay: note: %llu bytes of output beyond the limit were dropped\n",
-                (unsigned long long)(execution->out_dropped + execution->error_dropped));
+                (unsigned long long)execution->out_dropped +
+                    (unsigned long long)execution->error_dropped);
     if (execution->values_dropped)
         fprintf(stderr, "cay: note: %llu results were too large or invalid\n",
                 (unsigned long long)execution->values_dropped);

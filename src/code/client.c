@@ -238,6 +238,15 @@ static int begin(struct code_client *client, const struct code_query *query,
     }
 }
 
+/* The service ends a request at its timeout; this is for one that does not. */
+static void set_deadline(struct code_client *client, const struct code_query *query)
+{
+    if (query->timeout_ms && query->timeout_ms < UINT64_MAX / 4000000)
+        client->deadline_ms = clock_ms() + query->timeout_ms + GRACE_MS;
+    else if (query->op != CODE_EXECUTE && query->op != CODE_CREATE)
+        client->deadline_ms = clock_ms() + REPLY_MS;
+}
+
 int code_request(struct code_client *client, const struct code_query *query,
                  code_on_event *on_event, void *cookie, const bool *stops,
                  struct code_end *ret_end, struct cay_error *err)
@@ -246,14 +255,11 @@ int code_request(struct code_client *client, const struct code_query *query,
     const char *payload = NULL;
     bool has_driver = false;
 
-    if (query->timeout_ms && query->timeout_ms < UINT64_MAX / 4000000)
-        client->deadline_ms = clock_ms() + query->timeout_ms + GRACE_MS;
-    else if (query->op != CODE_EXECUTE && query->op != CODE_CREATE)
-        client->deadline_ms = clock_ms() + REPLY_MS;
+    set_deadline(client, query);
     TRY(begin(client, query, &event, &payload, err));
     for (;;) {
         if (event.kind == CODE_EVENT_END) {
-            if (event.len != sizeof *ret_end)
+            if (event.len != sizeof *ret_end || !payload)
                 return fail_protocol(client, err);
             memcpy(ret_end, payload, sizeof *ret_end);
             return CAY_OK;
