@@ -148,7 +148,7 @@ TEST(a_spare_ends_if_its_claim_is_malformed)
 /* A descriptor that epoll(7) cannot watch, instead of a socket. */
 TEST(a_spare_ends_if_its_new_leash_is_invalid)
 {
-    AUTO(cay_pool) pool = make_pool(1);
+    __attribute__((unused)) AUTO(cay_pool) pool = make_pool(1);
     struct spare spare = find_spare();
     int fd = dial(&spare), file = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
 
@@ -161,7 +161,7 @@ TEST(a_spare_ends_if_its_new_leash_is_invalid)
 
 TEST(a_second_claim_is_refused_and_the_first_lives_on)
 {
-    AUTO(cay_pool) pool = make_pool(1);
+    __attribute__((unused)) AUTO(cay_pool) pool = make_pool(1);
     struct spare spare = find_spare();
     int fd = dial(&spare), other = dial(&spare);
 
@@ -349,7 +349,7 @@ TEST(a_spare_takes_two_descriptors_of_the_program)
 {
     enum { OWN = 3, EACH = 2, COUNT = 4 };
     size_t before = count_open();
-    AUTO(cay_pool) pool = make_pool(COUNT);
+    __attribute__((unused)) AUTO(cay_pool) pool = make_pool(COUNT);
 
     rest_ms(50); /* the thread waits */
     ASSERT_INT(count_open(), before + OWN + EACH * COUNT);
@@ -379,7 +379,7 @@ TEST(a_wait_for_ever_does_not_end_at_once)
 {
     AUTO(cay_pool) pool = make_pool(1);
 
-    AUTO(cay_sandbox) sandbox = claim(pool, NULL);
+    __attribute__((unused)) AUTO(cay_sandbox) sandbox = claim(pool, NULL);
     await_claims(pool, 1);
     ASSERT_OK(cay_pool_wait(pool, 1, UINT64_MAX, &err));
 }

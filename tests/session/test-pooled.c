@@ -220,7 +220,7 @@ TEST(a_claimed_sandbox_is_found_by_its_mark_and_collected)
 
 TEST(a_claimed_sandbox_that_has_ended_is_not_found_by_its_mark)
 {
-    AUTO(cay_pool) pool = make_pool(1, false);
+    __attribute__((unused)) AUTO(cay_pool) pool = make_pool(1, false);
     AUTO(cay_config) config = config_of("{}");
     cay_sandbox *sandbox = NULL, *found = NULL;
     struct cay_sandbox_info info;
