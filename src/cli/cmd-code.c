@@ -221,6 +221,19 @@ static void report(const struct call *call, const struct cay_code_execution *exe
                 (unsigned long long)call->options.timeout_ms);
 }
 
+/* `err` has the names of languages with contexts, and the nearest of them. */
+static int fail_language(const char *name, struct cay_error *err)
+{
+    const char *known;
+
+    for (size_t i = 0; (known = cay_code_language(i)); i++)
+        if (strcmp(known, name) == 0)
+            return cay_fail(err, CAY_E_UNSUPPORTED, 0, "code.run", name,
+                            "the sandbox has no program for this language",
+                            "install it inside, or use a template that has it");
+    return CAY_E_UNSUPPORTED;
+}
+
 /* A language without contexts, in a fresh interpreter. */
 static int run_once(struct call *call, cay_sandbox *sandbox, const struct input *input,
                     const char *const *env, struct cay_error *err)
@@ -236,9 +249,11 @@ static int run_once(struct call *call, cay_sandbox *sandbox, const struct input 
 
     int code = cay_code_run(sandbox, input->data, input->len, call->options.language,
                             &options, &result, &why);
-    if (code || strcmp(result.error_type, "ValueError") == 0) {
+    if (code)
+        return cay_fail_as(err, code, &why);
+    if (strcmp(result.error_type, "ValueError") == 0) {
         cay_code_done(&result);
-        return CAY_E_UNSUPPORTED; /* `err` has names of languages */
+        return fail_language(call->options.language, err);
     }
     if (call->options.as_json) {
         struct json *json = output_json(&call->output);

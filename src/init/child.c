@@ -21,6 +21,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -173,6 +174,30 @@ static int change_directory(const struct request *request)
     return error < 0 ? (int)-error : 0;
 }
 
+/* Executes a copy of the program of PID 1: a fresh image, no file in the root, and no
+ * path of the host, which the program may be. */
+static int execute_own(char *const *argv, long env)
+{
+    enum { WITH_EXEC = 0x0010 /* MFD_EXEC; unknown before Linux 6.3 */, PIECE = 1 << 20 };
+    long fd =
+        raw_call(SYS_memfd_create, address(argv[0]), MFD_CLOEXEC | WITH_EXEC, 0, 0, 0);
+    long from = raw_call(SYS_openat, AT_FDCWD, address("/proc/self/exe"),
+                         O_RDONLY | O_CLOEXEC, 0, 0);
+    long len = from < 0 ? from : 1;
+
+    if (fd == -EINVAL)
+        fd = raw_call(SYS_memfd_create, address(argv[0]), MFD_CLOEXEC, 0, 0, 0);
+    while (fd >= 0 && from >= 0 && len != 0) {
+        len = raw_call(SYS_sendfile, fd, from, 0, PIECE, 0);
+        if (len < 0)
+            break;
+    }
+    return (int)-(fd < 0    ? fd
+                  : len < 0 ? len
+                            : raw_call(SYS_execveat, fd, address(""), address(argv), env,
+                                       AT_EMPTY_PATH));
+}
+
 /* Like execvpe(3), but the error of a file that exists takes precedence over ENOENT. */
 static int execute(const struct child *child)
 {
@@ -181,10 +206,8 @@ static int execute(const struct child *child)
     long env = address(child->request.env);
     int error = ENOENT;
 
-    /* The program of PID 1: a fresh image, and no file in the root. */
     if (child->request.is_own)
-        return (int)-raw_call(SYS_execve, address("/proc/self/exe"), address(argv), env,
-                              0, 0);
+        return execute_own(argv, env);
     if (strchr(name, '/'))
         return (int)-raw_call(SYS_execve, address(name), address(argv), env, 0, 0);
     size_t len = strlen(name);

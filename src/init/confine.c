@@ -109,14 +109,13 @@ static void allow(int ruleset, const char *path, uint64_t access)
     allow_same(ruleset, path, 0, access);
 }
 
-/* For service.c.  A file of the host's, except for a memfd, which needs no rule and for
- * which there cannot be one. */
+/* For child.c, which reads it.  A file of the host's, except for a memfd, which needs no
+ * rule and for which there cannot be one. */
 static void allow_own_program(int ruleset)
 {
     AUTO_FD fd = open("/proc/self/exe", O_PATH | O_CLOEXEC);
     struct landlock_path_beneath_attr rule = {
-        .allowed_access = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE,
-        .parent_fd = fd};
+        .allowed_access = LANDLOCK_ACCESS_FS_READ_FILE, .parent_fd = fd};
 
     (void)syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
 }

@@ -152,6 +152,14 @@ def test_a_language_without_contexts_runs_in_a_fresh_interpreter(boxes, box):
     assert boxes.cay("code", "-l", "perl", box, "-c", "exit 3").status == 1
 
 
+def test_a_language_that_the_sandbox_lacks_is_named(boxes, box):
+    programs = {"lua": ("lua", "lua5.4", "lua5.3"), "php": ("php",), "ruby": ("ruby",)}
+    lacking = [name for name, some in programs.items() if not any(map(shutil.which, some))]
+    for language in lacking:
+        told = boxes.fails(12, "code", "-l", language, box, "-c", "1")
+        assert f"{language}: the sandbox has no program for this language" in told
+
+
 @pytest.mark.parametrize("words, message", [
     (["code", "--new", "-l", "pyhton", "-c", "1"], "did you mean python?"),
     (["code", "--new"], "an argument is missing"),

@@ -160,6 +160,9 @@ TEST(a_context_has_the_environment_and_rights_of_a_command)
     execute(sandbox, "os.system('grep -e ^Uid -e ^Cap -e Seccomp -e NoNewPrivs '\n"
                      "          f'/proc/{os.getppid()}/status')");
     ASSERT_STR(done.out, expected);
+    /* No path of the host. */
+    execute(sandbox, "os.system(f'readlink /proc/{os.getppid()}/exe')");
+    ASSERT_STR(done.out, "/memfd:cay-code (deleted)\n");
     ASSERT_OK(
         try_code(sandbox, &options, "say(type='stdout', text=env['FOR_ONE_CALL'])"));
     ASSERT_STR(done.out, "1");
