@@ -29,12 +29,13 @@ extern size_t world_probe_len;
 int world_visits(void);
 
 /* A sandbox at the level that CAY_ESCAPE_LEVEL names (root, range, single, landlock; the
- * best there is if it is not set) and with the probe in it.  If CAY_ESCAPE_POOL is set, it
- * is claimed from a pool.  Killed by
- * world_end(), which then looks for leftovers; several may live. */
+ * best there is if it is not set) and with the probe in it.  If CAY_ESCAPE_POOL is set,
+ * it is claimed from a pool.  Killed by world_end(), which then looks for leftovers;
+ * several may live. */
 cay_sandbox *world_sandbox(const struct cay_sandbox_options *options);
 enum cay_level world_level(void);
-const char *world_level_name(void); /* " on range", " on pooled range", or "" if it is the best */
+const char *
+world_level_name(void); /* " on range", " on pooled range", or "" if it is the best */
 
 const char *world_inside(void); /* where the probe is there */
 
