@@ -218,7 +218,7 @@ static long keep_layout(void)
     static const unsigned char fields[WARM_LAYOUT] = {26, 27, 45, 46, 47, 0,
                                                       28, 48, 49, 50, 51};
     uint64_t values[52] = {0};
-    char text[1024];
+    char text[1024] = "";
     long fd = open_file("/proc/self/stat"), end = 0, number = 2;
 
     if (fd < 0)
@@ -264,7 +264,7 @@ static bool add_file(struct save *save, const char *path, uint32_t *ret_index)
     struct scratch *scratch = save->scratch;
     char *name = scratch->paths + head.path_bytes;
     struct warm_file *file = &scratch->files[head.file_count];
-    struct stat info;
+    struct stat info = {0};
     uint64_t len = 0;
 
     while (path[len] != '\n')

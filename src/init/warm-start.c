@@ -75,6 +75,11 @@ extern const char begin_of_jump[] __asm__("__start_warm_jump")
 extern const char end_of_jump[] __asm__("__stop_warm_jump")
     __attribute__((visibility("hidden")));
 
+static size_t size_of_jump(void)
+{
+    return (size_t)((uintptr_t)end_of_jump - (uintptr_t)begin_of_jump);
+}
+
 PART_OF_JUMP static void check(long result)
 {
     if (result < 0)
@@ -434,7 +439,7 @@ static void fill_layout(struct jump *jump)
 
 static int fill(struct area *area, int fd, const struct warm_head *head)
 {
-    const size_t code = (size_t)(end_of_jump - begin_of_jump);
+    const size_t code = size_of_jump();
     struct jump *jump = &area->jump;
     unsigned size = 0;
 

@@ -73,7 +73,7 @@ int runtime_save(const struct record *record, struct cay_error *err);
  * CAY_E_NOT_FOUND: there is none, or an unfinished one without processes. */
 int runtime_load(const char *id, struct record *ret_record, struct cay_error *err);
 /* The same by the descriptor of the caller's lock. */
-int runtime_load_locked(int lock, const char *id, struct record *ret_record,
+int runtime_load_locked(int fd, const char *id, struct record *ret_record,
                         struct cay_error *err);
 void runtime_release(const struct record *record);
 
