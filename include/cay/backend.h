@@ -148,9 +148,10 @@ struct cay_backend {
     /* A stream socket to the process inside that serves code contexts (cay/code.h) for
      * the user, NULL: the default user.  Its protocol is internal; a backend that is not
      * built in has NULL here.  *ret_memory_kills: how many processes the kernel has
-     * killed so far for the memory limit. */
+     * killed so far for the memory limit.  *ret_template: the template's name, as long as
+     * the handle exists; NULL if interpreters cannot be copied (cay_code_warm). */
     int (*code)(void *cookie, const char *user, int *ret_fd, uint64_t *ret_memory_kills,
-                struct cay_error *err);
+                const char **ret_template, struct cay_error *err);
 };
 
 /* The table and what it points to must live as long as the process.  The library uses a

@@ -80,6 +80,7 @@ struct cay_code_execution {
      * caller knows: it is the first execution, or the one after a restart. */
     char *restarted;
     uint64_t background_dropped; /* bytes of output since the execution before */
+    bool is_warm;                /* the interpreter is a copy: cay_code_warm() */
 };
 CAY_PUBLIC void cay_code_execution_done(struct cay_code_execution *execution);
 
@@ -135,6 +136,14 @@ CAY_PUBLIC CAY_NODISC int cay_context_remove(cay_sandbox *sandbox, const char *u
 /* Interrupts the running execution, if there is one; variables are kept. */
 CAY_PUBLIC CAY_NODISC int cay_context_interrupt(cay_sandbox *sandbox, const char *user,
                                                 const char *id, struct cay_error *err);
+
+/* Saves a started interpreter of Python for this template (NULL: "host"), with numpy,
+ * pandas and matplotlib if the template has them.  Later contexts of the user who calls
+ * this start as copies of it, in a fraction of the time; docs/design/warm.md says what
+ * copies have in common.  The file is removed ten minutes after its last use, and is
+ * not valid after a reboot.  Does nothing if there is one.  CAY_E_UNSUPPORTED: the
+ * interpreter cannot be saved; CAY_E_BUSY: another process saves one. */
+CAY_PUBLIC CAY_NODISC int cay_code_warm(const char *template_name, struct cay_error *err);
 
 /* Names of the languages that have contexts; NULL past the last. */
 CAY_PUBLIC const char *cay_context_language(size_t index);

@@ -15,6 +15,8 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "code/warm.h"
+#include "sys/rights.h"
 
 enum {
     EVENTS_ROOM = sizeof(struct code_event) + CODE_PIECE,
@@ -26,7 +28,8 @@ enum {
 static int dial(struct code_client *client, struct cay_error *err)
 {
     return client->sandbox->backend->code(client->sandbox->cookie, client->user,
-                                          &client->fd, &client->memory_kills, err);
+                                          &client->fd, &client->memory_kills,
+                                          &client->template_name, err);
 }
 
 int code_connect(struct code_client *client, cay_sandbox *sandbox, const char *user,
@@ -172,7 +175,7 @@ static void add(struct buf *buf, const char *text)
 }
 
 static int finish_message(const struct code_client *client, struct buf *message,
-                          struct code_request *head, struct cay_error *err)
+                          struct code_request *head, int image, struct cay_error *err)
 {
     if (message->failed || head->words > CODE_STRINGS_MAX ||
         message->len - sizeof *head > CODE_BODY_MAX)
@@ -182,7 +185,13 @@ static int finish_message(const struct code_client *client, struct buf *message,
                         CODE_BODY_MAX >> 20);
     head->len = (uint32_t)(message->len - sizeof *head);
     memcpy(message->data, head, sizeof *head);
-    return send_all(client, message->data, message->len, err);
+    size_t sent = 0;
+    if (image >= 0) { /* the descriptor goes with the head */
+        const struct iovec part = {message->data, sizeof *head};
+        int error = rights_send(client->fd, &part, 1, &image, 1, MSG_NOSIGNAL);
+        sent = error ? 0 : sizeof *head;
+    }
+    return send_all(client, message->data + sent, message->len - sent, err);
 }
 
 static int send_query(const struct code_client *client, const struct code_query *query,
@@ -199,10 +208,20 @@ static int send_query(const struct code_client *client, const struct code_query 
     for (const char *const *word = query->words; word && *word; word++, head.words++)
         add(&message, *word);
     buf_append(&message, query->body, query->body_len);
-    return finish_message(client, &message, &head, err);
+    return finish_message(client, &message, &head, -1, err);
 }
 
-static int send_driver(const struct code_client *client, const struct code_query *query,
+/* Copies are the default user's. */
+static int open_image(const struct code_client *client, const struct code_query *query)
+{
+    bool is_python = strcmp(query->driver->kernel, "python") == 0;
+
+    return client->template_name && !client->user && is_python
+               ? code_warm_open(client->template_name)
+               : -1;
+}
+
+static int send_driver(struct code_client *client, const struct code_query *query,
                        struct cay_error *err)
 {
     struct code_request head = {.op = CODE_DRIVER};
@@ -216,7 +235,9 @@ static int send_driver(const struct code_client *client, const struct code_query
     add(&message, NULL);
     add(&message, query->language);
     TRY(code_language_pack(query->driver, &message, &head.words, err));
-    return finish_message(client, &message, &head, err);
+    AUTO_FD image = open_image(client, query);
+    client->sent_image = image >= 0;
+    return finish_message(client, &message, &head, image, err);
 }
 
 /* Sends the request, and receives the first event.  If the service has hung up before

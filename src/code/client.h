@@ -13,10 +13,12 @@ struct code_client {
     cay_sandbox *sandbox;
     const char *op, *user;
     int fd;
-    int cancel_fd;         /* 0: none */
-    uint64_t memory_kills; /* when it was connected */
-    uint64_t deadline_ms;  /* for a service that does not reply; UINT64_MAX: none */
-    char *events;          /* bytes that were received */
+    int cancel_fd;             /* 0: none */
+    uint64_t memory_kills;     /* when it was connected */
+    const char *template_name; /* NULL: no warm interpreters */
+    bool sent_image;           /* a warm interpreter, with the driver */
+    uint64_t deadline_ms;      /* for a service that does not reply; UINT64_MAX: none */
+    char *events;              /* bytes that were received */
     size_t from, to;
 };
 
@@ -59,5 +61,11 @@ int code_execute(cay_sandbox *sandbox, const char *code, size_t len,
                  const struct cay_code_options *options,
                  const struct code_language *driver,
                  struct cay_code_execution *ret_execution, struct cay_error *err);
+
+/* The same with the body of the request. */
+int code_execute_body(cay_sandbox *sandbox, const char *body,
+                      const struct cay_code_options *options,
+                      const struct code_language *driver,
+                      struct cay_code_execution *ret_execution, struct cay_error *err);
 
 #endif

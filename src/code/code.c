@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "code/client.h"
 #include "code/driver.h"
+#include "code/warm.h"
 
 static const char python[] = "python";
 
@@ -55,6 +56,7 @@ static bool on_event(void *cookie, const struct code_event *event, const char *p
         return false;
     memcpy(&started, payload, sizeof started);
     execution->background_dropped = started.dropped;
+    execution->is_warm = started.is_warm;
     run->loss = started.loss;
     run->status = started.status;
     return take_name(execution->context, started.id) &&
@@ -67,12 +69,13 @@ static bool is_out_of_memory(const struct run *run, const struct code_end *end)
 {
     cay_sandbox *sandbox = run->client.sandbox;
     uint64_t kills = 0;
+    const char *template_name;
     int fd = -1;
 
     if (end->loss != CODE_LOSS_DIED || !WIFSIGNALED(end->status) ||
         WTERMSIG(end->status) != SIGKILL ||
-        sandbox->backend->code(sandbox->cookie, run->client.user, &fd, &kills, NULL) !=
-            CAY_OK)
+        sandbox->backend->code(sandbox->cookie, run->client.user, &fd, &kills,
+                               &template_name, NULL) != CAY_OK)
         return false;
     (void)close(fd);
     return kills > run->client.memory_kills;
@@ -176,17 +179,15 @@ static int request_execution(struct run *run, const struct code_query *query,
     return CAY_OK;
 }
 
-int code_execute(cay_sandbox *sandbox, const char *code, size_t len,
-                 const struct cay_code_options *options,
-                 const struct code_language *driver,
-                 struct cay_code_execution *ret_execution, struct cay_error *err)
+int code_execute_body(cay_sandbox *sandbox, const char *body,
+                      const struct cay_code_options *options,
+                      const struct code_language *driver,
+                      struct cay_code_execution *ret_execution, struct cay_error *err)
 {
     struct cay_code_execution execution = {0};
     struct code_end end = {0};
-    AUTO_FREE char *body = NULL;
     struct run run;
 
-    TRY(make_body(code, len, options->env, driver ? driver->dialect : NULL, &body, err));
     const struct code_query query = {.op = CODE_EXECUTE,
                                      .id = options->context,
                                      .language =
@@ -201,6 +202,8 @@ int code_execute(cay_sandbox *sandbox, const char *code, size_t len,
     run.client.cancel_fd = options->cancel_fd;
     if (!failure)
         failure = request_execution(&run, &query, &end, err);
+    if (!failure && run.client.sent_image && !execution.is_warm)
+        code_warm_remove(run.client.template_name);
     if (!failure)
         failure = finish(&run, &query, &end, err);
     code_hang_up(&run.client);
@@ -212,6 +215,17 @@ int code_execute(cay_sandbox *sandbox, const char *code, size_t len,
     else
         *ret_execution = execution;
     return failure;
+}
+
+int code_execute(cay_sandbox *sandbox, const char *code, size_t len,
+                 const struct cay_code_options *options,
+                 const struct code_language *driver,
+                 struct cay_code_execution *ret_execution, struct cay_error *err)
+{
+    AUTO_FREE char *body = NULL;
+
+    TRY(make_body(code, len, options->env, driver ? driver->dialect : NULL, &body, err));
+    return code_execute_body(sandbox, body, options, driver, ret_execution, err);
 }
 
 int cay_code_execute(cay_sandbox *sandbox, const char *code, size_t len,

@@ -21,6 +21,7 @@ SOURCE(code_python_show)
 SOURCE(code_python_trace)
 SOURCE(code_python_magic)
 SOURCE(code_python_charts)
+SOURCE(code_python_warm)
 SOURCE(code_node_loader)
 SOURCE(code_node_core)
 SOURCE(code_bash_core)
@@ -41,7 +42,7 @@ static const struct code_language languages[] = {
      .loader = PART(NULL, code_python_loader),
      .parts = {PART(NULL, code_python_core), PART("show", code_python_show),
                PART("trace", code_python_trace), PART("magic", code_python_magic),
-               PART("charts", code_python_charts)}},
+               PART("charts", code_python_charts), PART("warm", code_python_warm)}},
     {.names = {"javascript", "js", "node", "nodejs"}, NODE},
     {.names = {"typescript", "ts"}, .dialect = "typescript", NODE},
     {.names = {"bash"},

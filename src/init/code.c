@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "init/context.h"
@@ -276,6 +277,7 @@ static void add_driver(struct link *link)
     driver->argv = link->incoming.words;
     driver->tail = link->incoming.cwd;
     driver->interrupt_ms = link->incoming.head.timeout_ms;
+    driver->image = TAKE_FD(link->image);
     driver->body = link->incoming.body;
     driver->body_len = link->incoming.body_len;
     driver_add(driver);
@@ -324,6 +326,25 @@ static void on_message(struct link *link)
     }
 }
 
+/* The head of a DRIVER message may have a descriptor with it. */
+static ssize_t receive(struct link *link, char *to, size_t len, bool in_head)
+{
+    struct iovec part = {to, len};
+    size_t count;
+    int fd = -1;
+
+    if (!in_head || link->state != LINK_NEEDS_DRIVER) {
+        ssize_t got = recv(link->fd, to, len, MSG_DONTWAIT);
+        return got < 0 ? -errno : got;
+    }
+    ssize_t got = rights_receive(link->fd, &part, 1, &fd, 1, &count, MSG_DONTWAIT);
+    if (fd >= 0) {
+        auto_close(&link->image);
+        link->image = fd;
+    }
+    return got;
+}
+
 /* Reads as much of the request as there is.  Nothing may arrive while a request runs. */
 static void on_readable(struct link *link)
 {
@@ -335,8 +356,8 @@ static void on_readable(struct link *link)
         size_t all = sizeof message->head + (in_head ? 0 : message->head.len);
         char *to = in_head ? (char *)&message->head + message->got
                            : message->payload + message->got - sizeof message->head;
-        ssize_t len = recv(link->fd, to, all - message->got, MSG_DONTWAIT);
-        if (len < 0 && (errno == EAGAIN || errno == EINTR))
+        ssize_t len = receive(link, to, all - message->got, in_head);
+        if (len == -EAGAIN || len == -EINTR)
             return;
         if (len <= 0 || !expects) {
             link->gone = true;
@@ -375,7 +396,7 @@ static void accept_link(void)
         return;
     }
     link->fd = fd;
-    link->slot = -1;
+    link->slot = link->image = -1;
     link->deadline_ns = UINT64_MAX;
     buf_init(&link->out, LINK_OUT_MAX);
     link->next = links;
@@ -396,6 +417,7 @@ static void abandon(struct link *link)
         context_interrupt(context);
     }
     (void)close(link->fd);
+    auto_close(&link->image);
     message_done(&link->incoming);
     message_done(&link->request);
     buf_done(&link->out);

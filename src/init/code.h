@@ -23,7 +23,9 @@
  *             to add to each execute line of
  *             a context that is named by its
  *             id; body: its first lines.
- *             Only after NEED
+ *             Only after NEED.  A descriptor
+ *             with its head is a warm
+ *             interpreter (warm.h)
  *
  * Closing the connection removes a waiting request, and interrupts a running execution.
  * The service runs with the rights of the user inside: the library treats its bytes as
@@ -104,6 +106,8 @@ struct code_started {
     uint64_t dropped; /* bytes of output between executions */
     uint32_t loss;    /* of the interpreter before this one */
     int32_t status;   /* of its end, as wait(2) reports it */
+    uint32_t is_warm; /* the interpreter is a copy of the driver's */
+    uint32_t padding;
 };
 
 enum code_reason {

@@ -9,15 +9,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "init/warm.h"
 
 enum {
     DRAIN_PIECES = 4, /* what a pipe can hold when an execution ends */
@@ -107,9 +110,9 @@ struct context *context_find_default(const char *language)
     return context;
 }
 
-const struct driver *driver_find(const char *language)
+struct driver *driver_find(const char *language)
 {
-    const struct driver *driver = drivers;
+    struct driver *driver = drivers;
 
     while (driver && strcmp(driver->language, language) != 0)
         driver = driver->next;
@@ -211,6 +214,30 @@ static bool place(int fd, int at)
     return dup3(fd, at, 0) == at; /* allow: cloexec the interpreter inherits it */
 }
 
+static int write_env(void)
+{
+    int fd = memfd_create("environment", MFD_CLOEXEC);
+
+    for (char **one = environ; fd >= 0 && *one; one++)
+        (void)!write(fd, *one, strlen(*one) + 1);
+    return fd;
+}
+
+/* Becomes a copy of an interpreter that has started already; returns if the file does not
+ * fit this sandbox.  No execve(2) closes the other descriptors. */
+static void become_copy(int image)
+{
+    int env = fcntl(write_env(), F_DUPFD_CLOEXEC, CONTEXT_IMAGE + 1);
+    int high = fcntl(image, F_DUPFD_CLOEXEC, CONTEXT_IMAGE + 1);
+
+    if (env < 0 || high < 0 || !place(env, CONTEXT_ENV) ||
+        dup3(high, CONTEXT_IMAGE, O_CLOEXEC) < 0)
+        return;
+    (void)syscall(SYS_close_range, CONTEXT_IMAGE + 1, ~0U, 0);
+    (void)warm_start(CONTEXT_IMAGE);
+    (void)close(CONTEXT_ENV);
+}
+
 /* In the new process: stdin is /dev/null, which is at CONTEXT_NOTHING until the channel
  * is. */
 static _Noreturn void become_interpreter(const struct context *context,
@@ -231,6 +258,8 @@ static _Noreturn void become_interpreter(const struct context *context,
             fail_start("exec");
     if (context->created.cwd && *context->created.cwd && chdir(context->created.cwd) != 0)
         fail_start("cwd");
+    if (driver->image >= 0)
+        become_copy(driver->image);
     (void)execvp(driver->argv[0], driver->argv);
     fail_start("exec");
 }
@@ -274,7 +303,7 @@ void context_write(struct context *context)
 /* 0 or a negative errno. */
 static int start_interpreter(struct context *context)
 {
-    const struct driver *driver = driver_find(context->language);
+    struct driver *driver = driver_find(context->language);
     int ours[3] = {-1, -1, -1}, theirs[3] = {-1, -1, -1};
     int error = open_ends(ours, theirs);
     pid_t pid = error ? -1 : fork(); /* allow: fork the service is a small process */
@@ -294,6 +323,7 @@ static int start_interpreter(struct context *context)
     (void)setpgid(pid, pid); /* whichever process is first */
     memcpy(context->fds, ours, sizeof ours);
     context->pid = pid;
+    context->is_warm = driver->image >= 0;
     context->head_len = 0;
     context->is_long = context->skips = false;
     context->start_reason = CODE_DONE;
@@ -312,8 +342,10 @@ static int start_interpreter(struct context *context)
 
 static void begin(struct context *context, struct link *link)
 {
-    struct code_started started = {
-        .dropped = context->dropped, .loss = context->loss, .status = context->status};
+    struct code_started started = {.dropped = context->dropped,
+                                   .loss = context->loss,
+                                   .status = context->status,
+                                   .is_warm = context->is_warm};
 
     context->running = link;
     context->busy = true;
@@ -451,6 +483,7 @@ static bool take_line(struct context *context)
         note_failure(context, line);
     } else if (is_line(line, "ready", &id)) {
         context->ready = context->was_ready = true;
+        context->is_warm = strstr(line, "\"warm\"") != NULL;
         context->start_ns = UINT64_MAX;
     }
     return false;
@@ -532,6 +565,14 @@ static void fail_starting(struct context *context)
         context->gone = true;
 }
 
+/* A copy has ended before it was ready: from now on interpreters are started anew. */
+static void forget_image(const char *language)
+{
+    struct driver *driver = driver_find(language);
+
+    auto_close(&driver->image);
+}
+
 static void on_exit_of(struct context *context, int status)
 {
     bool was_starting = !context->ready && context->start_ns != UINT64_MAX;
@@ -544,6 +585,11 @@ static void on_exit_of(struct context *context, int status)
     context->pid = 0;
     context->ready = false;
     context->start_ns = UINT64_MAX;
+    if (was_starting && context->is_warm && !context->ending) {
+        forget_image(context->language);
+        context_advance(context);
+        return;
+    }
     context->status = status;
     context->loss = context->ending ? context->ending : CODE_LOSS_DIED;
     if (context->busy) {

@@ -13,6 +13,8 @@
 
 enum {
     CONTEXT_NOTHING = 3, /* /dev/null; in an interpreter the channel to the service */
+    CONTEXT_ENV = 4,     /* in a copy: a file with its environment, each with a NUL */
+    CONTEXT_IMAGE = 5,   /* until it is a copy */
     LINK_OUT_MAX = 4 << 20,
     LINK_OUT_LOW = CODE_PIECE, /* with more unsent bytes the interpreter waits */
     CONTEXT_HEAD_MAX = 256     /* bytes of a "ready" or "done" line, at most */
@@ -27,6 +29,7 @@ struct driver {
     const char *body;
     size_t body_len;
     uint64_t interrupt_ms; /* between signals, if one is not enough; 0: it is */
+    int image;             /* a warm interpreter (warm.h) or -1 */
 };
 
 /* A request, or the part of it that has arrived. */
@@ -47,6 +50,7 @@ struct link {
     struct link *next;
     struct link *behind; /* in the queue of the context */
     int fd, slot;
+    int image; /* descriptor of a DRIVER message, or -1 */
     bool gone;
     enum link_state state;
     struct code_message incoming, request;
@@ -65,6 +69,7 @@ struct context {
     int fds[3];                  /* channel, stdout, stderr */
     int slots[3];
     bool ready, was_ready, busy;
+    bool is_warm;         /* the interpreter is, or may become, a copy */
     struct link *running; /* NULL while busy: the client is gone */
     struct link *queue;
     uint64_t execution;
@@ -96,7 +101,7 @@ void link_describe(struct link *link, const struct context *context);
 
 /* --- Drivers --- */
 
-const struct driver *driver_find(const char *language);
+struct driver *driver_find(const char *language);
 void driver_add(struct driver *driver);
 
 /* --- Contexts: context.c --- */

@@ -26,7 +26,7 @@ static void demand(bool truth)
 
 /* A service that has sent everything and hung up. */
 static int dial(void *cookie, const char *user, int *ret_fd, uint64_t *ret_memory_kills,
-                struct cay_error *err)
+                const char **ret_template, struct cay_error *err)
 {
     const struct input *input = cookie;
     int ends[2];
@@ -38,6 +38,7 @@ static int dial(void *cookie, const char *user, int *ret_fd, uint64_t *ret_memor
     (void)shutdown(ends[1], SHUT_WR);
     (void)close(ends[1]);
     *ret_memory_kills = 0;
+    *ret_template = NULL;
     *ret_fd = ends[0];
     return CAY_OK;
 }

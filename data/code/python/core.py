@@ -473,6 +473,12 @@ def execute(message):
     except KeyboardInterrupt as raised:
         State.interruptible = False
         error = raised
+    if error is None and "save" in message:
+        try:
+            if part("warm")["save"](message["save"]):
+                return  # a copy, which has its own executions
+        except Exception as raised:
+            error = raised
     if error is not None:
         report_error(error)
     end(message, before, error is not None)

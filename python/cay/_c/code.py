@@ -44,7 +44,7 @@ class CodeExecution(Structure):
         void *out, *error; size_t out_len, error_len; uint64_t out_dropped, error_dropped;
         CodeValue *values; size_t value_count; uint64_t values_dropped;
         char *error_name, *error_value, *traceback, *restarted;
-        uint64_t background_dropped;
+        uint64_t background_dropped; bool is_warm;
     """, CodeValue=CodeValue)
 
 

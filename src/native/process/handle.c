@@ -349,7 +349,8 @@ int native_dial_port(void *cookie, uint16_t port, int *ret_fd, struct cay_error 
 }
 
 int native_dial_code(void *cookie, const char *user, int *ret_fd,
-                     uint64_t *ret_memory_kills, struct cay_error *err)
+                     uint64_t *ret_memory_kills, const char **ret_template,
+                     struct cay_error *err)
 {
     static const char op[] = "code.connect";
     struct native *native = cookie;
@@ -365,6 +366,9 @@ int native_dial_code(void *cookie, const char *user, int *ret_fd,
     if (!is_stream(fd, AF_UNIX))
         return wire_error(NULL, 0, err);
     *ret_memory_kills = (uint32_t)command_mark(&native->events, 0);
+    *ret_template = native->record.storage == CAY_STORAGE_MEMORY && !native->is_damaged
+                        ? native->record.template_name
+                        : NULL;
     *ret_fd = TAKE_FD(fd);
     return CAY_OK;
 }

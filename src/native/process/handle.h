@@ -72,7 +72,8 @@ int native_files(void *cookie, const char *user, cay_files **ret_files,
                  struct cay_error *err);
 int native_dial_port(void *cookie, uint16_t port, int *ret_fd, struct cay_error *err);
 int native_dial_code(void *cookie, const char *user, int *ret_fd,
-                     uint64_t *ret_memory_kills, struct cay_error *err);
+                     uint64_t *ret_memory_kills, const char **ret_template,
+                     struct cay_error *err);
 int native_exec(void *cookie, const struct cay_exec_options *options,
                 struct cay_exec_result *ret_result, struct cay_error *err);
 
