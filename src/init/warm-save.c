@@ -173,11 +173,11 @@ __asm__(".text\n"
 
 /* --- What the kernel keeps --- */
 
-static long keep_kernel_state(uint64_t rseq)
+static long keep_kernel_state(int64_t rseq_offset)
 {
     const int tid = (int)raw_call(SYS_gettid, 0, 0, 0, 0, 0);
 
-    kept.rseq = rseq;
+    kept.rseq = rseq_offset ? head.thread + (uint64_t)rseq_offset : 0;
     if (raw_call(SYS_prctl, PR_GET_TID_ADDRESS, (long)&kept.tid_address, 0, 0, 0) < 0 ||
         !kept.tid_address || *(int *)kept.tid_address != tid)
         return -ENOTSUP; /* a C library that stores its thread id elsewhere */
@@ -469,10 +469,11 @@ static long save_memory(int fd)
     return error;
 }
 
-/* Called by a process with a single thread.  rseq is the address of its struct rseq, or
- * 0. Returns 0 when the file is complete, a negative errno if it cannot be written, and 1
- * in every process that is started from it. */
-EXPORT int warm_save(int fd, uint64_t rseq)
+/* Called by a process with a single thread.  `rseq_offset` is where its struct rseq
+ * is, from the thread pointer (glibc's __rseq_offset), or 0.  Returns 0 when the file is
+ * complete, a negative errno if it cannot be written, and 1 in every process that is
+ * started from it. */
+EXPORT int warm_save(int fd, int64_t rseq_offset)
 {
     if (head.region_count)
         return -EALREADY;
@@ -484,7 +485,7 @@ EXPORT int warm_save(int fd, uint64_t rseq)
     head.thread = thread_pointer();
     long error = keep_layout();
     if (!error)
-        error = keep_kernel_state(rseq);
+        error = keep_kernel_state(rseq_offset);
     if (error)
         return (int)error;
     if (warm_registers(head.registers)) {

@@ -43,7 +43,7 @@ enum {
     PLACES = 128 /* that are tried for jump() */
 };
 
-static const uint64_t address_end = 1UL << 47, first_place = 1UL << 36,
+static const uint64_t address_end = 1UL << 48, first_place = 1UL << 36,
                       next_place = 1UL << 31;
 static const rlim_t stack_most = 64 << 20, stack_usual = 8 << 20;
 
@@ -486,11 +486,9 @@ __attribute__((noreturn)) static void leave(struct area *area)
 #elif defined(__aarch64__)
     __asm__ volatile("mov sp, %0\n"
                      "mov x0, %2\n"
-                     "mov x29, 0\n"
-                     "mov x30, 0\n"
                      "br %1\n" ::"r"(stack),
                      "r"(code), "r"(&area->jump)
-                     : "x0", "x30", "memory");
+                     : "x0", "memory");
 #endif
     __builtin_unreachable();
 }

@@ -21,18 +21,16 @@ kept = ["from before"]
 library, image = sys.argv[1:]
 saver = ctypes.PyDLL(library)
 program = ctypes.CDLL(None)
-program.pthread_self.restype = ctypes.c_uint64
 try:
     offset = ctypes.c_ssize_t.in_dll(program, "__rseq_offset").value
-    rseq = program.pthread_self() + offset
 except ValueError:
-    rseq = 0
+    offset = 0
 PREPARATION
 gc.collect()
 gc.freeze()
 descriptor = os.open(image, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
 if os.fork() == 0:
-    result = saver.warm_save(descriptor, ctypes.c_uint64(rseq))
+    result = saver.warm_save(descriptor, ctypes.c_int64(offset))
     if result == 1:
         exec(sys.stdin.read())
         sys.stdout.flush()

@@ -47,11 +47,9 @@ def load(text):
 
 
 def rseq():
-    """The address of the C library's struct rseq, or 0."""
-    program = ctypes.CDLL(None)
-    program.pthread_self.restype = ctypes.c_uint64
+    """Where the C library's struct rseq is, from the thread pointer; 0 if it has none."""
     try:
-        return program.pthread_self() + ctypes.c_ssize_t.in_dll(program, "__rseq_offset").value
+        return ctypes.c_ssize_t.in_dll(ctypes.CDLL(None), "__rseq_offset").value
     except ValueError:
         return 0
 
@@ -96,14 +94,14 @@ def wake(saved):
 def save(options):
     """Writes the file.  True in each copy, which has been woken up."""
     modules(options["modules"])
-    saver, address = load(options["library"]), rseq()
+    saver, offset = load(options["library"]), rseq()
     saved = settings(dict(os.environb)), stamps()
     image = os.open(options["file"], os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     gc.collect()
     gc.freeze()
     child = os.fork()
     if child == 0:  # one thread, without the channel
-        result = saver.warm_save(image, ctypes.c_uint64(address))
+        result = saver.warm_save(image, ctypes.c_int64(offset))
         if result != 1:
             os._exit(-result & 0xff)
         wake(saved)
