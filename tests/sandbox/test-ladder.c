@@ -71,7 +71,7 @@ static const char without_memory[] =
 
 TEST(commands_run_on_the_level_range)
 {
-    run_program("test-sandbox", CAY_LEVEL_RANGE, "the_memory_limit_*");
+    run_program("test-sandbox", CAY_LEVEL_RANGE, "the_memory_limit_* an_idle_sandbox_*");
     run_program("test-process", CAY_LEVEL_RANGE, "the_memory_limit_*");
     run_program("test-background", CAY_LEVEL_RANGE, "kept_output_*");
     run_program("test-terminal", CAY_LEVEL_RANGE, "");
@@ -83,7 +83,7 @@ TEST(commands_run_on_the_level_range)
 TEST(commands_run_on_the_level_single)
 {
     run_program("test-sandbox", CAY_LEVEL_SINGLE,
-                "the_memory_limit_* users_* the_working_directory_*");
+                "the_memory_limit_* users_* the_working_directory_* an_idle_sandbox_*");
     run_program("test-process", CAY_LEVEL_SINGLE, "the_memory_limit_* what_cannot_*");
     run_program("test-background", CAY_LEVEL_SINGLE, "the_list_* kept_output_*");
     run_program("test-terminal", CAY_LEVEL_SINGLE, "a_command_has_* root_can_become_*");
@@ -93,16 +93,19 @@ TEST(commands_run_on_the_level_single)
 TEST(claimed_sandboxes_are_the_same_on_the_levels_with_namespaces)
 {
     for (enum cay_level level = CAY_LEVEL_RANGE; level <= CAY_LEVEL_SINGLE; level++)
-        run_program("test-pool-same", level, "");
+        run_program("test-pool-same", level,
+                    "a_program_with_another_seccomp_* a_program_in_other_groups_* "
+                    "a_mount_that_is_read_only_*");
 }
 
 TEST(commands_run_on_the_level_landlock)
 {
     need_landlock();
-    run_program("test-sandbox", CAY_LEVEL_LANDLOCK,
-                "a_command_runs_as_user_* a_program_that_cannot_* a_command_ends_with_* "
-                "the_memory_limit_* the_limit_on_processes_* the_disk_* users_* "
-                "the_working_directory_* the_environment_* the_umask_*");
+    run_program(
+        "test-sandbox", CAY_LEVEL_LANDLOCK,
+        "a_command_runs_as_user_* a_program_that_cannot_* a_command_ends_with_* "
+        "the_memory_limit_* the_limit_on_processes_* the_disk_* users_* "
+        "the_working_directory_* the_environment_* the_umask_* an_idle_sandbox_*");
     run_program("test-process", CAY_LEVEL_LANDLOCK,
                 "the_end_is_the_first_* the_memory_limit_* what_cannot_*");
     run_program("test-background", CAY_LEVEL_LANDLOCK,
