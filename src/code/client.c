@@ -214,7 +214,7 @@ static int send_query(const struct code_client *client, const struct code_query 
 /* Copies are the default user's. */
 static int open_image(const struct code_client *client, const struct code_query *query)
 {
-    bool is_python = strcmp(query->driver->kernel, "python") == 0;
+    bool is_python = query->driver == code_language_find("python");
 
     return client->template_name && !client->user && is_python
                ? code_warm_open(client->template_name)

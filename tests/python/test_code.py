@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from conftest import CHECKOUT
 
 import cay
 from cay import CodeInterpreter, Sandbox, run_code
@@ -121,7 +120,6 @@ def test_ctrl_c_interrupts_the_code() -> None:
         capture_output=True,
         text=True,
         timeout=PATIENCE,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "python")},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert (done.stdout, done.stderr) == ("interrupted 3\n", "")

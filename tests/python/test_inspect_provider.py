@@ -9,6 +9,7 @@ import pty
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -773,6 +774,9 @@ def test_samples_use_sandboxes_that_are_created_ahead_for_the_task() -> None:
         result = run(environments["default"].exec, ["echo", "hi"])
         assert result.stdout == "hi\n"
         run(CaySandboxEnvironment.sample_cleanup, "ahead", config, environments, False)
+        deadline = time.monotonic() + 60
+        while pool.stats().claimed == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)  # the pool notices a claim a moment later
         assert pool.stats().claimed == 1
     finally:
         run(CaySandboxEnvironment.task_cleanup, "ahead", config, True)
