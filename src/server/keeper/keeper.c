@@ -736,10 +736,12 @@ _Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
     if (self.epoll < 0 || !keeper_poll_add(&self, socket, EPOLLIN, NULL))
         _exit(1);
     cay_copy_text(full + 3, sizeof full - 3, id);
+    /* First: opening it would remove what is left of it, and with it the reason. */
+    if (*id && cay_sandbox_collect_one(full, &info, NULL) == CAY_OK)
+        exit_gone(&info);
     if (*id && cay_sandbox_open(full, &self.sandbox, &error) != CAY_OK) {
         if (cay_errno_is_shortage(error.sys_errno))
             _exit(1); /* it may still be running: the next keeper tries again */
-        (void)!cay_sandbox_collect_one(full, &info, NULL);
         exit_gone(&info);
     }
     if (*id)
