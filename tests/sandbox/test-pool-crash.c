@@ -78,6 +78,10 @@ static void nothing_more_than(const struct left *before)
 
 static void need_pools(void)
 {
+#ifdef __SANITIZE_ADDRESS__
+    harness_remark(
+        "the sanitizer's locks are not released in a child of a thread's program");
+#endif
     need_root();
     if (wanted_level() == CAY_LEVEL_LANDLOCK)
         SKIP("a pool needs namespaces");
