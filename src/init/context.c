@@ -20,6 +20,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "init/oom.h"
 #include "init/warm.h"
 
 enum {
@@ -29,8 +30,7 @@ enum {
     AGAIN_MS = 1000,  /* then again: the first signal may come before the code runs */
     KILL_MS = 5000,   /* between an interrupt and the kill */
     START_MS = 60000, /* until an interpreter is ready */
-    OOM_SCORE_RAISE = 100,
-    OOM_SCORE_MAX = 1000
+    OOM_SCORE_RAISE = 100
 };
 
 static struct driver *drivers;
@@ -186,20 +186,6 @@ void context_interrupt(struct context *context)
 
 /* --- Starting an interpreter --- */
 
-/* The kernel kills interpreters before the service. */
-static void raise_oom_score(void)
-{
-    char text[16] = "";
-    AUTO_FD fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-
-    if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
-        return;
-    long score = strtol(text, NULL, 10) + OOM_SCORE_RAISE;
-    int len =
-        snprintf(text, sizeof text, "%ld", score < OOM_SCORE_MAX ? score : OOM_SCORE_MAX);
-    (void)!pwrite(fd, text, (size_t)len, 0);
-}
-
 static _Noreturn void fail_start(const char *step)
 {
     char line[32];
@@ -247,7 +233,7 @@ static _Noreturn void become_interpreter(const struct context *context,
 
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* without the service it is of no use */
-    raise_oom_score();
+    oom_raise(OOM_SCORE_RAISE);             /* before the service */
     if (!place(CONTEXT_NOTHING, 0) || !place(ends[1], 1) || !place(ends[2], 2) ||
         !place(ends[0], CONTEXT_NOTHING))
         _exit(127);

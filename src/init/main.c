@@ -27,10 +27,11 @@
 
 #include "base/auto.h"
 #include "init/code.h"
+#include "init/oom.h"
 #include "init/setup.h"
 #include "init/sudo.h"
 
-enum { OOM_SCORE_RAISE = 500, OOM_SCORE_MAX = 1000 };
+enum { OOM_SCORE_RAISE = 500 };
 
 /* Commands must not inherit signals that the creator ignores; Python, for one, ignores
  * SIGPIPE.  Raw calls with a zeroed kernel struct, since the C library reserves some
@@ -62,18 +63,9 @@ static void leave_real_time(void)
  * creator has CAP_SYS_RESOURCE, programs inside cannot lower it. */
 static void raise_oom_score(void)
 {
-    char text[16] = "";
-    AUTO_FD fd = openat(AT_FDCWD, "/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-
-    if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
-        return;
-    long score = strtol(text, NULL, 10) + OOM_SCORE_RAISE;
-    int len =
-        snprintf(text, sizeof text, "%ld", score < OOM_SCORE_MAX ? score : OOM_SCORE_MAX);
-    (void)!pwrite(fd, text, (size_t)len, 0);
+    oom_raise(OOM_SCORE_RAISE);
 }
 
-/* argv[1] is one of enum setup_kind, in digits. */
 /* Makes brk(2) fail, so that malloc() uses mmap(2): the heap is far from all other
  * memory, and its first page would take three pages of page tables. */
 static void block_heap(void)
@@ -85,6 +77,7 @@ static void block_heap(void)
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 }
 
+/* argv[1] is one of enum setup_kind, in digits. */
 int main(int argc, char **argv)
 {
     const char *name = argc > 0 ? strrchr(argv[0], '/') : NULL;
