@@ -142,7 +142,8 @@ CAY_PUBLIC CAY_NODISC int cay_context_interrupt(cay_sandbox *sandbox, const char
  * this start as copies of it, in a fraction of the time; docs/design/warm.md says what
  * copies have in common.  The file is removed ten minutes after its last use, and is
  * not valid after a reboot.  Does nothing if there is one.  CAY_E_UNSUPPORTED: the
- * interpreter cannot be saved; CAY_E_BUSY: another process saves one. */
+ * interpreter cannot be saved, or the caller is not root; CAY_E_BUSY: another process
+ * saves one. */
 CAY_PUBLIC CAY_NODISC int cay_code_warm(const char *template_name, struct cay_error *err);
 
 /* Names of the languages that have contexts; NULL past the last. */

@@ -5,10 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <linux/mount.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,7 +30,7 @@ extern const uint64_t warm_save_size __attribute__((visibility("hidden")));
 
 static const char op[] = "code.warm", directory[] = "warm", draft_suffix[] = ".new";
 
-enum { NAME_LEN = 16, NAME_ROOM = 32, IDLE_S = 600, TOUCH_S = 60, TIMEOUT_MS = 60000 };
+enum { NAME_ROOM = 32, IDLE_S = 600, TOUCH_S = 60, TIMEOUT_MS = 60000 };
 
 static const uint64_t bytes_max = 1ull << 30;
 
@@ -54,13 +57,14 @@ static int open_directory(bool make, struct cay_error *err)
 
     if (home < 0)
         return home;
-    if (make && mkdirat(home, directory, 0700) != 0 && errno != EEXIST)
-        return cay_fail_errno(err, errno, op, directory);
+    int error = make ? state_home_make(home, directory) : 0;
+    if (error && error != -EEXIST)
+        return cay_fail_errno(err, -error, op, directory);
     int fd = openat(home, directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return fd < 0 ? cay_fail_errno(err, errno, op, directory) : fd;
 }
 
-/* Removes what nobody has used for ten minutes, or a crashed process has left. */
+/* Removes files that were not used for ten minutes, also those of crashed processes. */
 static void sweep(int dir)
 {
     int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -71,6 +75,23 @@ static void sweep(int dir)
         if (entry->d_name[0] != '.' && fstatat(dir, entry->d_name, &st, 0) == 0 &&
             st.st_mtime + IDLE_S < time(NULL))
             (void)unlinkat(dir, entry->d_name, 0);
+}
+
+/* The file through a mount of its own, which is read-only and has no other path than "/":
+ * the descriptor goes to code that may belong to the owner of the file, and must neither
+ * change the next copies nor see a path of the host.  -1 without the privilege for it. */
+static int detach(int fd)
+{
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID,
+                                    .propagation = MS_PRIVATE};
+    AUTO_FD tree = (int)syscall(SYS_open_tree, fd, "",
+                                OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+
+    if (tree < 0 || syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &attributes,
+                            sizeof attributes) != 0)
+        return -1;
+    int own = path_reopen(tree, O_RDONLY);
+    return own < 0 ? -1 : own;
 }
 
 /* The time of the file is that of its last use. */
@@ -89,7 +110,7 @@ int code_warm_open(const char *template_name)
         (void)utimensat(dir, name, NULL, 0);
         sweep(dir);
     }
-    return TAKE_FD(fd);
+    return detach(fd);
 }
 
 void code_warm_remove(const char *template_name)
@@ -248,14 +269,19 @@ int cay_code_warm(const char *template_name, struct cay_error *err)
         return cay_fail_errno(err, EIO, op, "boot_id");
     snprintf(draft, sizeof draft, "%s%s", name, draft_suffix);
     AUTO_FD fd = openat(dir, draft, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
+    if (fd < 0 || fchmod(fd, 0600) != 0)
         return cay_fail_errno(err, errno, op, draft);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
         return cay_fail(err, CAY_E_BUSY, 0, op, template,
                         "another process saves an interpreter of this template",
                         "wait for it");
-    int code = ftruncate(fd, 0) == 0 ? fill(template, fd, err)
-                                     : cay_fail_errno(err, errno, op, draft);
+    AUTO_FD detached = detach(fd);
+    int code = detached < 0
+                   ? cay_fail(err, CAY_E_UNSUPPORTED, EPERM, op, template,
+                              "only root can let sandboxes share a saved interpreter",
+                              "use contexts without it: they start Python as usual")
+               : ftruncate(fd, 0) == 0 ? fill(template, fd, err)
+                                       : cay_fail_errno(err, errno, op, draft);
     if (!code && renameat(dir, draft, dir, name) != 0)
         code = cay_fail_errno(err, errno, op, name);
     if (code)

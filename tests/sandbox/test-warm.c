@@ -5,6 +5,7 @@
 #include <fcntl.h>
 
 #include "cay/code.h"
+#include "ordinary.h"
 #include "templates.h"
 
 static struct cay_code_execution done;
@@ -79,6 +80,38 @@ TEST(copies_answer_and_have_nothing_of_each_other)
            "      len(os.listdir('/proc/self/fd')))",
            "[0, 1, 2] 5\n");
     expect(two, "print('cay-init' in open('/proc/self/maps').read())", "False\n");
+}
+
+/* The service, which has the file open, and the copies run with the rights of the code.
+ */
+TEST(neither_the_path_of_the_file_is_visible_inside_nor_can_it_be_written)
+{
+    make_warm();
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO_FREE char *code = NULL;
+
+    ASSERT(asprintf(&code,
+                    "import os\n"
+                    "home = %c%s%c\n"
+                    "text = open('/proc/self/maps').read()\n"
+                    "found = tried = 0\n"
+                    "for pid in os.getppid(), os.getpid():\n"
+                    "    for fd in os.listdir(f'/proc/{pid}/fd'):\n"
+                    "        name = f'/proc/{pid}/fd/{fd}'\n"
+                    "        try:\n"
+                    "            text += os.readlink(name)\n"
+                    "            if os.stat(name).st_size < 1 << 20: continue\n"
+                    "        except OSError: continue\n"
+                    "        tried += 1\n"
+                    "        for flags in os.O_RDWR, os.O_WRONLY | os.O_TRUNC:\n"
+                    "            try: os.open(name, flags); found += 1\n"
+                    "            except OSError: pass\n"
+                    "print(home in text, '/warm/' in text, tried, found)",
+                    '"', scratch_path("home"), '"') > 0);
+    execute(sandbox, NULL, code);
+    ASSERT_STR(done.error_value, NULL);
+    ASSERT(done.is_warm);
+    ASSERT_STR(done.out, "False False 1 0\n");
 }
 
 TEST(a_copy_is_an_interpreter_like_any_other)
@@ -156,4 +189,23 @@ TEST(a_template_without_python_has_no_copies_and_nothing_is_left)
     ASSERT_CODE(cay_code_warm("no-such-template", &err), CAY_E_NOT_FOUND);
     name_image(path);
     ASSERT_STR(path, "");
+}
+
+static void warm_as_ordinary(void)
+{
+    char home[] = "/tmp/cay-warm-XXXXXX", below[64];
+
+    ASSERT(mkdtemp(home) != NULL && setenv("CAY_HOME", home, 1) == 0);
+    ASSERT_CODE(cay_code_warm(NULL, &err), CAY_E_UNSUPPORTED);
+    snprintf(below, sizeof below, "%s/warm", home);
+    ASSERT(rmdir(below) == 0 && rmdir(home) == 0); /* no draft is left */
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    expect(sandbox, "print(1)", "1\n");
+    ASSERT(!done.is_warm);
+}
+
+TEST(an_ordinary_user_has_no_copies)
+{
+    need_root();
+    as_ordinary(ordinary_user(false), warm_as_ordinary);
 }

@@ -510,7 +510,8 @@ static int clean(const struct template_draft *draft, struct cay_error *err)
     return code;
 }
 
-/* Debian's pip installs nothing beside Debian's packages unless it is told to. */
+/* Debian's pip installs nothing beside Debian's packages unless its configuration allows
+ * it. */
 static int allow_pip(const struct template_draft *draft, struct cay_error *err)
 {
     static const char text[] = "[global]\nbreak-system-packages = true\n";
