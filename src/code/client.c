@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The service has the rights of the user inside, so every event is checked: its kind, its
- * length, and that texts end within their field. */
 #include "code/client.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
@@ -19,7 +14,6 @@
 #include "sys/rights.h"
 
 enum {
-    EVENTS_ROOM = sizeof(struct code_event) + CODE_PIECE,
     GRACE_MS = 20000, /* after the timeout, for the kill and a slow machine */
     REPLY_MS = 60000, /* for a request that does not wait for code */
     TRIES = 3         /* again, if the service ends before it has seen the request */
@@ -44,8 +38,7 @@ int code_connect(struct code_client *client, cay_sandbox *sandbox, const char *u
                         "this backend has no code contexts",
                         "run the code without a context (cay_code_run), or use the "
                         "native backend");
-    client->events = malloc(EVENTS_ROOM);
-    if (!client->events)
+    if (!code_reader_init(&client->reader))
         return cay_fail_memory(err, op);
     return dial(client, err);
 }
@@ -54,28 +47,11 @@ void code_hang_up(struct code_client *client)
 {
     if (client->fd >= 0)
         (void)close(client->fd);
-    free(client->events);
+    code_reader_done(&client->reader);
     client->fd = -1;
-    client->events = NULL;
 }
 
 /* --- Bytes --- */
-
-static int fail_gone(const struct code_client *client, struct cay_error *err)
-{
-    return cay_fail(err, CAY_E_KILLED, 0, client->op, NULL,
-                    "the process that serves code contexts in the sandbox has ended",
-                    "try again: it is started again, with new contexts; check the memory "
-                    "limit of the sandbox if it ends again");
-}
-
-static int fail_protocol(const struct code_client *client, struct cay_error *err)
-{
-    return cay_fail(err, CAY_E_PROTOCOL, 0, client->op, NULL,
-                    "the process that serves code contexts in the sandbox sent an "
-                    "invalid message",
-                    "a program inside may have changed it: kill the sandbox");
-}
 
 /* At most an hour at a time, since poll(2) has an int. */
 static int left_ms(const struct code_client *client)
@@ -131,84 +107,35 @@ static int send_all(const struct code_client *client, const char *data, size_t l
     return CAY_OK;
 }
 
-static bool has_event(const struct code_client *client, struct code_event *ret_event)
-{
-    size_t len = client->to - client->from;
-
-    if (len < sizeof *ret_event)
-        return false;
-    memcpy(ret_event, client->events + client->from, sizeof *ret_event);
-    return len - sizeof *ret_event >= ret_event->len || ret_event->len > CODE_PIECE;
-}
-
 /* The next event; its payload is valid until the next call. */
 static int receive(struct code_client *client, struct code_event *ret_event,
                    const char **ret_payload, struct cay_error *err)
 {
-    while (!has_event(client, ret_event)) {
-        memmove(client->events, client->events + client->from, client->to - client->from);
-        client->to -= client->from;
-        client->from = 0;
-        ssize_t len = recv(client->fd, client->events + client->to,
-                           EVENTS_ROOM - client->to, MSG_DONTWAIT);
+    int got;
+
+    while ((got = code_reader_next(&client->reader, ret_event, ret_payload)) == 0) {
+        size_t room;
+        char *to = code_reader_room(&client->reader, &room);
+        ssize_t len = recv(client->fd, to, room, MSG_DONTWAIT);
         if (len == 0 || (len < 0 && errno != EAGAIN && errno != EINTR))
-            return fail_gone(client, err);
+            return code_fail_gone(client->op, err);
         if (len < 0)
             TRY(wait_for(client, POLLIN, err));
         else
-            client->to += (size_t)len;
+            client->reader.to += (size_t)len;
     }
-    if (ret_event->len > CODE_PIECE)
-        return fail_protocol(client, err);
-    *ret_payload = client->events + client->from + sizeof *ret_event;
-    client->from += sizeof *ret_event + ret_event->len;
-    return CAY_OK;
+    return got == 1 ? CAY_OK : code_fail_protocol(client->op, err);
 }
 
 /* --- Requests --- */
 
-static void add(struct buf *buf, const char *text)
-{
-    const char *plain = text ? text : "";
-
-    buf_append(buf, plain, strlen(plain) + 1);
-}
-
-static int finish_message(const struct code_client *client, struct buf *message,
-                          struct code_request *head, int image, struct cay_error *err)
-{
-    if (message->failed || head->words > CODE_STRINGS_MAX ||
-        message->len - sizeof *head > CODE_BODY_MAX)
-        return cay_fail(err, CAY_E_LIMIT, 0, client->op, NULL,
-                        "the code or the environment is too long",
-                        "the limit is %d MiB; write large data to a file",
-                        CODE_BODY_MAX >> 20);
-    head->len = (uint32_t)(message->len - sizeof *head);
-    memcpy(message->data, head, sizeof *head);
-    size_t sent = 0;
-    if (image >= 0) { /* the descriptor goes with the head */
-        const struct iovec part = {message->data, sizeof *head};
-        int error = rights_send(client->fd, &part, 1, &image, 1, MSG_NOSIGNAL);
-        sent = error ? 0 : sizeof *head;
-    }
-    return send_all(client, message->data + sent, message->len - sent, err);
-}
-
 static int send_query(const struct code_client *client, const struct code_query *query,
                       struct cay_error *err)
 {
-    struct code_request head = {.op = query->op, .timeout_ms = query->timeout_ms};
-    AUTO_BUF message;
+    AUTO_BUF message = {.max = CODE_MESSAGE_MAX};
 
-    buf_init(&message, CODE_BODY_MAX + (1 << 20));
-    buf_append(&message, &head, sizeof head);
-    add(&message, query->id);
-    add(&message, query->language);
-    add(&message, query->cwd);
-    for (const char *const *word = query->words; word && *word; word++, head.words++)
-        add(&message, *word);
-    buf_append(&message, query->body, query->body_len);
-    return finish_message(client, &message, &head, -1, err);
+    TRY(code_pack_query(query, client->op, &message, err));
+    return send_all(client, message.data, message.len, err);
 }
 
 /* Copies are the default user's. */
@@ -224,20 +151,18 @@ static int open_image(const struct code_client *client, const struct code_query 
 static int send_driver(struct code_client *client, const struct code_query *query,
                        struct cay_error *err)
 {
-    struct code_request head = {.op = CODE_DRIVER};
-    AUTO_BUF message;
+    AUTO_BUF message = {.max = CODE_MESSAGE_MAX};
+    size_t sent = 0;
 
-    buf_init(&message, CODE_BODY_MAX + (1 << 20));
-    if (!query->driver)
-        return fail_protocol(client, err);
-    head.timeout_ms = query->driver->interrupt_ms;
-    buf_append(&message, &head, sizeof head);
-    add(&message, NULL);
-    add(&message, query->language);
-    TRY(code_language_pack(query->driver, &message, &head.words, err));
+    TRY(code_pack_driver(query, client->op, &message, err));
     AUTO_FD image = open_image(client, query);
     client->sent_image = image >= 0;
-    return finish_message(client, &message, &head, image, err);
+    if (image >= 0) { /* the descriptor goes with the head */
+        const struct iovec part = {message.data, sizeof(struct code_request)};
+        int error = rights_send(client->fd, &part, 1, &image, 1, MSG_NOSIGNAL);
+        sent = error ? 0 : part.iov_len;
+    }
+    return send_all(client, message.data + sent, message.len - sent, err);
 }
 
 /* Sends the request, and receives the first event.  If the service has hung up before
@@ -254,7 +179,7 @@ static int begin(struct code_client *client, const struct code_query *query,
             return cay_fail_as(err, code, &why);
         (void)close(client->fd);
         client->fd = -1;
-        client->from = client->to = 0;
+        client->reader.from = client->reader.to = 0;
         TRY(dial(client, err));
     }
 }
@@ -281,7 +206,7 @@ int code_request(struct code_client *client, const struct code_query *query,
     for (;;) {
         if (event.kind == CODE_EVENT_END) {
             if (event.len != sizeof *ret_end || !payload)
-                return fail_protocol(client, err);
+                return code_fail_protocol(client->op, err);
             memcpy(ret_end, payload, sizeof *ret_end);
             return CAY_OK;
         }
@@ -289,111 +214,12 @@ int code_request(struct code_client *client, const struct code_query *query,
             has_driver = true;
             TRY(send_driver(client, query, err));
         } else if (!on_event || !on_event(cookie, &event, payload)) {
-            return fail_protocol(client, err);
+            return code_fail_protocol(client->op, err);
         }
         if (stops && *stops) {
             *ret_end = (struct code_end){.reason = CODE_DONE, .interrupted = 1};
             return CAY_OK;
         }
         TRY(receive(client, &event, &payload, err));
-    }
-}
-
-/* --- The end of a request --- */
-
-void code_describe_loss(uint32_t loss, int status, bool is_memory, char *text,
-                        size_t room)
-{
-    static const char lost[] = "its variables are lost";
-
-    if (is_memory)
-        snprintf(text, room,
-                 "the kernel killed the interpreter: the sandbox is out of memory; %s",
-                 lost);
-    else if (loss == CODE_LOSS_KILLED)
-        snprintf(text, room,
-                 "the interpreter did not react to the interrupt and was killed; %s",
-                 lost);
-    else if (loss == CODE_LOSS_RESTARTED)
-        snprintf(text, room, "the context was restarted; %s", lost);
-    else if (loss == CODE_LOSS_SILENT)
-        snprintf(text, room, "the interpreter did not start in time and was killed");
-    else if (WIFSIGNALED(status))
-        snprintf(text, room, "the interpreter was killed by signal %d (SIG%s); %s",
-                 WTERMSIG(status),
-                 sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status)) : "?",
-                 lost);
-    else
-        snprintf(text, room, "the interpreter exited with status %d; %s",
-                 WEXITSTATUS(status), lost);
-}
-
-static int fail_start(const struct code_query *query, const char *op,
-                      const struct code_end *end, struct cay_error *err)
-{
-    const char *program = query->driver ? query->driver->argv[0] : query->id;
-    char text[256];
-
-    if (end->reason == CODE_NO_EXEC)
-        return cay_fail(err, CAY_E_EXEC_FAILED, end->error, op, program,
-                        "the sandbox cannot execute the interpreter",
-                        "use a template that has it, install it inside, or choose "
-                        "another language");
-    code_describe_loss(end->loss, end->status, false, text, sizeof text);
-    return cay_fail(err, CAY_E_EXEC_FAILED, 0, op, program,
-                    "the interpreter ended before it was ready",
-                    "%s; run it in the sandbox to see why", text);
-}
-
-static int fail_directory(const struct code_query *query, const char *op, int error,
-                          struct cay_error *err)
-{
-    int code = error == ENOENT    ? CAY_E_NOT_FOUND
-               : error == ENOTDIR ? CAY_E_NOT_A_DIRECTORY
-               : error == EACCES  ? CAY_E_DENIED
-                                  : CAY_E_INVALID;
-
-    return cay_fail(err, code, error, op, query->cwd ? query->cwd : "",
-                    cay_errno_words(error),
-                    "the directory of a context must exist, and its user must be "
-                    "allowed to enter it");
-}
-
-int code_fail_end(const struct code_query *query, const char *op,
-                  const struct code_end *end, struct cay_error *err)
-{
-    const char *id = query->id;
-
-    switch (end->reason) {
-    case CODE_UNKNOWN:
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, id, "no such context",
-                        "list the contexts; each belongs to the user who created it");
-    case CODE_REMOVED:
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, id, "the context was removed",
-                        "create a new one");
-    case CODE_EXPIRED:
-        return cay_fail(err, CAY_E_TIMEOUT, 0, op, id,
-                        "the context was not ready in time", "use a longer timeout");
-    case CODE_TOO_MANY:
-        return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
-                        "this user has too many contexts in the sandbox",
-                        "the limit is %d; remove some", CODE_CONTEXTS_MAX);
-    case CODE_FULL:
-        return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
-                        "too many executions are waiting in the sandbox",
-                        "the limit is %d executions and %d MiB of code; wait for some",
-                        CODE_REQUESTS_MAX, CODE_PENDING_MAX >> 20);
-    case CODE_NO_CWD:
-        return fail_directory(query, op, end->error, err);
-    case CODE_NO_EXEC:
-    case CODE_NO_START:
-        return fail_start(query, op, end, err);
-    case CODE_NO_FORK:
-        return cay_fail(err, CAY_E_LIMIT, end->error, op, NULL,
-                        "no process can be started for the context",
-                        "end some processes, or create a sandbox with higher limits");
-    default:
-        return cay_fail(err, CAY_E_PROTOCOL, 0, op, id,
-                        "the sandbox sent an invalid message", "kill the sandbox");
     }
 }

@@ -3,9 +3,8 @@
 #define CODE_CLIENT_H
 
 #include "cay/code.h"
-#include "code/driver.h"
 #include "code/execution.h"
-#include "init/code.h"
+#include "code/message.h"
 #include "sandbox/backend.h"
 
 /* One connection to the service of a user. */
@@ -18,19 +17,7 @@ struct code_client {
     const char *template_name; /* NULL: no warm interpreters */
     bool sent_image;           /* a warm interpreter, with the driver */
     uint64_t deadline_ms;      /* for a service that does not reply; UINT64_MAX: none */
-    char *events;              /* bytes that were received */
-    size_t from, to;
-};
-
-/* A request, without its timeout. */
-struct code_query {
-    enum code_op op;
-    const char *id, *language, *cwd; /* NULL: "" */
-    const char *const *words;
-    const char *body;
-    size_t body_len;
-    uint64_t timeout_ms;
-    const struct code_language *driver; /* for NEED, or NULL */
+    struct code_reader reader;
 };
 
 int code_connect(struct code_client *client, cay_sandbox *sandbox, const char *user,
@@ -46,14 +33,6 @@ typedef bool code_on_event(void *cookie, const struct code_event *event,
 int code_request(struct code_client *client, const struct code_query *query,
                  code_on_event *on_event, void *cookie, const bool *stops,
                  struct code_end *ret_end, struct cay_error *err);
-
-/* The error for an end of a request other than CODE_DONE and CODE_LOST. */
-int code_fail_end(const struct code_query *query, const char *op,
-                  const struct code_end *end, struct cay_error *err);
-
-/* "The interpreter was killed by signal 11 (SIGSEGV)." */
-void code_describe_loss(uint32_t loss, int status, bool is_memory, char *text,
-                        size_t room);
 
 /* cay_code_execute() with complete options and the driver of one's choice: NULL if the
  * options name a context. */

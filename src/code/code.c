@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <jansson.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -14,53 +12,18 @@
 
 static const char python[] = "python";
 
-/* A name from inside: text that ends within its field. */
-static bool take_name(char to[CAY_CONTEXT_MAX], const char from[CODE_NAME_MAX])
-{
-    size_t len = strnlen(from, CODE_NAME_MAX);
-
-    for (size_t i = 0; i < len; i++)
-        if (from[i] <= ' ' || from[i] > '~')
-            return false;
-    if (len == CODE_NAME_MAX)
-        return false;
-    memcpy(to, from, len + 1);
-    return true;
-}
-
 /* --- Executions --- */
 
 struct run {
     struct code_collector collector;
     struct code_client client;
-    uint32_t loss; /* of the interpreter before */
-    int status;
 };
 
 static bool on_event(void *cookie, const struct code_event *event, const char *payload)
 {
     struct run *run = cookie;
-    struct cay_code_execution *execution = run->collector.execution;
-    struct code_started started;
 
-    if (event->kind == CODE_EVENT_OUT || event->kind == CODE_EVENT_ERROR) {
-        code_collect_bytes(&run->collector, event->kind == CODE_EVENT_OUT ? 1 : 2,
-                           payload, event->len, event->time_ns);
-        return true;
-    }
-    if (event->kind == CODE_EVENT_LINES) {
-        code_collect_lines(&run->collector, payload, event->len, event->time_ns);
-        return true;
-    }
-    if (event->kind != CODE_EVENT_STARTED || event->len != sizeof started)
-        return false;
-    memcpy(&started, payload, sizeof started);
-    execution->background_dropped = started.dropped;
-    execution->is_warm = started.is_warm;
-    run->loss = started.loss;
-    run->status = started.status;
-    return take_name(execution->context, started.id) &&
-           take_name(execution->language, started.language);
+    return code_collect_event(&run->collector, event, payload);
 }
 
 /* Whether the kernel has killed a process for the memory limit during the execution, and
@@ -81,88 +44,13 @@ static bool is_out_of_memory(const struct run *run, const struct code_end *end)
     return kills > run->client.memory_kills;
 }
 
-static bool set_status(const struct run *run, const struct code_end *end)
+static int finish(struct run *run, const struct code_query *query,
+                  const struct code_end *end, struct cay_error *err)
 {
-    struct cay_code_execution *execution = run->collector.execution;
-    char text[256];
-
-    execution->status = end->timed_out             ? CAY_CODE_TIMEOUT
-                        : end->interrupted         ? CAY_CODE_INTERRUPTED
-                        : end->reason != CODE_DONE ? CAY_CODE_LOST
-                        : execution->error_name    ? CAY_CODE_ERROR
-                                                   : CAY_CODE_SUCCESS;
-    if (run->loss && run->loss != CODE_LOSS_RESTARTED) {
-        code_describe_loss(run->loss, run->status, false, text, sizeof text);
-        execution->restarted = strdup(text);
-        if (!execution->restarted)
-            return false;
-    }
-    if (end->reason == CODE_REMOVED)
-        return code_set_error(execution, "ContextRemoved", "the context was removed", "");
-    if (end->reason == CODE_LOST) {
-        code_describe_loss(end->loss, end->status, is_out_of_memory(run, end), text,
-                           sizeof text);
-        return code_set_error(execution, "ContextRestarting", text, "");
-    }
-    if (end->timed_out)
-        return code_set_error(execution, "TimeoutError",
-                              "the code exceeded its timeout and was interrupted", "");
-    if (end->interrupted)
-        return code_set_error(execution, "KeyboardInterrupt", "the code was interrupted",
-                              "");
-    return true;
-}
-
-static int finish(struct run *run, const struct code_query *query, struct code_end *end,
-                  struct cay_error *err)
-{
-    struct cay_code_execution *execution = run->collector.execution;
-
-    if (end->reason == CODE_EXPIRED) { /* it has waited all the time */
-        end->reason = CODE_DONE;
-        end->timed_out = 1;
-        if (!code_set_error(execution, "TimeoutError",
-                            "the timeout was over before the code could run", ""))
-            return cay_fail_memory(err, run->client.op);
-    }
-    if (end->reason != CODE_DONE && end->reason != CODE_LOST &&
-        end->reason != CODE_REMOVED)
+    if (!code_is_executed(end))
         return code_fail_end(query, run->client.op, end, err);
-    code_collect_end(&run->collector, 0);
-    return set_status(run, end) ? CAY_OK : cay_fail_memory(err, run->client.op);
-}
-
-/* `"code":"...","env":{...}`: members of the driver's line. */
-static int make_body(const char *code, size_t len, const char *const *env,
-                     const char *dialect, char **ret_body, struct cay_error *err)
-{
-    static const char op[] = "code.execute";
-    json_t *line = json_object(), *variables = json_object();
-    json_t *text = json_stringn(code, len);
-    int failed = text ? 0 : -1;
-
-    if (!text && line && variables) {
-        json_decref(line);
-        json_decref(variables);
-        return cay_fail(err, CAY_E_INVALID, 0, op, "code", "the code is not UTF-8",
-                        "encode it as UTF-8");
-    }
-    failed |= json_object_set_new(line, "code", text);
-    for (const char *const *one = env; one && *one && !failed; one++) {
-        const char *value = strchr(*one, '=');
-        AUTO_FREE char *name = value ? strndup(*one, (size_t)(value - *one)) : NULL;
-        failed |= !name || json_object_set_new(variables, name, json_string(value + 1));
-    }
-    failed |= json_object_set_new(line, "env", variables);
-    if (dialect)
-        failed |= json_object_set_new(line, "language", json_string(dialect));
-    AUTO_FREE char *whole = failed ? NULL : json_dumps(line, JSON_COMPACT);
-    json_decref(line);
-    *ret_body = whole ? strndup(whole + 1, strlen(whole) - 2) : NULL;
-    return *ret_body ? CAY_OK
-                     : cay_fail(err, CAY_E_INVALID, 0, op, "env",
-                                "invalid environment variable",
-                                "a variable is NAME=value, in UTF-8");
+    code_collect_end(&run->collector, end, is_out_of_memory(run, end));
+    return run->collector.failed ? cay_fail_memory(err, run->client.op) : CAY_OK;
 }
 
 /* A cancelled execution is interrupted when the caller hangs up. */
@@ -224,7 +112,8 @@ int code_execute(cay_sandbox *sandbox, const char *code, size_t len,
 {
     AUTO_FREE char *body = NULL;
 
-    TRY(make_body(code, len, options->env, driver ? driver->dialect : NULL, &body, err));
+    TRY(code_make_body(code, len, options->env, driver ? driver->dialect : NULL, &body,
+                       err));
     return code_execute_body(sandbox, body, options, driver, ret_execution, err);
 }
 
@@ -278,20 +167,17 @@ static bool on_context(void *cookie, const struct code_event *event, const char 
 {
     struct listing *listing = cookie;
     struct code_context about;
-    struct cay_context_info info = {0};
 
-    if (event->kind != CODE_EVENT_CONTEXT || event->len != sizeof about ||
+    if (!code_take_context(event, payload, &about) ||
         listing->infos.count >= CODE_CONTEXTS_MAX)
         return false;
-    memcpy(&about, payload, sizeof about);
-    if (!memchr(about.cwd, 0, sizeof about.cwd) || !take_name(info.id, about.id) ||
-        !take_name(info.language, about.language))
-        return false;
-    info.is_default = about.is_default;
-    info.is_busy = about.is_busy;
-    info.pid = about.pid;
-    info.waiting = about.waiting;
-    info.cwd = strdup(about.cwd);
+    struct cay_context_info info = {.is_default = about.is_default,
+                                    .is_busy = about.is_busy,
+                                    .pid = about.pid,
+                                    .waiting = about.waiting,
+                                    .cwd = strdup(about.cwd)};
+    memcpy(info.id, about.id, sizeof info.id);
+    memcpy(info.language, about.language, sizeof info.language);
     if (!info.cwd || !array_reserve(&listing->infos.items, &listing->room,
                                     listing->infos.count + 1, sizeof info)) {
         listing->failed = true;

@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/auto.h"
 #include "base/utf8.h"
+#include "code/message.h"
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 
@@ -125,11 +126,12 @@ void code_collect_bytes(struct code_collector *collector, int stream, const char
         give_text(collector, stream, text.data, text.len, time_ns);
 }
 
-void code_collect_end(struct code_collector *collector, int64_t time_ns)
+/* What is left of split characters. */
+static void flush_split(struct code_collector *collector)
 {
     for (int stream = 1; stream <= 2; stream++) {
         if (collector->split_len[stream - 1])
-            give_text(collector, stream, replacement, 3, time_ns);
+            give_text(collector, stream, replacement, 3, 0);
         collector->split_len[stream - 1] = 0;
     }
 }
@@ -171,7 +173,8 @@ static void free_value(struct cay_code_value *value)
 }
 
 /* False if the data is not what its type says; the part is then left out. */
-static bool fill_part(const char *mime, const json_t *data, struct cay_code_part *part)
+static bool fill_part(const char *mime, const json_t *data, bool keeps_base64,
+                      struct cay_code_part *part)
 {
     AUTO_FREE char *text = NULL;
     size_t len = 0;
@@ -179,7 +182,7 @@ static bool fill_part(const char *mime, const json_t *data, struct cay_code_part
     if (!json_is_string(data)) {
         text = json_dumps(data, JSON_COMPACT | JSON_ENCODE_ANY);
         len = text ? strlen(text) : 0;
-    } else if (is_binary(mime)) {
+    } else if (is_binary(mime) && !keeps_base64) {
         text = decode_base64(json_string_value(data), json_string_length(data), &len);
     } else {
         len = json_string_length(data);
@@ -194,7 +197,8 @@ static bool fill_part(const char *mime, const json_t *data, struct cay_code_part
     return true;
 }
 
-static bool fill_value(json_t *data, struct cay_code_value *value, size_t *ret_bytes)
+static bool fill_value(json_t *data, bool keeps_base64, struct cay_code_value *value,
+                       size_t *ret_bytes)
 {
     struct cay_code_part *parts = calloc(json_object_size(data) + 1, sizeof *parts);
     const char *mime;
@@ -203,9 +207,9 @@ static bool fill_value(json_t *data, struct cay_code_value *value, size_t *ret_b
     value->parts = parts;
     if (!parts)
         return false;
-    json_object_foreach(
-        data, mime,
-        item) if (fill_part(mime, item, &parts[value->part_count])) *ret_bytes +=
+    json_object_foreach(data, mime,
+                        item) if (fill_part(mime, item, keeps_base64,
+                                            &parts[value->part_count])) *ret_bytes +=
         parts[value->part_count++].len;
     return value->part_count > 0;
 }
@@ -220,7 +224,8 @@ static void take_value(struct code_collector *collector, const json_t *line,
     json_t *data = json_object_get(line, "data");
     size_t bytes = 0;
 
-    bool is_kept = json_is_object(data) && fill_value(data, &value, &bytes) &&
+    bool is_kept = json_is_object(data) &&
+                   fill_value(data, collector->keeps_base64, &value, &bytes) &&
                    execution->value_count < CODE_VALUES_MAX &&
                    bytes <= CODE_VALUES_BYTES - collector->value_bytes;
     if (is_kept && options->on_value) {
@@ -292,8 +297,40 @@ static void take_error(struct code_collector *collector, const json_t *line)
         collector->failed = true;
 }
 
+static void take_count(struct code_collector *collector, uint64_t count)
+{
+    bool is_first = !collector->execution->count;
+
+    collector->execution->count = count;
+    if (is_first && collector->on_count)
+        collector->on_count(collector->options->cookie, count);
+}
+
+/* The parser allocates memory for each value. */
+static bool has_too_many_items(const struct code_collector *collector)
+{
+    const struct buf *line = &collector->line;
+    bool in_string = false;
+    size_t items = 0;
+
+    for (size_t i = 0; collector->items_max && i < line->len; i++) {
+        char byte = line->data[i];
+        if (in_string && byte == '\\')
+            i++;
+        else if (byte == '"')
+            in_string = !in_string;
+        else if (!in_string)
+            items += byte == ',' || byte == '[' || byte == '{';
+    }
+    return items > collector->items_max;
+}
+
 static void take_line(struct code_collector *collector, int64_t time_ns)
 {
+    if (has_too_many_items(collector)) {
+        collector->execution->values_dropped++;
+        return;
+    }
     json_t *line = json_loadb(collector->line.data, collector->line.len,
                               JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
     const char *type = json_string_value(json_object_get(line, "type"));
@@ -311,7 +348,7 @@ static void take_line(struct code_collector *collector, int64_t time_ns)
     else if (strcmp(type, "error") == 0)
         take_error(collector, line);
     else if (strcmp(type, "count") == 0 && json_integer_value(count) > 0)
-        collector->execution->count = (uint64_t)json_integer_value(count);
+        take_count(collector, (uint64_t)json_integer_value(count));
     json_decref(line);
 }
 
@@ -339,4 +376,83 @@ void code_collect_lines(struct code_collector *collector, const char *data, size
         data += part + (newline != NULL);
         len -= part + (newline != NULL);
     }
+}
+
+/* --- Events --- */
+
+bool code_collect_event(struct code_collector *collector, const struct code_event *event,
+                        const char *payload)
+{
+    struct cay_code_execution *execution = collector->execution;
+    struct code_started started;
+
+    if (event->kind == CODE_EVENT_OUT || event->kind == CODE_EVENT_ERROR) {
+        code_collect_bytes(collector, event->kind == CODE_EVENT_OUT ? 1 : 2, payload,
+                           event->len, event->time_ns);
+        return true;
+    }
+    if (event->kind == CODE_EVENT_LINES) {
+        code_collect_lines(collector, payload, event->len, event->time_ns);
+        return true;
+    }
+    if (event->kind != CODE_EVENT_STARTED || event->len != sizeof started)
+        return false;
+    memcpy(&started, payload, sizeof started);
+    execution->background_dropped = started.dropped;
+    execution->is_warm = started.is_warm;
+    collector->loss = started.loss;
+    collector->status = started.status;
+    return code_take_name(execution->context, started.id) &&
+           code_take_name(execution->language, started.language);
+}
+
+bool code_is_executed(const struct code_end *end)
+{
+    return end->reason == CODE_DONE || end->reason == CODE_LOST ||
+           end->reason == CODE_REMOVED || end->reason == CODE_EXPIRED;
+}
+
+/* Sets the error of an end that the driver has not reported. */
+static bool set_end_error(struct cay_code_execution *execution,
+                          const struct code_end *end, bool is_memory)
+{
+    char text[256];
+
+    if (end->reason == CODE_REMOVED)
+        return code_set_error(execution, "ContextRemoved", "the context was removed", "");
+    if (end->reason == CODE_LOST) {
+        code_describe_loss(end->loss, end->status, is_memory, text, sizeof text);
+        return code_set_error(execution, "ContextRestarting", text, "");
+    }
+    if (end->reason == CODE_EXPIRED) /* it has waited all the time */
+        return code_set_error(execution, "TimeoutError",
+                              "the timeout was over before the code could run", "");
+    if (end->timed_out)
+        return code_set_error(execution, "TimeoutError",
+                              "the code exceeded its timeout and was interrupted", "");
+    if (end->interrupted)
+        return code_set_error(execution, "KeyboardInterrupt", "the code was interrupted",
+                              "");
+    return true;
+}
+
+void code_collect_end(struct code_collector *collector, const struct code_end *end,
+                      bool is_memory)
+{
+    struct cay_code_execution *execution = collector->execution;
+    bool is_timeout = end->timed_out || end->reason == CODE_EXPIRED;
+    char text[256];
+
+    flush_split(collector);
+    execution->status = is_timeout                 ? CAY_CODE_TIMEOUT
+                        : end->interrupted         ? CAY_CODE_INTERRUPTED
+                        : end->reason != CODE_DONE ? CAY_CODE_LOST
+                        : execution->error_name    ? CAY_CODE_ERROR
+                                                   : CAY_CODE_SUCCESS;
+    if (collector->loss && collector->loss != CODE_LOSS_RESTARTED) {
+        code_describe_loss(collector->loss, collector->status, false, text, sizeof text);
+        execution->restarted = strdup(text);
+        collector->failed |= !execution->restarted;
+    }
+    collector->failed |= !set_end_error(execution, end, is_memory);
 }

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "cay/code.h"
+#include "init/code.h"
 
 /* Collects what one execution gives, from bytes of the service, which are hostile.  No
  * I/O. */
@@ -18,6 +19,13 @@ enum {
 struct code_collector {
     const struct cay_code_options *options;
     struct cay_code_execution *execution;
+    /* May be set after code_collector_init(). */
+    void (*on_count)(void *cookie, uint64_t count); /* of the driver; or NULL */
+    size_t items_max;  /* values of JSON in one line; lines with more are dropped */
+    bool keeps_base64; /* of pictures and documents, instead of their bytes */
+
+    uint32_t loss; /* of the interpreter before: STARTED */
+    int status;
     struct buf line;
     bool skips_line;
     uint64_t limit, used[2]; /* bytes of each stream */
@@ -41,8 +49,17 @@ void code_collect_bytes(struct code_collector *collector, int stream, const char
 /* Bytes of a driver: lines of JSON, if it keeps to its protocol. */
 void code_collect_lines(struct code_collector *collector, const char *data, size_t len,
                         int64_t time_ns);
-/* What is left of split characters. */
-void code_collect_end(struct code_collector *collector, int64_t time_ns);
+/* An event of EXECUTE but NEED and END; false if it is malformed. */
+bool code_collect_event(struct code_collector *collector, const struct code_event *event,
+                        const char *payload);
+
+/* Whether the code has run, or could have: otherwise code_fail_end() has the error. */
+bool code_is_executed(const struct code_end *end);
+
+/* Sets status and error of the execution.  `is_memory`: the kernel killed the interpreter
+ * for the memory limit. */
+void code_collect_end(struct code_collector *collector, const struct code_end *end,
+                      bool is_memory);
 
 /* Sets the error unless the driver reported one; false if memory is exhausted. */
 bool code_set_error(struct cay_code_execution *execution, const char *name,

@@ -77,7 +77,7 @@ static void collect(const char *pieces[], int stream, uint64_t limit)
             code_collect_bytes(&collector, stream, *pieces, strlen(*pieces), 1);
         else
             code_collect_lines(&collector, *pieces, strlen(*pieces), 1);
-    code_collect_end(&collector, 1);
+    code_collect_end(&collector, &(struct code_end){0}, false);
     code_collector_done(&collector);
     ASSERT(!collector.failed);
 }
