@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/command.h"
+#include "agent/language.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "agent/output.h"
 #include "agent/text.h"
@@ -13,85 +13,6 @@
 static const char op[] = "code.run";
 
 enum { PROBE_MS = 10000 };
-
-/* --- Languages -------------------------------------------------------------------------
- */
-
-enum { LANGUAGE_NAMES = 4, LANGUAGE_PROGRAMS = 4, LANGUAGE_ARGUMENTS = 2 };
-
-struct language {
-    const char *names[LANGUAGE_NAMES]; /* the first is that of results */
-    /* Tried in this order; and the arguments before the file. */
-    const char *programs[LANGUAGE_PROGRAMS];
-    const char *arguments[LANGUAGE_ARGUMENTS];
-    const char *file; /* the name of the code's file, the last argument; NULL: on stdin */
-    const char
-        *line; /* a line for sh that runs the file $1 with the program $0; or NULL */
-};
-
-/* Python imports from the directory of the script, which is a private one here; the code
- * expects the working directory.  With -c it imports from there; this line runs the file
- * as __main__ and removes itself from tracebacks. */
-static const char run_python[] =
-    "import sys;sys.argv[:]=sys.argv[1:];__file__=sys.argv[0];"
-    "sys.excepthook=lambda t,e,b,h=sys.__excepthook__:"
-    "h(t,e.with_traceback(b and b.tb_next),b and b.tb_next);del sys;"
-    "exec(compile(open(__file__,'rb').read(),__file__,'exec'))";
-
-/* What they compile is beside the code's file, which is in a private directory. */
-static const char compile_c[] = "\"$0\" -o \"$1.bin\" \"$1\" -lm && exec \"$1.bin\"";
-static const char compile_go[] = "\"$0\" build -o \"$1.bin\" \"$1\" && exec \"$1.bin\"";
-static const char compile_rust[] = "\"$0\" -o \"$1.bin\" \"$1\" && exec \"$1.bin\"";
-
-static const char run_typescript[] =
-    "case $0 in\n"
-    "deno) exec deno run -A \"$1\" ;;\n"
-    "node) if node --experimental-strip-types -e 0 2>/dev/null; then\n"
-    "        exec node --experimental-strip-types --no-warnings \"$1\"\n"
-    "    fi\n"
-    "    echo 'TypeScript needs Node.js 22.6 or later, tsx, deno or bun' >&2\n"
-    "    exit 1 ;;\n"
-    "*) exec \"$0\" \"$1\" ;;\n"
-    "esac";
-
-static const struct language languages[] = {
-    {{"python", "py", "python3"}, {"python3", "python"}, {"-c", run_python}, "main.py"},
-    /* Code on standard input requires modules from the working directory. */
-    {{"javascript", "js", "node", "nodejs"}, {"node", "nodejs"}, {"-"}, NULL},
-    {{"bash"}, {"bash"}, {NULL}, "main.sh"},
-    {{"sh", "shell"}, {"sh"}, {NULL}, "main.sh"},
-    {{"perl", "pl"}, {"perl"}, {NULL}, "main.pl"},
-    {{"ruby", "rb"}, {"ruby"}, {NULL}, "main.rb"},
-    {{"php"}, {"php"}, {NULL}, "main.php"},
-    {{"lua"}, {"lua", "lua5.4", "lua5.3"}, {NULL}, "main.lua"},
-    {{"r", "rscript"}, {"Rscript"}, {NULL}, "main.R"},
-    {{"typescript", "ts"},
-     {"tsx", "deno", "bun", "node"},
-     {NULL},
-     "main.ts",
-     run_typescript},
-    {{"java"}, {"java"}, {NULL}, "Main.java"},
-    {{"go", "golang"}, {"go"}, {NULL}, "main.go", compile_go},
-    {{"c"}, {"cc", "gcc", "clang"}, {NULL}, "main.c", compile_c},
-    {{"c++", "cpp", "cxx"}, {"c++", "g++", "clang++"}, {NULL}, "main.cpp", compile_c},
-    {{"rust", "rs"}, {"rustc"}, {NULL}, "main.rs", compile_rust},
-};
-
-enum { LANGUAGES = sizeof languages / sizeof *languages };
-
-const char *cay_code_language(size_t index)
-{
-    return index < LANGUAGES ? languages[index].names[0] : NULL;
-}
-
-static const struct language *find_language(const char *name)
-{
-    for (size_t i = 0; i < LANGUAGES; i++)
-        for (size_t k = 0; k < LANGUAGE_NAMES && languages[i].names[k]; k++)
-            if (strcasecmp(languages[i].names[k], name) == 0)
-                return &languages[i];
-    return NULL;
-}
 
 /* --- Tracebacks ------------------------------------------------------------------------
  */
@@ -180,7 +101,7 @@ static void find_programs(cay_sandbox *sandbox, const struct language *first,
                           size_t languages_len, const struct cay_command_options *known,
                           struct cay_exec_result *ret_result)
 {
-    const char *argv[LANGUAGES * LANGUAGE_PROGRAMS + 5] = {"sh", "-c", probe, "sh"};
+    const char *argv[LANGUAGE_COUNT * LANGUAGE_PROGRAMS + 5] = {"sh", "-c", probe, "sh"};
     const struct cay_exec_options options = {.size = sizeof options,
                                              .argv = argv,
                                              .env = known->env,
@@ -202,10 +123,10 @@ static void name_languages(cay_sandbox *sandbox, const char *user, struct buf *o
     struct cay_exec_result result = {0};
     size_t named = 0;
 
-    find_programs(sandbox, languages, LANGUAGES, &options, &result);
-    for (size_t i = 0; result.out && i < LANGUAGES; i++)
-        if (installed(&languages[i], result.out))
-            buf_format(out, "%s%s", named++ ? ", " : "", languages[i].names[0]);
+    find_programs(sandbox, language_table, LANGUAGE_COUNT, &options, &result);
+    for (size_t i = 0; result.out && i < LANGUAGE_COUNT; i++)
+        if (installed(&language_table[i], result.out))
+            buf_format(out, "%s%s", named++ ? ", " : "", language_table[i].names[0]);
     cay_exec_done(&result);
 }
 
@@ -355,7 +276,7 @@ int cay_code_run(cay_sandbox *sandbox, const char *code, size_t len, const char 
                         "code or language is missing",
                         "pass both; the code may be empty");
     const struct run run = {.sandbox = sandbox,
-                            .language = find_language(language),
+                            .language = language_find(language),
                             .code = code,
                             .len = len,
                             .options = &known};
