@@ -22,6 +22,11 @@ void json_to_unicode(struct json *json, struct buf *buf)
     *json = (struct json){.buf = buf, .is_unicode = true};
 }
 
+void json_to_ascii(struct json *json, struct buf *buf)
+{
+    *json = (struct json){.buf = buf, .is_unicode = true, .is_ascii = true};
+}
+
 void json_to_file(struct json *json, FILE *file)
 {
     *json = (struct json){.file = file};
@@ -86,7 +91,7 @@ void json_put_end(struct json *json)
     json->comma = true;
 }
 
-static void put_escape(struct json *json, uint32_t unit)
+static void put_unit(struct json *json, uint32_t unit)
 {
     static const char digits[] = "0123456789abcdef";
     static const char from[] = "\"\\\n\t\r\b\f", to[] = "\"\\ntrbf";
@@ -102,6 +107,20 @@ static void put_escape(struct json *json, uint32_t unit)
         6);
 }
 
+static void put_escape(struct json *json, uint32_t code)
+{
+    if (code > 0xFFFF) {
+        put_unit(json, 0xD800u + ((code - 0x10000) >> 10));
+        code = 0xDC00u | (code & 0x3FF);
+    }
+    put_unit(json, code);
+}
+
+static bool is_plain_above_ascii(const struct json *json, uint32_t code)
+{
+    return code >= 0xA0 && !json->is_ascii;
+}
+
 static void put_string(struct json *json, const char *text, size_t len)
 {
     size_t plain = 0; /* start of the run that is written unchanged */
@@ -112,7 +131,7 @@ static void put_string(struct json *json, const char *text, size_t len)
         size_t size = utf8_next(text + i, len - i, &code);
         bool is_valid = code != UTF8_INVALID;
         bool is_plain = is_valid && code >= 0x20 && code != '"' && code != '\\' &&
-                        (code < 0x7F || code >= 0xA0);
+                        (code < 0x7F || is_plain_above_ascii(json, code));
         if (!is_valid)
             size = 1;
         if (!is_plain) {
@@ -211,7 +230,7 @@ void json_put_raw(struct json *json, const char *text)
     for (size_t i = 0; i < len;) {
         uint32_t code;
         size_t size = utf8_next(text + i, len - i, &code);
-        if (code >= 0x7F && code < 0xA0) {
+        if (code >= 0x7F && code != UTF8_INVALID && !is_plain_above_ascii(json, code)) {
             put(json, text + plain, i - plain);
             put_escape(json, code);
             plain = i + size;

@@ -22,12 +22,14 @@ struct json {
     bool comma;   /* a value was written at this level */
     bool has_key; /* in an object: the value for a key comes next */
     bool failed;
-    bool is_unicode;
+    bool is_unicode, is_ascii;
 };
 
 void json_to_buf(struct json *json, struct buf *buf);
 /* The same for readers that refuse lone surrogates: invalid UTF-8 becomes U+FFFD. */
 void json_to_unicode(struct json *json, struct buf *buf);
+/* The same with all characters above 0x7e escaped, for readers that decode pieces. */
+void json_to_ascii(struct json *json, struct buf *buf);
 void json_to_file(struct json *json, FILE *file);
 
 void json_put_object(struct json *json);
