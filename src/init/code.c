@@ -171,6 +171,24 @@ static struct context *create(struct link *link, bool is_default)
     return context;
 }
 
+/* Cwd and environment of a default context, from the request that creates it.  The rest
+ * of the request, the code, is still needed. */
+static bool remember(struct context *context, const struct code_message *request)
+{
+    struct code_message *created = &context->created;
+    size_t len = (size_t)(request->body - request->payload);
+
+    created->head = request->head;
+    created->head.len = (uint32_t)len;
+    created->payload = malloc(len);
+    if (!created->payload)
+        return false;
+    memcpy(created->payload, request->payload, len);
+    bool is_valid = parse(created);
+    created->head.len = 0; /* it is not pending */
+    return is_valid;
+}
+
 static void execute(struct link *link)
 {
     const struct code_message *request = &link->request;
@@ -181,8 +199,12 @@ static void execute(struct link *link)
         link_end_for(link, CODE_UNKNOWN, 0);
         return;
     }
-    if (!context)
-        context = create(link, true);
+    if (!context && (context = create(link, true)) != NULL &&
+        !remember(context, request)) {
+        context->gone = true;
+        link_end_for(link, CODE_NO_FORK, ENOMEM);
+        return;
+    }
     if (!context)
         return;
     context_queue(context, link, false);

@@ -12,9 +12,11 @@
  *
  *   library -> service                        service -> library
  *   EXECUTE   context, or language: its       [NEED], STARTED, OUT, ERROR and LINES...,
- *             default context; body: the        END
- *             members "code" and "env" of the
- *             driver's execute line
+ *             default context, which is         END
+ *             created with cwd and
+ *             environment; body: the members
+ *             "code" and "env" of the driver's
+ *             execute line
  *   CREATE    language, cwd, environment      [NEED], CONTEXT, END
  *   RESTART   context                         CONTEXT, END
  *   REMOVE, INTERRUPT   context               END
@@ -54,7 +56,7 @@ enum code_op {
 };
 
 /* Followed by `len` bytes: strings, each with its NUL: context, language, cwd, and
- * `words` more (CREATE: environment; DRIVER: argv); then the body. */
+ * `words` more (CREATE, EXECUTE: environment; DRIVER: argv); then the body. */
 struct code_request {
     uint32_t op;
     uint32_t len;
