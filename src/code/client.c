@@ -26,18 +26,33 @@ static int dial(struct code_client *client, struct cay_error *err)
                                           &client->template_name, err);
 }
 
+static int check_backend(const struct cay_backend *backend, const char *op,
+                         struct cay_error *err)
+{
+    if (backend->code)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, backend->name,
+                    "this backend has no code contexts",
+                    "run the code without a context (cay_code_run), or use the native "
+                    "backend");
+}
+
+int code_dial(cay_sandbox *sandbox, const char *user, int *ret_fd, struct cay_error *err)
+{
+    const char *template_name;
+    uint64_t memory_kills;
+
+    TRY(check_backend(sandbox->backend, "code.connect", err));
+    return sandbox->backend->code(sandbox->cookie, user, ret_fd, &memory_kills,
+                                  &template_name, err);
+}
+
 int code_connect(struct code_client *client, cay_sandbox *sandbox, const char *user,
                  const char *op, struct cay_error *err)
 {
-    const struct cay_backend *backend = sandbox->backend;
-
     *client = (struct code_client){
         .sandbox = sandbox, .op = op, .user = user, .fd = -1, .deadline_ms = UINT64_MAX};
-    if (!backend->code)
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, backend->name,
-                        "this backend has no code contexts",
-                        "run the code without a context (cay_code_run), or use the "
-                        "native backend");
+    TRY(check_backend(sandbox->backend, op, err));
     if (!code_reader_init(&client->reader))
         return cay_fail_memory(err, op);
     return dial(client, err);

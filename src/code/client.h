@@ -20,6 +20,9 @@ struct code_client {
     struct code_reader reader;
 };
 
+/* A connection to the service of a user, for a caller that sends messages itself. */
+int code_dial(cay_sandbox *sandbox, const char *user, int *ret_fd, struct cay_error *err);
+
 int code_connect(struct code_client *client, cay_sandbox *sandbox, const char *user,
                  const char *op, struct cay_error *err);
 void code_hang_up(struct code_client *client);

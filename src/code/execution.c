@@ -18,7 +18,7 @@ void code_collector_init(struct code_collector *collector,
 {
     *collector = (struct code_collector){.options = options, .execution = execution};
     collector->limit = options->output_limit ? options->output_limit : CAY_OUTPUT_DEFAULT;
-    buf_init(&collector->line, CODE_LINE_MAX);
+    collector->line_max = CODE_LINE_MAX;
     buf_init(&collector->streams[0], SIZE_MAX / 2);
     buf_init(&collector->streams[1], SIZE_MAX / 2);
 }
@@ -358,6 +358,7 @@ void code_collect_lines(struct code_collector *collector, const char *data, size
     while (len > 0) {
         const char *newline = memchr(data, '\n', len);
         size_t part = newline ? (size_t)(newline - data) : len;
+        collector->line.max = collector->line_max;
         if (!collector->skips_line &&
             !buf_append(&collector->line, data, part)) { /* too long */
             collector->skips_line = true;
@@ -368,7 +369,7 @@ void code_collect_lines(struct code_collector *collector, const char *data, size
                 take_line(collector, time_ns);
             if (collector->line.failed || collector->line.room > 1 << 20) {
                 buf_done(&collector->line);
-                buf_init(&collector->line, CODE_LINE_MAX);
+                buf_init(&collector->line, collector->line_max);
             }
             collector->line.len = 0;
             collector->skips_line = false;

@@ -21,6 +21,7 @@ struct code_collector {
     struct cay_code_execution *execution;
     /* May be set after code_collector_init(). */
     void (*on_count)(void *cookie, uint64_t count); /* of the driver; or NULL */
+    size_t line_max;   /* bytes of a line; longer ones are dropped */
     size_t items_max;  /* values of JSON in one line; lines with more are dropped */
     bool keeps_base64; /* of pictures and documents, instead of their bytes */
 

@@ -184,6 +184,8 @@ static void send_result(const struct request_packet *request)
         tell_file(channel, request->head.op == OP_READ_FILE);
         return;
     case OP_DIAL:
+    case OP_EXECUTE:
+    case OP_CONTEXTS:
         tell_port(channel);
         return;
     default:

@@ -61,14 +61,19 @@ void exchange_resume(struct exchange *exchange)
     exchange->front->has_resumed = true;
 }
 
-static bool wait_for(struct exchange *exchange, int fd, unsigned events,
-                     struct wake *wake,
-                     void (*ready)(struct exchange *exchange, unsigned events))
+bool exchange_wait_for(struct exchange *exchange, int fd, unsigned events,
+                       struct wake *wake,
+                       void (*ready)(struct exchange *exchange, unsigned events))
 {
     struct epoll_event event = {.events = events | EPOLLET, .data.ptr = wake};
 
     *wake = (struct wake){exchange, ready};
     return epoll_ctl(exchange->front->wakes, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void exchange_stop_waiting(const struct exchange *exchange, int fd)
+{
+    (void)epoll_ctl(exchange->front->wakes, EPOLL_CTL_DEL, fd, NULL);
 }
 
 /* No callback frees an exchange, so the later events stay valid. */
@@ -89,7 +94,7 @@ void exchange_on_wakes(uv_poll_t *poll, int status, int events)
 void exchange_forget_client(struct exchange *exchange)
 {
     if (exchange->has_client)
-        (void)epoll_ctl(exchange->front->wakes, EPOLL_CTL_DEL, exchange->socket, NULL);
+        exchange_stop_waiting(exchange, exchange->socket);
     exchange->has_client = false;
 }
 
@@ -104,7 +109,7 @@ void exchange_close_channel(struct exchange *exchange)
 int exchange_take_channel(struct exchange *exchange)
 {
     if (exchange->channel >= 0)
-        (void)epoll_ctl(exchange->front->wakes, EPOLL_CTL_DEL, exchange->channel, NULL);
+        exchange_stop_waiting(exchange, exchange->channel);
     return TAKE_FD(exchange->channel);
 }
 
@@ -416,7 +421,8 @@ static int try_send(struct exchange *exchange, struct request *request,
             : request_send(exchange->front->options->broker, request, strings, ends[1]);
     (void)close(ends[1]);
     exchange->channel = ends[0];
-    if (!error && wait_for(exchange, ends[0], EPOLLIN, &exchange->reply_wake, on_replies))
+    if (!error &&
+        exchange_wait_for(exchange, ends[0], EPOLLIN, &exchange->reply_wake, on_replies))
         return 0;
     exchange_close_channel(exchange);
     return error ? error : -EAGAIN;
@@ -448,7 +454,8 @@ void exchange_await_reply(struct exchange *exchange, int channel)
 {
     exchange_close_channel(exchange);
     exchange->channel = channel;
-    if (wait_for(exchange, channel, EPOLLIN, &exchange->reply_wake, on_replies)) {
+    if (exchange_wait_for(exchange, channel, EPOLLIN, &exchange->reply_wake,
+                          on_replies)) {
         exchange_suspend(exchange);
         return;
     }
@@ -495,6 +502,12 @@ static ssize_t read_stream(void *cls, uint64_t position, char *data, size_t room
         if (exchange->is_over)
             return exchange->is_cut ? MHD_CONTENT_READER_END_WITH_ERROR
                                     : MHD_CONTENT_READER_END_OF_STREAM;
+        if (exchange->handler->pull) {
+            if (exchange->handler->pull(exchange))
+                continue;
+            exchange_suspend(exchange);
+            return 0;
+        }
         int got = reply_receive(exchange->channel, reply);
         if (got == -EAGAIN) {
             exchange_suspend(exchange);
@@ -527,8 +540,8 @@ static void on_client(struct exchange *exchange, unsigned events)
 void exchange_watch_client(struct exchange *exchange)
 {
     if (!exchange->has_client)
-        exchange->has_client = wait_for(exchange, exchange->socket, EPOLLRDHUP,
-                                        &exchange->client, on_client);
+        exchange->has_client = exchange_wait_for(exchange, exchange->socket, EPOLLRDHUP,
+                                                 &exchange->client, on_client);
 }
 
 void exchange_stream(struct exchange *exchange, const char *content_type,

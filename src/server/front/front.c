@@ -245,6 +245,7 @@ bool front_accept_sweep(struct front *front)
 static const struct handler *const planes[][PARTS] = {
     [PLANE_CONTROL] = {missing_handlers, sandbox_handlers},
     [PLANE_ENVD] = {process_handlers, filesystem_handlers, file_handlers},
+    [PLANE_CODE] = {code_handlers},
 };
 
 /* Sets ret_other if the path exists with another method. */
@@ -582,8 +583,14 @@ static void sweep(uv_timer_t *timer)
     beat(front);
     for (struct exchange *exchange = front->exchanges; exchange;
          exchange = exchange->next) {
-        if (!exchange->is_stream || exchange->is_over)
+        if (exchange->is_over)
             continue;
+        if (!exchange->is_stream) {
+            if (exchange->is_suspended && !exchange->response && exchange->handler &&
+                exchange->handler->overdue)
+                exchange->handler->overdue(exchange);
+            continue;
+        }
         if (exchange->deadline_ms && now >= exchange->deadline_ms) {
             connect_end_with(exchange, "deadline_exceeded",
                              "the stream exceeded its timeout");
@@ -642,7 +649,7 @@ static void before_waiting(uv_prepare_t *prepare)
 
     for (struct exchange *exchange = front->exchanges; exchange && front->is_draining;
          exchange = exchange->next)
-        if (exchange->is_stream && !exchange->is_over)
+        if (exchange->is_stream && !exchange->is_over && !exchange->handler->pull)
             connect_end_with(
                 exchange, "unavailable",
                 "the server is shutting down; the sandbox keeps running: connect again");

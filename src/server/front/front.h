@@ -40,6 +40,11 @@ struct handler {
     void (*on_error)(struct exchange *exchange, const struct reply_packet *reply);
     /* A reply from the broker or keeper; called until there is a response. */
     void (*on_reply)(struct exchange *exchange, struct reply_packet *reply);
+    /* Of a stream that is not made of replies: appends to exchange->out, or ends it.
+     * False if there is nothing to read: exchange_wait_for() then resumes it. */
+    bool (*pull)(struct exchange *exchange);
+    /* Called every second while there is no response, or NULL. */
+    void (*overdue)(struct exchange *exchange);
     unsigned flags; /* for the handler */
     /* Changes nothing although the method is not GET: repeated if the reply is lost. */
     bool is_read;
@@ -51,10 +56,11 @@ struct handler {
 enum plane {
     PLANE_CONTROL = 1, /* no sandbox in the host name */
     PLANE_ENVD = 2,    /* the envd of a sandbox, port 49983 */
-    PLANE_PORT = 3     /* another port of a sandbox */
+    PLANE_PORT = 3,    /* another port of a sandbox */
+    PLANE_CODE = 4     /* the code interpreter of a sandbox, port 49999 */
 };
 
-enum { ENVD_PORT = 49983, PART_MAX = 128 };
+enum { ENVD_PORT = 49983, CODE_PORT = 49999, PART_MAX = 128 };
 
 /* Limits of JSON bodies: calls that name a process, requests about sandboxes, and
  * commands or input.  Bodies are read before the credentials are checked. */
@@ -244,6 +250,14 @@ void exchange_end(struct exchange *exchange, bool cut);
 void exchange_resume(struct exchange *exchange);
 void exchange_suspend(struct exchange *exchange);
 
+/* Calls `ready` for an edge of these events, until exchange_stop_waiting().  Closing a
+ * descriptor is not enough if another process had it before. */
+bool exchange_wait_for(struct exchange *exchange, int fd, unsigned events,
+                       struct wake *wake,
+                       void (*ready)(struct exchange *exchange, unsigned events));
+
+void exchange_stop_waiting(const struct exchange *exchange, int fd);
+
 /* Detects that the client disconnects: a response that has begun is aborted, a request
  * without one is dropped. */
 void exchange_watch_client(struct exchange *exchange);
@@ -395,7 +409,7 @@ void front_file_on_upload(struct exchange *exchange, struct reply_packet *reply)
 /* --- Resources --- */
 
 extern const struct handler sandbox_handlers[], missing_handlers[], process_handlers[],
-    filesystem_handlers[], file_handlers[];
+    filesystem_handlers[], file_handlers[], code_handlers[];
 extern const struct handler port_handler;
 
 /* --- Confinement (confine.c) --- */

@@ -26,8 +26,7 @@ enum {
     AROUND_MAX = 16 << 10,   /* interim heads, or the framing of a chunk */
     WAITING_MAX = 128 << 10, /* of a body that the sandbox has not read */
     PIECE = 32 << 10,
-    HEADERS_MAX = 100,
-    INTERPRETER_PORT = 49999
+    HEADERS_MAX = 100
 };
 
 /* --- Relay --- */
@@ -386,13 +385,7 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
 
     if (reply->head.kind == REPLY_FAILED && reply->head.code == CAY_E_NOT_FOUND &&
         !reply->head.status) {
-        /* SDKs treat a 502 of the interpreter's port as an ended sandbox. */
-        if (exchange->route.port == INTERPRETER_PORT)
-            exchange_refuse_and_close(exchange, 501,
-                                      "code interpreter: not supported by this server "
-                                      "(nothing listens on port 49999)");
-        else
-            refuse(exchange, "The sandbox is running but port is not open");
+        refuse(exchange, "The sandbox is running but port is not open");
         return;
     }
     if (reply->head.kind != REPLY_SOCKET || reply->fd < 0) {

@@ -196,7 +196,9 @@ const char *route_find(struct exchange *exchange, unsigned *ret_status)
             *route = (struct route){.plane = PLANE_CONTROL};
     }
     if (route->port)
-        route->plane = route->port == ENVD_PORT ? PLANE_ENVD : PLANE_PORT;
+        route->plane = route->port == ENVD_PORT   ? PLANE_ENVD
+                       : route->port == CODE_PORT ? PLANE_CODE
+                                                  : PLANE_PORT;
     /* Identified by the signature or token: older SDKs omit the sandbox headers, for
      * Python up to 2.26 after a connect, for JavaScript in health checks. */
     else if (strcmp(exchange->url, "/files") == 0 ||

@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "code/client.h"
 #include "sys/io.h"
 #include "sys/rights.h"
 
@@ -540,6 +541,26 @@ static int op_dial(struct keeper *keeper, struct keeper_request *request,
     return code;
 }
 
+/* A connection to the code service of root, as in E2B's cloud.  Strings: environment of
+ * new contexts. */
+static int op_code(struct keeper *keeper, struct keeper_request *request,
+                   struct cay_error *err)
+{
+    const char *const env[] = {IDENTITY_ENV(keeper)};
+    struct reply reply = {.kind = REPLY_SOCKET, .count = sizeof env / sizeof *env};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
+    AUTO_FD fd = -1;
+    int code = code_dial(keeper->sandbox, "root", &fd, err);
+
+    if (code == CAY_E_UNSUPPORTED) /* the sandbox has no root user */
+        code = code_dial(keeper->sandbox, NULL, &fd, err);
+    for (size_t i = 0; i < reply.count; i++)
+        strings_add(&strings, env[i]);
+    if (!code)
+        (void)reply_send(request->channel, &reply, &strings, fd);
+    return code;
+}
+
 /* --- Idle keepers --- */
 
 /* Everything else that this process knows can be found again. */
@@ -600,6 +621,8 @@ static keeper_op *const ops[OP_COUNT] = {
     [OP_HEALTH] = op_health,
     [OP_ENVS] = op_envs,
     [OP_DIAL] = op_dial,
+    [OP_EXECUTE] = op_code,
+    [OP_CONTEXTS] = op_code,
     [OP_START] = keeper_op_start,
     [OP_ATTACH] = keeper_op_attach,
     [OP_PROCESSES] = keeper_op_processes,

@@ -78,7 +78,9 @@ enum {
     X(WATCHER_REMOVE, TOKEN, 1, 1)                                                       \
     X(READ_FILE, FILE, 1, 1)                                                             \
     X(WRITE_FILE, FILE, 2, 130)                                                          \
-    X(DIAL, PORT, 0, 0)
+    X(DIAL, PORT, 0, 0)                                                                  \
+    X(EXECUTE, TOKEN, 0, 0)                                                              \
+    X(CONTEXTS, PORT, 0, 0)
 
 enum op {
     OP_NONE = 0,
@@ -179,7 +181,7 @@ enum reply_kind {
     REPLY_ENTRY = 8,    /* numbers: enum entry_number */
     REPLY_CHANGE = 9,   /* strings: name; an entry may follow it */
     REPLY_FILE = 10,    /* last; with a descriptor; strings: path, sandbox id */
-    REPLY_SOCKET = 11,  /* last; with a descriptor */
+    REPLY_SOCKET = 11,  /* last; with a descriptor; strings: see the request */
     REPLY_TEXT = 12,    /* strings */
     REPLY_RESERVED = 13 /* of an upload: struct upload_step */
 };

@@ -1,0 +1,959 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The code interpreter of E2B, port 49999 of a sandbox.
+ *
+ * A keeper opens a connection to the code service of the sandbox (init/code.h) and passes
+ * it on.  Events of the service are hostile; they become lines of JSON.  The front reads
+ * from the service only while the client has room, so a slow client makes the interpreter
+ * wait.  If the client disconnects, the connection is closed, which interrupts the code.
+ *
+ * The default context of a language has the name of the language as its id, whether it
+ * exists already or not. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/language.h"
+#include "base/auto.h"
+#include "base/error.h"
+#include "code/execution.h"
+#include "code/message.h"
+#include "server/front/front.h"
+#include "sys/rights.h"
+
+enum {
+    TRIES = 3,           /* again, if the service ends before it has seen the request */
+    KEEPALIVE_MS = 5000, /* of silence */
+    LINE_MAX_BYTES = 16 << 20, /* of the driver: parsing blocks the front */
+    ITEMS_MAX = 1 << 20,       /* values of JSON in a line */
+    COPIES = 4, /* of a line: received, parsed, as parts, as a line to send */
+    OUT_MAX = 6 * LINE_MAX_BYTES + (1 << 20), /* escaped */
+    OUT_ENOUGH = CODE_PIECE,                  /* until the client has read it */
+    HELD_MAX = 256 << 10,
+    PULLS_AT_A_TIME = 16,
+    WORDS_MAX = 16
+};
+
+static const char op[] = "code.execute";
+static const char default_cwd[] = "/home/user";
+static const char python[] = "python", javascript[] = "javascript";
+
+struct interpreter {
+    int fd; /* to the code service; -1: none */
+    struct wake wake;
+    struct buf to; /* bytes not sent yet */
+    struct code_reader reader;
+    enum code_op wanted, current; /* of the client, and the one that the service has */
+    bool has_driver, has_event;
+    bool is_checking; /* the service hung up: does the sandbox exist? */
+    unsigned tries, pulls;
+
+    json_t *body;
+    const char *code, *cwd;
+    const char *id;   /* of a context, or NULL: the default context of the language */
+    const char **env; /* of this execution, NULL-terminated */
+    const char *words[WORDS_MAX + 1]; /* environment of new contexts */
+    char *words_room;
+
+    char language[CODE_NAME_MAX]; /* of the context */
+    const struct code_language *driver;
+    const struct language *program; /* the language has no contexts of its own */
+    struct code_context found;      /* that the client has named */
+    bool is_found;
+    size_t listed;
+
+    struct cay_code_options options;
+    struct cay_code_execution execution;
+    struct code_collector collector;
+    struct buf held; /* lines before the number of executions, which comes first */
+    bool is_counted;
+};
+
+static void hang_up(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+
+    if (state->fd < 0)
+        return;
+    exchange_stop_waiting(exchange, state->fd);
+    rights_dismiss(TAKE_FD(state->fd));
+}
+
+static void interpreter_done(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+
+    hang_up(exchange);
+    buf_done(&state->to);
+    buf_done(&state->held);
+    code_reader_done(&state->reader);
+    code_collector_done(&state->collector);
+    cay_code_execution_done(&state->execution);
+    for (size_t i = 0; state->env && state->env[i]; i++)
+        free((void *)(uintptr_t)state->env[i]);
+    free(state->env);
+    free(state->words_room);
+    json_decref(state->body);
+    free(state);
+}
+
+/* --- Refusals --- */
+
+/* SDKs show the text as it is. */
+static void refuse(struct exchange *exchange, unsigned status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void refuse(struct exchange *exchange, unsigned status, const char *format, ...)
+{
+    AUTO_BUF text = {.max = 16 << 10};
+    char message[4096];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    buf_text(&text, message);
+    exchange_respond_text(exchange, status, "text/plain; charset=utf-8", &text);
+}
+
+static void put_error(struct exchange *exchange, const char *name, const char *value,
+                      const char *traceback);
+static void end_stream(struct exchange *exchange);
+
+/* Refuses the request, or ends its stream. */
+static void fail(struct exchange *exchange, const struct cay_error *error)
+{
+    const struct interpreter *state = exchange->state;
+    char text[sizeof error->subject + sizeof error->message + sizeof error->hint + 8];
+    unsigned status = error->code == CAY_E_NOT_FOUND ? 404
+                      : error->code == CAY_E_LIMIT   ? 429
+                      : error->code == CAY_E_INVALID ? 422
+                      : error->code == CAY_E_TIMEOUT ? 504
+                                                     : 500;
+
+    snprintf(text, sizeof text, "%s%s%s (%s)", error->subject,
+             *error->subject ? ": " : "", error->message, error->hint);
+    if (exchange->is_stream) {
+        put_error(exchange, "ExecutionError", text, "");
+        end_stream(exchange);
+    } else if (error->code == CAY_E_NOT_FOUND && state->id &&
+               strcmp(error->subject, state->id) == 0) {
+        refuse(exchange, 404, "Context %s not found", state->id);
+    } else {
+        refuse(exchange, status, "%s", text);
+    }
+}
+
+/* --- Lines --- */
+
+/* Begins a line of this type. */
+static struct json open_line(struct exchange *exchange, const char *type)
+{
+    struct interpreter *state = exchange->state;
+    struct json json;
+
+    exchange->heard_ms = uv_now(&exchange->front->loop);
+    json_to_ascii(&json, state->is_counted ? &exchange->out : &state->held);
+    json_put_object(&json);
+    json_set_text(&json, "type", type);
+    return json;
+}
+
+/* The number of executions is known, or will not be. */
+static void release_held(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+
+    state->is_counted = true;
+    buf_append(&exchange->out, state->held.data, state->held.len);
+    buf_done(&state->held);
+}
+
+static void close_line(struct exchange *exchange, struct json *json)
+{
+    struct interpreter *state = exchange->state;
+
+    json_put_end(json);
+    buf_append(json->buf, "\n", 1);
+    if (json->buf == &state->held && state->held.len > HELD_MAX)
+        release_held(exchange);
+}
+
+static void put_simple(struct exchange *exchange, const char *type)
+{
+    struct json json = open_line(exchange, type);
+
+    close_line(exchange, &json);
+}
+
+static void put_error(struct exchange *exchange, const char *name, const char *value,
+                      const char *traceback)
+{
+    struct json json = open_line(exchange, "error");
+
+    json_set_text(&json, "name", name);
+    json_set_text(&json, "value", value);
+    json_set_text(&json, "traceback", traceback);
+    close_line(exchange, &json);
+}
+
+static int put_text(void *cookie, int stream, const char *text, size_t len,
+                    int64_t time_ns)
+{
+    struct exchange *exchange = cookie;
+    struct json json = open_line(exchange, stream == 1 ? "stdout" : "stderr");
+
+    json_put_key(&json, "text");
+    json_put_bytes(&json, text, len);
+    json_set_int(&json, "timestamp", time_ns);
+    close_line(exchange, &json);
+    return 0;
+}
+
+static void put_count(void *cookie, uint64_t count)
+{
+    struct exchange *exchange = cookie;
+    struct interpreter *state = exchange->state;
+    struct buf held = state->held;
+
+    state->held = (struct buf){.max = held.max};
+    state->is_counted = true;
+    struct json json = open_line(exchange, "number_of_executions");
+    json_set_uint(&json, "execution_count", count);
+    close_line(exchange, &json);
+    buf_append(&exchange->out, held.data, held.len);
+    buf_done(&held);
+}
+
+/* The key of a result, or NULL: the part is in "extra", by its type. */
+static const char *result_key(const char *mime)
+{
+    static const struct {
+        const char *mime, *key;
+    } keys[] = {
+        {"text/plain", "text"},        {"text/html", "html"},
+        {"text/markdown", "markdown"}, {"image/svg+xml", "svg"},
+        {"image/png", "png"},          {"image/jpeg", "jpeg"},
+        {"application/pdf", "pdf"},    {"text/latex", "latex"},
+        {"application/json", "json"},  {"application/javascript", "javascript"},
+        {"e2b/data", "data"},          {"e2b/chart", "chart"},
+    };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(mime, keys[i].mime) == 0)
+            return keys[i].key;
+    return NULL;
+}
+
+static void put_part(struct json *json, const char *key, const struct cay_code_part *part)
+{
+    const char *data = part->data;
+    size_t len = part->len;
+    bool is_quoted = strcmp(key, "text") == 0 && len >= 2 && data[0] == data[len - 1] &&
+                     (data[0] == '\'' || data[0] == '"');
+
+    json_put_key(json, key);
+    if (part->is_json)
+        json_put_raw(json, data);
+    else
+        json_put_bytes(json, data + is_quoted, len - 2 * (size_t)is_quoted);
+}
+
+static int put_value(void *cookie, const struct cay_code_value *value)
+{
+    struct exchange *exchange = cookie;
+    struct json json = open_line(exchange, "result");
+
+    for (size_t i = 0; i < value->part_count; i++)
+        if (result_key(value->parts[i].mime))
+            put_part(&json, result_key(value->parts[i].mime), &value->parts[i]);
+    json_put_key(&json, "extra");
+    json_put_object(&json);
+    for (size_t i = 0; i < value->part_count; i++)
+        if (!result_key(value->parts[i].mime))
+            put_part(&json, value->parts[i].mime, &value->parts[i]);
+    json_put_end(&json);
+    json_set_bool(&json, "is_main_result", value->is_main);
+    close_line(exchange, &json);
+    return 0;
+}
+
+static void put_keepalive(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+
+    if (!state->is_counted) /* it is not a line of the execution */
+        buf_text(&exchange->out, "{\"type\":\"keepalive\"}\n");
+    else
+        put_simple(exchange, "keepalive");
+}
+
+static void begin_stream(struct exchange *exchange)
+{
+    exchange_stream(exchange, "application/x-ndjson", KEEPALIVE_MS, put_keepalive);
+    exchange->out.max = OUT_MAX;
+}
+
+static void end_stream(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+
+    if (!state->is_counted)
+        release_held(exchange);
+    put_simple(exchange, "end_of_execution");
+    exchange_end(exchange, false);
+}
+
+/* --- The connection to the service --- */
+
+/* Sends as much as the socket accepts.  If the service has hung up, its last events say
+ * why. */
+static void flush(struct interpreter *state)
+{
+    size_t done = 0;
+
+    while (done < state->to.len) {
+        ssize_t sent = send(state->fd, state->to.data + done, state->to.len - done,
+                            MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && errno == EAGAIN)
+            break;
+        done = sent < 0 ? state->to.len : done + (size_t)sent;
+    }
+    if (done == state->to.len) {
+        buf_done(&state->to);
+        buf_init(&state->to, CODE_MESSAGE_MAX);
+    } else if (done) {
+        memmove(state->to.data, state->to.data + done, state->to.len - done);
+        state->to.len -= done;
+    }
+}
+
+static int fill_query(struct interpreter *state, struct code_query *query,
+                      char **ret_body, struct cay_error *err)
+{
+    AUTO_BUF script = {.max = CODE_BODY_MAX};
+    const char *code = state->code;
+    const char *dialect = state->driver && !state->id ? state->driver->dialect : NULL;
+
+    if (state->wanted != CODE_EXECUTE)
+        return CAY_OK;
+    if (state->program) {
+        language_put_script(state->program, code, &script);
+        code = script.data;
+    }
+    if (script.failed)
+        return cay_fail_memory(err, op);
+    TRY(code_make_body(code, strlen(code), state->env, dialect, ret_body, err));
+    query->body = *ret_body;
+    query->body_len = strlen(*ret_body);
+    return CAY_OK;
+}
+
+/* Sends the client's request, or before that the list, if the client names a context. */
+static void send_request(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+    bool is_list = state->wanted == CODE_LIST || (state->id && !state->is_found);
+    struct code_query query = {.op = CODE_LIST};
+    AUTO_FREE char *body = NULL;
+    struct cay_error error = {0};
+    int code = CAY_OK;
+
+    if (!is_list) {
+        query = (struct code_query){.op = state->wanted,
+                                    .id = state->id ? state->found.id : NULL,
+                                    .language = state->id ? NULL : state->language,
+                                    .cwd = state->cwd,
+                                    .words = state->words};
+        code = fill_query(state, &query, &body, &error);
+    }
+    state->current = query.op;
+    if (!code)
+        code = code_pack_query(&query, op, &state->to, &error);
+    if (code)
+        fail(exchange, &error);
+    else
+        flush(state);
+}
+
+static void send_driver(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+    const struct code_query query = {.language = state->language,
+                                     .driver = state->driver};
+    struct cay_error error = {0};
+
+    if (state->has_driver || state->id) {
+        (void)code_fail_protocol(op, &error);
+        fail(exchange, &error);
+        return;
+    }
+    state->has_driver = true;
+    if (code_pack_driver(&query, op, &state->to, &error) != CAY_OK)
+        fail(exchange, &error);
+    else
+        flush(state);
+}
+
+/* --- Contexts --- */
+
+static void put_context(struct json *json, const char *id, const char *language,
+                        const char *cwd)
+{
+    json_put_object(json);
+    json_set_text(json, "id", id);
+    json_set_text(json, "language", language);
+    json_set_text(json, "cwd", *cwd ? cwd : default_cwd);
+    json_put_end(json);
+}
+
+static void respond_context(struct exchange *exchange, const char *id,
+                            const char *language, const char *cwd)
+{
+    struct json *json = exchange_json(exchange, BODY_SMALL);
+
+    put_context(json, id, language, cwd);
+    exchange_respond_text(exchange, 200, "application/json", &exchange->out);
+}
+
+static void begin_list(struct exchange *exchange)
+{
+    struct json *json = exchange_json(exchange, BODY_CONTROL);
+
+    json_put_array(json);
+    put_context(json, python, python, default_cwd);
+    put_context(json, javascript, javascript, default_cwd);
+}
+
+static const char *public_id(const struct code_context *context)
+{
+    return context->is_default ? context->language : context->id;
+}
+
+/* False if there are too many. */
+static bool take_context(struct exchange *exchange, const struct code_context *context)
+{
+    struct interpreter *state = exchange->state;
+    const char *id = public_id(context);
+
+    if (++state->listed > CODE_CONTEXTS_MAX)
+        return false;
+    if (state->wanted == CODE_LIST) {
+        if (!context->is_default ||
+            (strcmp(id, python) != 0 && strcmp(id, javascript) != 0))
+            put_context(&exchange->json, id, context->language, context->cwd);
+    } else if (state->current != CODE_LIST || strcmp(id, state->id) == 0) {
+        state->found = *context;
+        state->is_found = true;
+    }
+    return true;
+}
+
+/* Sets the driver of a language; false if it is not supported. */
+static bool choose_language(struct interpreter *state, const char *name)
+{
+    state->driver = code_language_find(name);
+    state->program = state->driver ? NULL : language_find(name);
+    if (state->program)
+        state->driver = code_language_find("bash");
+    if (!state->driver)
+        return false;
+    cay_copy_text(state->language, sizeof state->language,
+                  state->program                  ? state->program->names[0]
+                  : state->wanted == CODE_EXECUTE ? state->driver->kernel
+                                                  : state->driver->names[0]);
+    return true;
+}
+
+/* The end of the list before the client's request. */
+static void on_looked_up(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+
+    if (state->is_found) {
+        (void)choose_language(state, state->found.language);
+        send_request(exchange);
+    } else if (code_language_find(state->id) &&
+               state->wanted != CODE_EXECUTE) { /* a default that is not used yet */
+        if (state->wanted == CODE_REMOVE)
+            exchange_respond_empty(exchange, 204);
+        else
+            respond_context(exchange, state->id, state->id, default_cwd);
+    } else {
+        refuse(exchange, 404, "Context %s not found", state->id);
+    }
+}
+
+/* --- Events --- */
+
+static void on_execution_end(struct exchange *exchange, const struct code_end *end)
+{
+    struct interpreter *state = exchange->state;
+    const struct cay_code_execution *execution = &state->execution;
+    char text[256];
+
+    if (!exchange->is_stream)
+        begin_stream(exchange);
+    code_collect_end(&state->collector, end, false);
+    if (execution->values_dropped) {
+        int len = snprintf(text, sizeof text,
+                           "%llu results were dropped: a result may have %d MiB, all of "
+                           "an execution %d MiB\n",
+                           (unsigned long long)execution->values_dropped,
+                           LINE_MAX_BYTES >> 20, CODE_VALUES_BYTES >> 20);
+        (void)put_text(exchange, 2, text, (size_t)len, 0);
+    }
+    if (execution->error_name)
+        put_error(exchange, execution->error_name, execution->error_value,
+                  execution->traceback);
+    end_stream(exchange);
+}
+
+static void on_end(struct exchange *exchange, const struct code_end *end)
+{
+    struct interpreter *state = exchange->state;
+    const struct code_query query = {.op = state->wanted,
+                                     .id = state->id,
+                                     .language = state->language,
+                                     .cwd = state->cwd,
+                                     .driver = state->driver};
+    struct cay_error error = {0};
+
+    if (state->current == CODE_EXECUTE ? !code_is_executed(end)
+                                       : end->reason != CODE_DONE) {
+        (void)code_fail_end(&query, op, end, &error);
+        fail(exchange, &error);
+    } else if (state->current == CODE_EXECUTE) {
+        on_execution_end(exchange, end);
+    } else if (state->wanted == CODE_LIST) {
+        exchange_end_json(exchange, 200);
+    } else if (state->current == CODE_LIST) {
+        on_looked_up(exchange);
+    } else if (state->wanted == CODE_REMOVE) {
+        exchange_respond_empty(exchange, 204);
+    } else {
+        respond_context(exchange, public_id(&state->found), state->found.language,
+                        state->found.cwd);
+    }
+}
+
+/* Charges the memory for the line of a driver; drops the line if there is too much. */
+static void charge_line(struct exchange *exchange, size_t len)
+{
+    struct code_collector *collector =
+        &((struct interpreter *)exchange->state)->collector;
+
+    len += collector->line.len;
+    if (len <= CODE_PIECE)
+        exchange->charged = 0;
+    if (exchange_charge_client(exchange, COPIES * len) || collector->skips_line)
+        return;
+    collector->skips_line = true;
+    collector->execution->values_dropped++;
+}
+
+/* False if the event is malformed. */
+static bool on_event(struct exchange *exchange, const struct code_event *event,
+                     const char *payload)
+{
+    struct interpreter *state = exchange->state;
+    struct code_context context;
+    struct code_end end;
+
+    state->has_event = true;
+    if (event->kind == CODE_EVENT_END) {
+        if (event->len != sizeof end)
+            return false;
+        memcpy(&end, payload, sizeof end);
+        on_end(exchange, &end);
+        return true;
+    }
+    if (event->kind == CODE_EVENT_NEED) {
+        send_driver(exchange);
+        return true;
+    }
+    if (state->current != CODE_EXECUTE)
+        return code_take_context(event, payload, &context) &&
+               take_context(exchange, &context);
+    if (event->kind == CODE_EVENT_LINES)
+        charge_line(exchange, event->len);
+    if (!code_collect_event(&state->collector, event, payload) || state->collector.failed)
+        return false;
+    if (!exchange->is_stream)
+        begin_stream(exchange);
+    return true;
+}
+
+static bool is_settled(const struct exchange *exchange)
+{
+    return exchange->response ? !exchange->is_stream
+                              : exchange->is_over || exchange->is_refused;
+}
+
+/* The service has hung up, or cannot be understood. */
+static void on_hang_up(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+    struct request request;
+
+    hang_up(exchange);
+    state->reader.from = state->reader.to = 0;
+    buf_done(&state->to);
+    buf_init(&state->to, CODE_MESSAGE_MAX);
+    bool is_again = !state->has_event && !exchange->is_stream && state->tries++ < TRIES;
+    state->is_checking = !is_again;
+    exchange_init_request(exchange, is_again ? exchange->handler->op : OP_HEALTH,
+                          &request);
+    exchange_send(exchange, &request, NO_STRINGS);
+}
+
+/* Handles what has arrived.  False if there is nothing to read. */
+static bool step(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+    struct code_event event;
+    const char *payload;
+    size_t room;
+    int got;
+
+    flush(state);
+    while ((got = code_reader_next(&state->reader, &event, &payload)) == 1) {
+        if (!on_event(exchange, &event, payload)) {
+            struct cay_error error = {0};
+            (void)code_fail_protocol(op, &error);
+            fail(exchange, &error);
+        }
+        if (is_settled(exchange) || exchange->out.len >= OUT_ENOUGH)
+            return true;
+    }
+    char *to = code_reader_room(&state->reader, &room);
+    ssize_t len = got < 0 ? 0 : recv(state->fd, to, room, MSG_DONTWAIT);
+    if (len < 0 && errno == EAGAIN)
+        return false;
+    if (len > 0)
+        state->reader.to += (size_t)len;
+    else if (len == 0 || errno != EINTR)
+        on_hang_up(exchange);
+    return true;
+}
+
+static void on_ready(struct exchange *exchange, unsigned events)
+{
+    struct interpreter *state = exchange->state;
+
+    (void)events;
+    if (exchange->is_stream) {
+        exchange_resume(exchange);
+        return;
+    }
+    while (state->fd >= 0 && !exchange->is_stream && !is_settled(exchange) &&
+           step(exchange))
+        continue;
+}
+
+/* The health of a sandbox whose code service has hung up.  If the sandbox exists, only
+ * the service has ended, and with it the interpreter. */
+static void on_health(struct exchange *exchange, const struct reply_packet *reply)
+{
+    struct cay_error error = {0};
+
+    exchange_close_channel(exchange);
+    (void)code_fail_gone(op, &error);
+    if (reply->head.kind == REPLY_FAILED && exchange->is_stream) {
+        exchange_end(exchange, true); /* SDKs then look whether the sandbox exists */
+    } else if (reply->head.kind == REPLY_FAILED) {
+        exchange_refuse_with(exchange, reply);
+    } else if (exchange->is_stream) {
+        put_error(exchange, "ContextRestarting", error.message, "");
+        end_stream(exchange);
+    } else {
+        fail(exchange, &error);
+    }
+}
+
+/* Other connections get their turn although there is more to read. */
+static bool pull(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+    struct reply_packet *reply = &exchange->front->reply;
+
+    if (state->is_checking) {
+        int got = reply_receive(exchange->channel, reply);
+        if (got == -EAGAIN)
+            return false;
+        if (got == 1)
+            on_health(exchange, reply);
+        else
+            exchange_end(exchange, true);
+        return true;
+    }
+    if (state->pulls++ >= PULLS_AT_A_TIME) {
+        state->pulls = 0;
+        exchange_suspend(exchange);
+        exchange_resume(exchange);
+        return false;
+    }
+    if (step(exchange))
+        return true;
+    state->pulls = 0;
+    return false;
+}
+
+/* Until a client times out waiting for the head of the response. */
+static void overdue(struct exchange *exchange)
+{
+    const struct interpreter *state = exchange->state;
+
+    if (state && state->fd >= 0 && state->current == CODE_EXECUTE)
+        begin_stream(exchange);
+}
+
+/* --- Requests --- */
+
+static bool take_words(struct interpreter *state, const struct reply_packet *reply)
+{
+    size_t count = 0;
+    const char *word = NULL;
+
+    state->words_room = malloc(reply->head.len + 1u);
+    if (!state->words_room)
+        return false;
+    memcpy(state->words_room, reply->payload, reply->head.len);
+    while (count < WORDS_MAX && (word = reply_next(reply, word)) != NULL)
+        state->words[count++] = state->words_room + (word - reply->payload);
+    return true;
+}
+
+static void on_reply(struct exchange *exchange, struct reply_packet *reply)
+{
+    struct interpreter *state = exchange->state;
+
+    if (state->is_checking) {
+        on_health(exchange, reply);
+        return;
+    }
+    if (reply->head.kind != REPLY_SOCKET || reply->fd < 0) {
+        exchange_refuse_with(exchange, reply);
+        return;
+    }
+    state->fd = TAKE_FD(reply->fd);
+    exchange_close_channel(exchange);
+    if ((!state->words_room && !take_words(state, reply)) ||
+        !exchange_wait_for(exchange, state->fd, EPOLLIN | EPOLLOUT, &state->wake,
+                           on_ready)) {
+        exchange_refuse(exchange, 503, "the server is overloaded");
+        return;
+    }
+    send_request(exchange);
+    on_ready(exchange, 0);
+}
+
+static void on_health_reply(struct exchange *exchange, struct reply_packet *reply)
+{
+    if (reply->head.kind == REPLY_SOCKET)
+        refuse(exchange, 200, "OK");
+    else
+        exchange_refuse_with(exchange, reply);
+}
+
+static bool prepare(struct exchange *exchange, enum code_op wanted)
+{
+    struct interpreter *state = calloc(1, sizeof *state);
+
+    if (!state || !code_reader_init(&state->reader)) {
+        free(state);
+        exchange_refuse(exchange, 500, "out of memory");
+        return false;
+    }
+    state->fd = -1;
+    state->wanted = wanted;
+    state->cwd = default_cwd;
+    buf_init(&state->to, CODE_MESSAGE_MAX);
+    buf_init(&state->held, OUT_MAX);
+    state->options = (struct cay_code_options){.size = sizeof state->options,
+                                               .output_limit = UINT64_MAX,
+                                               .on_text = put_text,
+                                               .on_value = put_value,
+                                               .cookie = exchange};
+    code_collector_init(&state->collector, &state->options, &state->execution);
+    state->collector.on_count = put_count;
+    state->collector.items_max = ITEMS_MAX;
+    state->collector.line_max = LINE_MAX_BYTES;
+    state->collector.keeps_base64 = true;
+    exchange->state = state;
+    exchange->state_done = interpreter_done;
+    return true;
+}
+
+static void send_to_keeper(struct exchange *exchange)
+{
+    exchange_watch_client(exchange); /* the code may run for hours */
+    exchange_send_plain(exchange);
+}
+
+/* A member of the body that is a string.  False if it has another type. */
+static bool take_string(struct exchange *exchange, const char *key, const char **ret_text)
+{
+    const struct interpreter *state = exchange->state;
+    const json_t *value = json_object_get(state->body, key);
+
+    *ret_text = json_string_value(value);
+    if (*ret_text || !value || json_is_null(value))
+        return true;
+    refuse(exchange, 422, "%s: must be a string", key);
+    return false;
+}
+
+static bool take_body(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+
+    state->body = exchange->body.len
+                      ? connect_parse(exchange->body.data, exchange->body.len)
+                      : json_object();
+    if (!state->body)
+        refuse(exchange, 422, "the body must be a JSON object");
+    return state->body != NULL;
+}
+
+static bool take_env(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+    json_t *given = json_object_get(state->body, "env_vars"), *value;
+    const char *name;
+    size_t count = 0;
+
+    if (!given || json_is_null(given))
+        return true;
+    state->env = calloc(json_object_size(given) + 1, sizeof *state->env);
+    bool is_valid = state->env && json_is_object(given);
+    json_object_foreach(given, name, value)
+    {
+        char *word = NULL;
+        is_valid = is_valid && json_is_string(value) && *name && !strchr(name, '=') &&
+                   asprintf(&word, "%s=%s", name, json_string_value(value)) > 0;
+        if (is_valid)
+            state->env[count++] = word;
+    }
+    if (!is_valid)
+        refuse(exchange, 422, "env_vars: must be an object of names and strings");
+    return is_valid;
+}
+
+static bool take_language(struct exchange *exchange, const char *name)
+{
+    if (choose_language(exchange->state, name ? name : python))
+        return true;
+    refuse(exchange, 500,
+           "Unsupported language: %.64s (python, javascript, typescript and bash keep "
+           "their variables; r, java, ruby and others run as programs)",
+           name);
+    return false;
+}
+
+static void act_execute(struct exchange *exchange)
+{
+    struct interpreter *state;
+    const char *language;
+
+    if (!prepare(exchange, CODE_EXECUTE) || !take_body(exchange))
+        return;
+    state = exchange->state;
+    if (!take_string(exchange, "code", &state->code) ||
+        !take_string(exchange, "context_id", &state->id) ||
+        !take_string(exchange, "language", &language) || !take_env(exchange))
+        return;
+    if (!state->code) {
+        refuse(exchange, 422, "code: a string is required");
+    } else if (state->id && language) {
+        refuse(exchange, 400, "Only one of context_id or language can be provided");
+    } else if (!state->id || choose_language(state, state->id)) {
+        if (state->id) /* the id of a default context */
+            language = state->id;
+        state->id = NULL;
+        if (take_language(exchange, language))
+            send_to_keeper(exchange);
+    } else {
+        send_to_keeper(exchange);
+    }
+}
+
+static void act_create(struct exchange *exchange)
+{
+    struct interpreter *state;
+    const char *language, *cwd;
+
+    if (!prepare(exchange, CODE_CREATE) || !take_body(exchange))
+        return;
+    state = exchange->state;
+    if (!take_string(exchange, "language", &language) ||
+        !take_string(exchange, "cwd", &cwd) || !take_language(exchange, language))
+        return;
+    state->cwd = cwd && *cwd ? cwd : default_cwd;
+    if (strlen(state->cwd) >= sizeof state->found.cwd)
+        refuse(exchange, 422, "cwd: the path is too long");
+    else
+        send_to_keeper(exchange);
+}
+
+static void act_list(struct exchange *exchange)
+{
+    if (!prepare(exchange, CODE_LIST))
+        return;
+    begin_list(exchange);
+    send_to_keeper(exchange);
+}
+
+static void act_named(struct exchange *exchange)
+{
+    if (!prepare(exchange, (enum code_op)exchange->handler->flags))
+        return;
+    ((struct interpreter *)exchange->state)->id = exchange->route.part;
+    send_to_keeper(exchange);
+}
+
+const struct handler code_handlers[] = {
+    {.method = "POST",
+     .path = "/execute",
+     .body_max = BODY_COMMAND,
+     .act = act_execute,
+     .op = OP_EXECUTE,
+     .on_reply = on_reply,
+     .pull = pull,
+     .overdue = overdue},
+    {.method = "GET",
+     .path = "/contexts",
+     .act = act_list,
+     .op = OP_CONTEXTS,
+     .on_reply = on_reply},
+    {.method = "POST",
+     .path = "/contexts",
+     .body_max = BODY_SMALL,
+     .act = act_create,
+     .op = OP_CONTEXTS,
+     .on_reply = on_reply},
+    {.method = "POST",
+     .path = "/contexts/{id}/restart",
+     .act = act_named,
+     .op = OP_CONTEXTS,
+     .on_reply = on_reply,
+     .flags = CODE_RESTART},
+    {.method = "DELETE",
+     .path = "/contexts/{id}",
+     .act = act_named,
+     .op = OP_CONTEXTS,
+     .on_reply = on_reply,
+     .flags = CODE_REMOVE},
+    {.method = "GET",
+     .path = "/health",
+     .act = exchange_send_plain,
+     .op = OP_CONTEXTS,
+     .on_reply = on_health_reply},
+    {0},
+};
