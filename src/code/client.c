@@ -81,6 +81,8 @@ static int left_ms(const struct code_client *client)
                                                : (int)(client->deadline_ms - now);
 }
 
+/* Also before each read: a service that always has something to say must not hide that
+ * the caller cancels, or that the time is over. */
 static int wait_for(const struct code_client *client, short events, struct cay_error *err)
 {
     struct pollfd waiting[2] = {
@@ -93,12 +95,12 @@ static int wait_for(const struct code_client *client, short events, struct cay_e
         if (count > 0 && waiting[1].revents)
             return cay_fail(err, CAY_E_CANCELLED, 0, client->op, NULL,
                             "the caller cancelled the execution", "run it again");
-        if (count > 0)
-            return CAY_OK;
         if (count < 0 && errno != EINTR)
             return cay_fail_errno(err, errno, client->op, NULL);
-        if (count == 0 && left == 0)
+        if (left == 0)
             break;
+        if (count > 0)
+            return CAY_OK;
     }
     return cay_fail(err, CAY_E_TIMEOUT, 0, client->op, NULL,
                     "the process that serves code contexts in the sandbox does not reply",
@@ -131,12 +133,11 @@ static int receive(struct code_client *client, struct code_event *ret_event,
     while ((got = code_reader_next(&client->reader, ret_event, ret_payload)) == 0) {
         size_t room;
         char *to = code_reader_room(&client->reader, &room);
+        TRY(wait_for(client, POLLIN, err));
         ssize_t len = recv(client->fd, to, room, MSG_DONTWAIT);
         if (len == 0 || (len < 0 && errno != EAGAIN && errno != EINTR))
             return code_fail_gone(client->op, err);
-        if (len < 0)
-            TRY(wait_for(client, POLLIN, err));
-        else
+        if (len > 0)
             client->reader.to += (size_t)len;
     }
     return got == 1 ? CAY_OK : code_fail_protocol(client->op, err);

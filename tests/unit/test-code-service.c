@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The library against a code service that a program inside has replaced. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "cay/code.h"
+#include "harness.h"
+#include "init/code.h"
+#include "sandbox/backend.h"
+
+enum { SERVICES_MAX = 8 };
+
+/* Each connection gets a thread that plays the service. */
+static struct {
+    void (*serve)(int fd);
+    pthread_t threads[SERVICES_MAX];
+    size_t count;
+} services;
+
+static struct cay_code_execution done;
+
+static void *serve(void *cookie)
+{
+    int fd = (int)(intptr_t)cookie;
+
+    services.serve(fd);
+    (void)close(fd);
+    return NULL;
+}
+
+static int dial(void *cookie, const char *user, int *ret_fd, uint64_t *ret_memory_kills,
+                const char **ret_template, struct cay_error *error)
+{
+    int ends[2];
+
+    (void)cookie;
+    (void)user;
+    (void)error;
+    ASSERT(services.count < SERVICES_MAX);
+    ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    ASSERT(pthread_create(&services.threads[services.count], NULL, serve,
+                          (void *)(intptr_t)ends[1]) == 0);
+    services.count++;
+    *ret_memory_kills = 0;
+    *ret_template = NULL;
+    *ret_fd = ends[0];
+    return CAY_OK;
+}
+
+static void clean(void)
+{
+    cay_code_execution_done(&done);
+}
+
+static const struct cay_backend backend = {
+    .size = sizeof backend, .name = "test", .code = dial};
+static cay_sandbox sandbox = {&backend, NULL};
+
+static void play(void (*service)(int fd))
+{
+    harness_at_end(clean);
+    services.serve = service;
+}
+
+static bool send_event(int fd, enum code_event_kind kind, const void *payload, size_t len)
+{
+    const struct code_event event = {kind, (uint32_t)len, 0};
+
+    return send(fd, &event, sizeof event, MSG_NOSIGNAL) == (ssize_t)sizeof event &&
+           (!len || send(fd, payload, len, MSG_NOSIGNAL) == (ssize_t)len);
+}
+
+static void send_end(int fd)
+{
+    const struct code_end end = {.reason = CODE_DONE};
+
+    (void)send_event(fd, CODE_EVENT_END, &end, sizeof end);
+}
+
+static void execute(const struct cay_code_options *options)
+{
+    int code = cay_code_execute(&sandbox, "1", 1, options, &done, &err);
+
+    while (services.count)
+        ASSERT(pthread_join(services.threads[--services.count], NULL) == 0);
+    ASSERT_INT(code, CAY_OK);
+}
+
+/* --- Time --- */
+
+static void flood(int fd)
+{
+    static const char text[1 << 10] = "text";
+    bool is_open = true;
+
+    for (int i = 0; i < 100000 && is_open; i++)
+        is_open = send_event(fd, CODE_EVENT_OUT, text, sizeof text);
+    send_end(fd);
+}
+
+/* The service has always sent more by the time that this returns. */
+static int read_slowly(void *cookie, int stream, const char *text, size_t len,
+                       int64_t time_ns)
+{
+    (void)cookie;
+    (void)stream;
+    (void)text;
+    (void)len;
+    (void)time_ns;
+    (void)usleep(100);
+    return 0;
+}
+
+TEST(an_execution_can_be_cancelled_while_the_service_floods_the_client)
+{
+    int ends[2];
+
+    ASSERT(pipe2(ends, O_CLOEXEC) == 0 && close(ends[1]) == 0);
+    const struct cay_code_options options = {.size = sizeof options,
+                                             .on_text = read_slowly,
+                                             .output_limit = UINT64_MAX,
+                                             .cancel_fd = ends[0]};
+    play(flood);
+    execute(&options);
+    ASSERT_INT(done.status, CAY_CODE_INTERRUPTED);
+    ASSERT(close(ends[0]) == 0);
+}
