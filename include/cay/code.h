@@ -73,7 +73,7 @@ struct cay_code_execution {
     uint64_t out_dropped, error_dropped; /* bytes beyond the limit */
     struct cay_code_value *values;
     size_t value_count;
-    uint64_t values_dropped; /* beyond 64 MiB or 1000 values, or not valid */
+    uint64_t values_dropped; /* beyond 64 MiB, 1000 values, 64 types; or not valid */
     /* NULL without an error.  "ContextRestarting": the interpreter ended. */
     char *error_name, *error_value, *traceback;
     /* Why this execution got a new interpreter, which has no variables; NULL if the

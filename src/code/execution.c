@@ -19,6 +19,7 @@ void code_collector_init(struct code_collector *collector,
     *collector = (struct code_collector){.options = options, .execution = execution};
     collector->limit = options->output_limit ? options->output_limit : CAY_OUTPUT_DEFAULT;
     collector->line_max = CODE_LINE_MAX;
+    collector->tree_max = CODE_TREE_MAX;
     buf_init(&collector->streams[0], SIZE_MAX / 2);
     buf_init(&collector->streams[1], SIZE_MAX / 2);
 }
@@ -190,7 +191,7 @@ static bool fill_part(const char *mime, const json_t *data, bool keeps_base64,
         if (text)
             memcpy(text, json_string_value(data), len + 1);
     }
-    char *name = text ? strdup(mime) : NULL;
+    char *name = text && strlen(mime) <= CODE_TYPE_MAX ? strdup(mime) : NULL;
     if (!name)
         return false;
     *part = (struct cay_code_part){name, TAKE_PTR(text), len, !json_is_string(data)};
@@ -200,7 +201,9 @@ static bool fill_part(const char *mime, const json_t *data, bool keeps_base64,
 static bool fill_value(json_t *data, bool keeps_base64, struct cay_code_value *value,
                        size_t *ret_bytes)
 {
-    struct cay_code_part *parts = calloc(json_object_size(data) + 1, sizeof *parts);
+    size_t most = json_object_size(data);
+    struct cay_code_part *parts =
+        most <= CODE_TYPES_MAX ? calloc(most + 1, sizeof *parts) : NULL;
     const char *mime;
     json_t *item;
 
@@ -226,15 +229,17 @@ static void take_value(struct code_collector *collector, const json_t *line,
 
     bool is_kept = json_is_object(data) &&
                    fill_value(data, collector->keeps_base64, &value, &bytes) &&
-                   execution->value_count < CODE_VALUES_MAX &&
+                   collector->value_count < CODE_VALUES_MAX &&
                    bytes <= CODE_VALUES_BYTES - collector->value_bytes;
-    if (is_kept && options->on_value) {
+    if (is_kept) {
+        collector->value_count++;
         collector->value_bytes += bytes;
+    }
+    if (is_kept && options->on_value) {
         if (!collector->stopped)
             collector->stopped = options->on_value(options->cookie, &value) != 0;
     } else if (is_kept && array_reserve(&execution->values, &collector->value_room,
                                         execution->value_count + 1, sizeof value)) {
-        collector->value_bytes += bytes;
         execution->values[execution->value_count++] = value;
         return;
     } else {
@@ -306,28 +311,29 @@ static void take_count(struct code_collector *collector, uint64_t count)
         collector->on_count(collector->options->cookie, count);
 }
 
-/* The parser allocates memory for each value. */
-static bool has_too_many_items(const struct code_collector *collector)
+/* About the memory that jansson needs for a line: "{}" alone takes 240 bytes. */
+static size_t tree_size(const char *text, size_t len)
 {
-    const struct buf *line = &collector->line;
+    static const uint16_t sizes[UINT8_MAX + 1] = {
+        [','] = 48, [':'] = 96, ['"'] = 48, ['['] = 128, ['{'] = 256};
     bool in_string = false;
-    size_t items = 0;
+    size_t size = 0;
 
-    for (size_t i = 0; collector->items_max && i < line->len; i++) {
-        char byte = line->data[i];
-        if (in_string && byte == '\\')
-            i++;
-        else if (byte == '"')
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == '"')
             in_string = !in_string;
-        else if (!in_string)
-            items += byte == ',' || byte == '[' || byte == '{';
+        if (!in_string)
+            size += sizes[(unsigned char)text[i]];
+        else if (text[i] == '\\')
+            i++;
     }
-    return items > collector->items_max;
+    return size;
 }
 
 static void take_line(struct code_collector *collector, int64_t time_ns)
 {
-    if (has_too_many_items(collector)) {
+    if (collector->line.len > collector->tree_max / CODE_TREE_RATIO &&
+        tree_size(collector->line.data, collector->line.len) > collector->tree_max) {
         collector->execution->values_dropped++;
         return;
     }

@@ -10,9 +10,13 @@
  * I/O. */
 
 enum {
-    CODE_LINE_MAX = 33 << 20, /* of a driver; longer ones are dropped */
+    CODE_LINE_MAX = 33 << 20,  /* of a driver; longer ones are dropped */
+    CODE_TREE_MAX = 256 << 20, /* memory of a parsed line */
+    CODE_TREE_RATIO = 256,     /* bytes for each of the line, at most */
     CODE_VALUES_MAX = 1000,
     CODE_VALUES_BYTES = 64 << 20,
+    CODE_TYPES_MAX = 64,     /* of one value */
+    CODE_TYPE_MAX = 255,     /* bytes of the name of one */
     CODE_ERROR_MAX = 1 << 20 /* bytes of a traceback, and of the other two */
 };
 
@@ -22,7 +26,7 @@ struct code_collector {
     /* May be set after code_collector_init(). */
     void (*on_count)(void *cookie, uint64_t count); /* of the driver; or NULL */
     size_t line_max;   /* bytes of a line; longer ones are dropped */
-    size_t items_max;  /* values of JSON in one line; lines with more are dropped */
+    size_t tree_max;   /* memory of a parsed line */
     bool keeps_base64; /* of pictures and documents, instead of their bytes */
 
     uint32_t loss; /* of the interpreter before: STARTED */
@@ -30,7 +34,7 @@ struct code_collector {
     struct buf line;
     bool skips_line;
     uint64_t limit, used[2]; /* bytes of each stream */
-    size_t value_bytes, value_room;
+    size_t value_count, value_bytes, value_room;
     struct buf streams[2];
     char split[2][4]; /* the beginning of a character at the end of a piece */
     size_t split_len[2];

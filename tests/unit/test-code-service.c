@@ -3,10 +3,13 @@
 /* The library against a code service that a program inside has replaced. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "cay/code.h"
+#include "code/execution.h"
 #include "harness.h"
 #include "init/code.h"
 #include "sandbox/backend.h"
@@ -50,9 +53,12 @@ static int dial(void *cookie, const char *user, int *ret_fd, uint64_t *ret_memor
     return CAY_OK;
 }
 
+static struct buf line; /* what a service sends */
+
 static void clean(void)
 {
     cay_code_execution_done(&done);
+    buf_done(&line);
 }
 
 static const struct cay_backend backend = {
@@ -127,4 +133,105 @@ TEST(an_execution_can_be_cancelled_while_the_service_floods_the_client)
     execute(&options);
     ASSERT_INT(done.status, CAY_CODE_INTERRUPTED);
     ASSERT(close(ends[0]) == 0);
+}
+
+/* --- Memory --- */
+
+static void send_line(int fd)
+{
+    for (size_t at = 0, part; at < line.len; at += part) {
+        part = line.len - at < CODE_PIECE ? line.len - at : CODE_PIECE;
+        if (!send_event(fd, CODE_EVENT_LINES, line.data + at, part))
+            return;
+    }
+    send_end(fd);
+}
+
+TEST(a_value_has_few_types_with_short_names)
+{
+    const struct cay_code_options options = {.size = sizeof options};
+
+    buf_init(&line, CODE_LINE_MAX);
+    buf_text(&line, "{\"type\":\"result\",\"data\":{\"text/plain\":\"\"");
+    for (int i = 0; i < 1000; i++)
+        buf_format(&line, ",\"x/%d\":\"\"", i);
+    buf_text(&line, "}}\n{\"type\":\"result\",\"data\":{\"text/plain\":\"1\",\"x/");
+    for (int i = 0; i < 1000; i++)
+        buf_text(&line, "long");
+    buf_text(&line, "\":\"\"}}\n");
+    ASSERT(!line.failed);
+    play(send_line);
+    execute(&options);
+    ASSERT_INT(done.values_dropped, 1);
+    ASSERT_INT(done.value_count, 1);
+    ASSERT_INT(done.values[0].part_count, 1);
+    ASSERT_STR(done.values[0].parts[0].data, "1");
+}
+
+static int count_value(void *cookie, const struct cay_code_value *value)
+{
+    (void)value;
+    ++*(unsigned *)cookie;
+    return 0;
+}
+
+TEST(the_limit_of_values_holds_for_a_callback)
+{
+    unsigned count = 0;
+    const struct cay_code_options options = {
+        .size = sizeof options, .on_value = count_value, .cookie = &count};
+
+    buf_init(&line, CODE_LINE_MAX);
+    for (int i = 0; i < CODE_VALUES_MAX + 5; i++)
+        buf_text(&line, "{\"type\":\"result\",\"data\":{\"text/plain\":\"\"}}\n");
+    ASSERT(!line.failed);
+    play(send_line);
+    execute(&options);
+    ASSERT_INT(count, CODE_VALUES_MAX);
+    ASSERT_INT(done.values_dropped, 5);
+}
+
+static long peak_mib(void)
+{
+    struct rusage usage;
+
+    ASSERT(getrusage(RUSAGE_SELF, &usage) == 0);
+    return usage.ru_maxrss >> 10;
+}
+
+/* 30 MiB of objects would be 2 GiB in memory. */
+TEST(a_line_that_would_need_much_memory_is_dropped)
+{
+    const struct cay_code_options options = {.size = sizeof options};
+
+    buf_init(&line, CODE_LINE_MAX);
+    buf_text(&line, "{\"type\":\"result\",\"data\":{\"application/json\":[{}");
+    while (line.len < 30 << 20)
+        buf_text(&line, ",{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}");
+    buf_text(&line,
+             "]}}\n{\"type\":\"result\",\"data\":{\"text/plain\":\"[[[{{{,,,\"}}\n");
+    ASSERT(!line.failed);
+    play(send_line);
+    long before = peak_mib();
+    execute(&options);
+    ASSERT_INT(done.values_dropped, 1);
+    ASSERT_INT(done.value_count, 1);
+    ASSERT(peak_mib() - before < 256);
+}
+
+/* A list of a million numbers is not unusual. */
+TEST(a_large_list_is_a_value)
+{
+    const struct cay_code_options options = {.size = sizeof options};
+
+    buf_init(&line, CODE_LINE_MAX);
+    buf_text(&line, "{\"type\":\"result\",\"data\":{\"application/json\":[0");
+    for (int i = 0; i < 1 << 20; i++)
+        buf_text(&line, ",12");
+    buf_text(&line, "]}}\n");
+    ASSERT(!line.failed);
+    play(send_line);
+    execute(&options);
+    ASSERT_INT(done.value_count, 1);
+    ASSERT_INT(done.values[0].parts[0].len, 3 + 3 * (1 << 20));
 }

@@ -29,7 +29,7 @@ enum {
     TRIES = 3,           /* again, if the service ends before it has seen the request */
     KEEPALIVE_MS = 5000, /* of silence */
     LINE_MAX_BYTES = 16 << 20, /* of the driver: parsing blocks the front */
-    ITEMS_MAX = 1 << 20,       /* values of JSON in a line */
+    TREE_MAX = 64 << 20,       /* memory of a parsed line */
     COPIES = 4, /* of a line: received, parsed, as parts, as a line to send */
     OUT_MAX = 6 * LINE_MAX_BYTES + (1 << 20), /* escaped */
     OUT_ENOUGH = CODE_PIECE,                  /* until the client has read it */
@@ -783,7 +783,7 @@ static bool prepare(struct exchange *exchange, enum code_op wanted)
                                                .cookie = exchange};
     code_collector_init(&state->collector, &state->options, &state->execution);
     state->collector.on_count = put_count;
-    state->collector.items_max = ITEMS_MAX;
+    state->collector.tree_max = TREE_MAX;
     state->collector.line_max = LINE_MAX_BYTES;
     state->collector.keeps_base64 = true;
     exchange->state = state;
