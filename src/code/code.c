@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -11,6 +12,18 @@
 #include "code/warm.h"
 
 static const char python[] = "python";
+
+/* The service gives contexts shorter ids, and hangs up on a longer one. */
+static int check_id(const char *id, const char *op, struct cay_error *err)
+{
+    if (!id || !*id)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "context", "no context given",
+                        "pass the id of a context");
+    if (strlen(id) >= CODE_NAME_MAX)
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, id, "no such context",
+                        "list the contexts");
+    return CAY_OK;
+}
 
 /* --- Executions --- */
 
@@ -132,7 +145,9 @@ int cay_code_execute(cay_sandbox *sandbox, const char *code, size_t len,
                              : "the code is missing",
                         code ? "pass one of them: a context has a language"
                              : "pass the code; it may be empty");
-    if (!known.context) {
+    if (known.context) {
+        TRY(check_id(known.context, op, err));
+    } else {
         language = code_language_find(known.language ? known.language : python);
         if (!language)
             return code_fail_language(known.language, err);
@@ -231,6 +246,8 @@ int cay_context_create(cay_sandbox *sandbox, const struct cay_context_options *o
         if (!strchr(*one, '=') || **one == '=')
             return cay_fail(err, CAY_E_INVALID, 0, op, *one,
                             "invalid environment variable", "a variable is NAME=value");
+    if (known.cwd && strlen(known.cwd) >= sizeof((struct code_context *)0)->cwd)
+        return cay_fail_errno(err, ENAMETOOLONG, op, known.cwd);
     TRY(request(sandbox, known.user, op, &query, &listing, err));
     if (listing.infos.count != 1) {
         cay_context_infos_done(&listing.infos);
@@ -259,9 +276,7 @@ static int change(cay_sandbox *sandbox, const char *user, const char *id,
     const struct code_query query = {.op = what, .id = id};
     struct listing listing = {0};
 
-    if (!id || !*id)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "context", "no context given",
-                        "pass the id of a context");
+    TRY(check_id(id, op, err));
     TRY(request(sandbox, user, op, &query, &listing, err));
     cay_context_infos_done(&listing.infos);
     return CAY_OK;

@@ -29,11 +29,15 @@ static void add(struct buf *buf, const char *text)
 static int finish(struct buf *message, struct code_request *head, const char *op,
                   struct cay_error *err)
 {
+    size_t most = head->op == CODE_CREATE ? CODE_CREATE_MAX : CODE_BODY_MAX;
+
     if (message->failed || head->words > CODE_STRINGS_MAX ||
-        message->len - sizeof *head > CODE_BODY_MAX)
-        return cay_fail(
-            err, CAY_E_LIMIT, 0, op, NULL, "the code or the environment is too long",
-            "the limit is %d MiB; write large data to a file", CODE_BODY_MAX >> 20);
+        message->len - sizeof *head > most)
+        return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
+                        "the code or the environment is too long",
+                        "the limit is %zu MiB and %d variables; write large data to a "
+                        "file",
+                        most >> 20, CODE_STRINGS_MAX);
     head->len = (uint32_t)(message->len - sizeof *head);
     memcpy(message->data, head, sizeof *head);
     return CAY_OK;
@@ -87,7 +91,8 @@ int code_make_body(const char *code, size_t len, const char *const *env,
     for (const char *const *one = env; one && *one && !failed; one++) {
         const char *value = strchr(*one, '=');
         AUTO_FREE char *name = value ? strndup(*one, (size_t)(value - *one)) : NULL;
-        failed |= !name || json_object_set_new(variables, name, json_string(value + 1));
+        failed |= !name || !*name ||
+                  json_object_set_new(variables, name, json_string(value + 1));
     }
     failed |= json_object_set_new(line, "env", variables);
     if (dialect)

@@ -26,7 +26,7 @@
 #include "init/context.h"
 #include "sys/rights.h"
 
-enum { LISTEN = 0 /* the socket to PID 1 */, CREATE_MAX = 1 << 20 };
+enum { LISTEN = 0 /* the socket to PID 1 */ };
 
 static struct link *links;
 static size_t link_count, pending;
@@ -323,7 +323,7 @@ static bool admit(struct link *link)
 
     if (head->op < CODE_EXECUTE || head->op > CODE_DRIVER ||
         is_driver != (head->op == CODE_DRIVER) || head->words > CODE_STRINGS_MAX ||
-        head->len > (head->op == CODE_CREATE ? CREATE_MAX : CODE_BODY_MAX))
+        head->len > (head->op == CODE_CREATE ? CODE_CREATE_MAX : CODE_BODY_MAX))
         return false;
     if (pending + head->len <= CODE_PENDING_MAX)
         message->payload = malloc(head->len + 1u);

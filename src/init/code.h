@@ -40,6 +40,7 @@ enum {
     CODE_CONTEXTS_MAX = 64,      /* of one user */
     CODE_REQUESTS_MAX = 256,     /* waiting and running, of one user */
     CODE_BODY_MAX = 32 << 20,    /* bytes of one request */
+    CODE_CREATE_MAX = 1 << 20,   /* of CREATE: the service keeps them */
     CODE_PENDING_MAX = 64 << 20, /* bytes of all requests */
     CODE_STRINGS_MAX = 1024,     /* variables of a context, words of a driver */
     CODE_PIECE = 64 << 10        /* bytes of output in one event */

@@ -86,13 +86,63 @@ static void send_end(int fd)
     (void)send_event(fd, CODE_EVENT_END, &end, sizeof end);
 }
 
+static void join(void)
+{
+    while (services.count)
+        ASSERT(pthread_join(services.threads[--services.count], NULL) == 0);
+}
+
 static void execute(const struct cay_code_options *options)
 {
     int code = cay_code_execute(&sandbox, "1", 1, options, &done, &err);
 
-    while (services.count)
-        ASSERT(pthread_join(services.threads[--services.count], NULL) == 0);
+    join();
     ASSERT_INT(code, CAY_OK);
+}
+
+/* --- Requests that the service would hang up on --- */
+
+static int execute_in(const char *context, const char *variable)
+{
+    const struct cay_code_options options = {.size = sizeof options,
+                                             .context = context,
+                                             .env =
+                                                 (const char *const[]){variable, NULL}};
+
+    return cay_code_execute(&sandbox, "1", 1, &options, &done, &err);
+}
+
+TEST(invalid_names_of_contexts_are_errors_that_say_so)
+{
+    static const char name[] = "../a-name-that-is-longer-than-those-of-contexts";
+
+    ASSERT_CODE(execute_in(name, NULL), CAY_E_NOT_FOUND);
+    ASSERT_CODE(execute_in("", NULL), CAY_E_INVALID);
+    ASSERT_CODE(cay_context_restart(&sandbox, NULL, name, &err), CAY_E_NOT_FOUND);
+    ASSERT_CODE(cay_context_remove(&sandbox, NULL, "", &err), CAY_E_INVALID);
+    ASSERT_CODE(cay_context_interrupt(&sandbox, NULL, NULL, &err), CAY_E_INVALID);
+}
+
+TEST(invalid_variables_and_directories_are_errors_that_say_so)
+{
+    char text[2 << 20];
+    const char *env[] = {text, NULL};
+    struct cay_context_options options = {.size = sizeof options, .cwd = text};
+    struct cay_context_info info;
+
+    ASSERT_CODE(execute_in(NULL, "=x"), CAY_E_INVALID);
+    ASSERT_CODE(execute_in(NULL, "x"), CAY_E_INVALID);
+    ASSERT_CODE(execute_in(NULL, "x=\xff"), CAY_E_INVALID);
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    ASSERT_CODE(cay_context_create(&sandbox, &options, &info, &err), CAY_E_INVALID);
+    options.cwd = NULL;
+    options.env = env;
+    text[1] = '=';
+    play(send_end); /* it is not reached */
+    int code = cay_context_create(&sandbox, &options, &info, &err);
+    join();
+    ASSERT_INT(code, CAY_E_LIMIT);
 }
 
 /* --- Time --- */
