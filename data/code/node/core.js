@@ -172,15 +172,21 @@ function syntaxStack(error, details, code, name) {
     return `${name}:${at + 1}\n${lines[at]}\n${' '.repeat(column)}^\n\n${error}`;
 }
 
+// Whether V8 refused the code, and nothing of it ran.
+function isRefused(value, details) {
+    return value instanceof SyntaxError && details?.scriptId && details.lineNumber >= 0 &&
+        !/\bat .*cell-/.test(value.stack);
+}
+
 function describe(value, details, code, name) {
     if (!util.types.isNativeError(value) && !(value instanceof Error)) {
         const text = textOf(value);
         return {type: 'error', name: 'Error', value: text, traceback: `Uncaught ${text}`};
     }
-    const isSyntax = value instanceof SyntaxError && details?.scriptId && details.lineNumber >= 0 &&
-        !/\bat .*cell-/.test(value.stack);
+    const text = isRefused(value, details) ? syntaxStack(value, details, code, name) :
+        stackOf(value);
     return {type: 'error', name: wellFormed(value.name), value: wellFormed(value.message),
-        traceback: wellFormed(isSyntax ? syntaxStack(value, details, code, name) : stackOf(value))};
+        traceback: wellFormed(text)};
 }
 
 // An error of a callback, which no execution waits for.
@@ -237,35 +243,80 @@ function translate(code) {
     return result;
 }
 
+// Code that is an object literal, which would be a block; others as they are.
+function asExpression(code) {
+    if (!/^\s*\{[^]*\}\s*$/.test(code))
+        return code;
+    try {
+        new vm.Script(`(${code})`);
+        return `(${code})`;
+    } catch {
+        return code;
+    }
+}
+
 function importFrom(name) {
     if (/^\.{0,2}\//.test(name))
         return load(url.pathToFileURL(path.resolve(name)).href);
     return load(name);
 }
 
-function stripTypes(code) {
-    if (module_.stripTypeScriptTypes) {
-        const warn = process.emitWarning;
-        process.emitWarning = () => {}; // that it is experimental
+const LIBRARIES = ['/usr/local/lib/node_modules', '/usr/lib/node_modules', '/usr/share/nodejs'];
+
+// The package typescript of the working directory or of the system; null if there is none.
+function findTypescript() {
+    for (const name of ['typescript', ...LIBRARIES.map((library) => `${library}/typescript`)]) {
         try {
-            return module_.stripTypeScriptTypes(code);
-        } finally {
-            process.emitWarning = warn;
-        }
+            return state.require(name);
+        } catch { /* the next one */ }
     }
-    let typescript;
+    return null;
+}
+
+function stripWithNode(code) {
+    const warn = process.emitWarning;
+    process.emitWarning = () => {}; // that it is experimental
     try {
-        typescript = globalThis.require('typescript');
-    } catch {
-        const error = new Error(`Node.js ${process.versions.node} cannot run TypeScript: install ` +
-            'Node.js 22.13 or later, or the package typescript (npm install typescript)');
-        error.name = 'UnsupportedLanguage';
-        error.stack = `${error.name}: ${error.message}`;
+        return module_.stripTypeScriptTypes(code);
+    } catch (error) {
+        if (error.code !== 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX')
+            throw error;
+        return module_.stripTypeScriptTypes(code, {mode: 'transform'}); // enum, namespace
+    } finally {
+        process.emitWarning = warn;
+    }
+}
+
+function stripWithPackage(typescript, code) {
+    // A later execution may use what this one imports: the options of old and new releases.
+    const compilerOptions = {target: 'ES2022', module: 'ESNext', isolatedModules: true,
+        verbatimModuleSyntax: true, preserveValueImports: true};
+    const {outputText, diagnostics} = typescript.transpileModule(code,
+        {compilerOptions, reportDiagnostics: true});
+    const wrong = diagnostics?.find((diagnostic) => diagnostic.file);
+    if (wrong) {
+        const error = new SyntaxError(wrong.messageText);
+        const line = code.slice(0, wrong.start).split('\n').length;
+        error.stack = `line ${line}: ${code.split('\n')[line - 1]}\n\n${error}`;
         throw error;
     }
-    const options = {target: 'ES2022', module: 'ESNext', verbatimModuleSyntax: false};
-    return typescript.transpileModule(code, {compilerOptions: options}).outputText
-        .replace(/^export \{\};?$/m, '');
+    return outputText.replace(/^export \{\};?$/m, '');
+}
+
+// JavaScript for TypeScript; null if nothing here can translate it.
+function stripTypes(code) {
+    if (module_.stripTypeScriptTypes)
+        return stripWithNode(code);
+    const typescript = findTypescript();
+    return typescript && stripWithPackage(typescript, code);
+}
+
+function unsupported() {
+    const error = new Error(`Node.js ${process.versions.node} cannot remove types: install ` +
+        'Node.js 22.13 or later, or the package typescript (npm install typescript)');
+    error.name = 'UnsupportedLanguage';
+    error.stack = `${error.name}: ${error.message}`;
+    return error;
 }
 
 // --- Executions --------------------------------------------------------------------------------
@@ -344,13 +395,15 @@ function defineRequire() {
 
 async function run(message, name) {
     defineRequire();
-    let code = message.code;
-    if (message.language === 'typescript')
-        code = stripTypes(code);
+    const source = asExpression(message.code);
+    const stripped = message.language === 'typescript' ? stripTypes(source) : source;
+    const code = stripped ?? source;
     const {result, exceptionDetails: details} = await evaluate(translate(code), name);
+    const value = await valueOf(details?.exception || result);
+    if (stripped === null && isRefused(value, details))
+        return describe(unsupported());
     if (details)
-        return describe(await valueOf(details.exception || result), details, code, name);
-    const value = await valueOf(result);
+        return describe(value, details, code, name);
     if (value !== undefined && !message.silent)
         emit(partsOf(value), true);
     return null;

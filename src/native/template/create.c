@@ -700,7 +700,7 @@ static void use_recipe(struct cay_template_options *options)
     }
     if (options->source == CAY_TEMPLATE_DEBOOTSTRAP && !options->packages)
         options->packages = "python3-numpy,python3-pandas,python3-matplotlib,"
-                            "python3-requests,python3-pip,nodejs";
+                            "python3-requests,python3-pip,nodejs,node-typescript";
 }
 
 int cay_template_create(const struct cay_template_options *options, struct cay_error *err)
