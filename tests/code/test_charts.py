@@ -106,6 +106,29 @@ plt.show()''')
     assert second["points"][2] == ["2023-09-03", None]
 
 
+TICKS = "plt.xticks([0, 2], ['low', 'high']); plt.yticks([1.5]); plt.title('T'); plt.show()"
+
+
+@pytest.mark.parametrize("draw, kind, label", [("plt.plot([0, 2], [1, 2.5])", "line", "Line 0"),
+                                               ("plt.scatter([0, 2], [1, 2.5])", "scatter",
+                                                "_child0")])
+def test_charts_of_points_have_exactly_these_fields(plots, draw, kind, label):
+    chart = chart_of(plots, f"{draw}; plt.xlabel('x()'); plt.ylabel('y []'); {TICKS}")
+    assert chart == {
+        "type": kind, "title": "T", "x_label": "x()", "y_label": "y []", "x_unit": None,
+        "y_unit": None, "x_ticks": [0, 2], "x_tick_labels": ["low", "high"], "x_scale": "linear",
+        "y_ticks": [1.5], "y_tick_labels": ["1.5"], "y_scale": "linear",
+        "elements": [{"label": label, "points": [[0, 1], [2, 2.5]]}]}
+
+
+@pytest.mark.parametrize("label, unit", [
+    ("Speed (km/h)", "km/h"), ("Speed [km/h]", "km/h"), ("Speed[km/h]", "km/h"), ("f(x)", None),
+    ("Speed (a) [b]", "a"), ("Speed", None), ("(m)", None), ("", None)])
+def test_a_unit_is_in_brackets(plots, label, unit):
+    chart = chart_of(plots, f"plt.plot([1, 2]); plt.xlabel({label!r}); plt.show()")
+    assert (chart["x_label"], chart["x_unit"]) == (label or None, unit)
+
+
 def test_datetime64_points_are_in_seconds(plots):
     chart = chart_of(plots, "plt.plot(np.array(['2020-01-02T03:04:05.678', '2020-01-03'],"
                             " dtype='datetime64[ms]'), [1, 2])\nplt.show()")
@@ -173,15 +196,19 @@ plt.%slabel("Class"); plt.%slabel("Score (%%)"); plt.title("Exam scores"); plt.s
 @pytest.mark.parametrize("options, names", [("", "xy"), (", vert=False", "yx")])
 def test_box_chart(plots, options, names):
     chart = chart_of(plots, BOXES % (options, names[0], *names))
-    assert chart["type"] == "box_and_whisker"
-    assert (chart["x_label"], chart["y_label"], chart["y_unit"]) == ("Class", "Score (%)", "%")
-    assert chart["elements"] == [
+    assert chart.pop("elements") == [
         {"label": "Math", "min": 78, "first_quartile": 85, "median": 88, "third_quartile": 90,
          "max": 92, "outliers": []},
         {"label": "Science", "min": 76, "first_quartile": 84.25, "median": 87,
          "third_quartile": 90.5, "max": 95, "outliers": []},
         {"label": "History", "min": 75, "first_quartile": 79, "median": 82,
          "third_quartile": 86, "max": 88, "outliers": []}]
+    assert chart == {"type": "box_and_whisker", "title": "Exam scores", "x_label": "Class",
+                     "y_label": "Score (%)", "x_unit": None, "y_unit": "%"}
+
+
+def test_plain_boxes_are_lines(plots):
+    assert chart_of(plots, "plt.boxplot([[1, 2, 3]]); plt.show()")["type"] == "line"
 
 
 def test_outliers_of_boxes(plots):
@@ -197,8 +224,10 @@ def test_superchart(plots):
                             "b.bar(['x', 'y'], [1, 2])\nf.suptitle('Both')\nplt.show()")
     assert (chart["type"], chart["title"]) == ("superchart", "Both")
     assert [element["type"] for element in chart["elements"]] == ["scatter", "bar"]
-    chart = chart_of(plots, "f, (a, b) = plt.subplots(1, 2)\na.plot([1])\nb.plot([2])\nplt.show()")
+    chart = chart_of(plots, "f, (a, b) = plt.subplots(1, 2)\na.pie([1, 1])\nplt.show()")
     assert chart["title"] == ""
+    assert [element["type"] for element in chart["elements"]] == ["pie", "line"]
+    assert chart["elements"][1]["elements"] == []
 
 
 def test_unknown_and_empty_figures(plots):

@@ -82,11 +82,14 @@ def supply(name):
 def chart_of_figure(figure):
     """The chart of a figure; {} if it has none or an unexpected form."""
     try:
-        charts = [chart_of_axes(axes) for axes in figure.get_axes() if axes.has_data()]
-        if len(charts) > 1:
-            title = figure._suptitle.get_text() if figure._suptitle else ""
-            return {"type": "superchart", "title": title, "elements": charts}
-        return charts[0] if charts else {}
+        every = figure.get_axes()
+        if not any(axes.has_data() for axes in every):
+            return {}
+        if len(every) == 1:
+            return chart_of_axes(every[0])
+        title = figure._suptitle.get_text() if figure._suptitle else ""
+        return {"type": "superchart", "title": title,
+                "elements": [chart_of_axes(axes) for axes in every]}
     except Exception:
         return {}
 
