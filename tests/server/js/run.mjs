@@ -4,40 +4,12 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
 
-const { Sandbox } = await import(process.argv[2])
-const PATIENCE = 60_000 // ms: for a machine that is very slow, not for waiting
-const tests = []
-const test = (name, body) => tests.push({ name, body })
-const alive = new Set()
-
-async function create(...options) {
-  const sandbox = await Sandbox.create(...options)
-  alive.add(sandbox)
-  return sandbox
-}
-
-let kept
-async function shared() {
-  kept ??= await create({ timeoutMs: 3_600_000 })
-  return kept
-}
-
-async function until(condition, what) {
-  const deadline = Date.now() + PATIENCE
-  for (;;) {
-    const value = await condition()
-    if (value) return value
-    assert.ok(Date.now() < deadline, String(what))
-    await new Promise((resolve) => setTimeout(resolve, 10))
-  }
-}
+import { create, is, run, Sandbox, shared, test, until } from './tap.mjs'
 
 const count = (size) => [...Array(size).keys()]
 const sha256 = (data) => createHash('sha256').update(data).digest('hex')
 const bytes = (text) => new TextEncoder().encode(text)
 const text = (data) => new TextDecoder().decode(data)
-const is = (...names) => (error) => names.includes(error.constructor.name)
-  || assert.fail(`${error.constructor.name}: ${error.message}`)
 
 // --- Lives ---------------------------------------------------------------------------
 
@@ -369,15 +341,4 @@ test('a sandbox killed under its streams is said to be gone', async () => {
   for (const handle of handles) await assert.rejects(handle.wait(), is('TimeoutError'))
 })
 
-console.log(`1..${tests.length}`)
-for (const [number, { name, body }] of tests.entries()) {
-  try {
-    await body()
-    console.log(`ok ${number + 1} - ${name}`)
-  } catch (error) {
-    console.log(`not ok ${number + 1} - ${name}`)
-    console.log(String(error.stack ?? error).replace(/^/gm, '# '))
-  }
-}
-await Promise.all([...alive].map((sandbox) => sandbox.kill().catch(() => {})))
-process.exit(0)
+await run()
