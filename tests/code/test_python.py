@@ -430,6 +430,10 @@ def test_display_of_ipython_can_be_imported(python):
     assert execution.shown[1]["application/json"] == {"a": 1}
     assert base64.b64decode(execution.shown[2]["image/png"]) == b"\x89PNG"
     assert execution.main["text/markdown"] == "*m*"
+    execution = python.run("from IPython.display import IFrame, Math\n"
+                           "display(IFrame('http://a/', 10, 20))\nMath('x^2')")
+    assert 'src="http://a/"' in execution.shown[0]["text/html"]
+    assert execution.main["text/latex"] == r"$\displaystyle x^2$"
     assert python.run("import IPython; IPython.get_ipython()").value is None
 
 

@@ -283,13 +283,27 @@ class Image(Shown):
         return {"image/jpeg" if self.data[:2] == b"\xff\xd8" else "image/png": self.data}
 
 
+class Math(Shown):
+    def _repr_latex_(self):
+        return r"$\displaystyle %s$" % self.data.strip("$")
+
+
+class IFrame:
+    def __init__(self, src, width, height, **options):
+        self.html = f'<iframe width="{width}" height="{height}" src="{src}"></iframe>'
+
+    def _repr_html_(self):
+        return self.html
+
+
 def stand_in():
     """The names of IPython.display."""
     names = {"display": display, "publish_display_data": publish, "Image": Image,
+             "Math": Math, "IFrame": IFrame,
              "clear_output": lambda wait=False: None,
              "display_html": lambda *values, **options: display(*map(names["HTML"], values))}
     for name, method in (("HTML", "_repr_html_"), ("Markdown", "_repr_markdown_"),
-                         ("Latex", "_repr_latex_"), ("Math", "_repr_latex_"),
+                         ("Latex", "_repr_latex_"),
                          ("JSON", "_repr_json_"), ("Javascript", "_repr_javascript_"),
                          ("SVG", "_repr_svg_"), ("Pretty", "__repr__")):
         names[name] = shown_class(name, method)
