@@ -557,6 +557,11 @@ def test_magics_that_notebooks_have_run(python, tmp_path):
     assert (tmp_path / "sub" / "a.txt").read_text() == "line\n"
     assert python.run("%%html\n<b>x</b>").shown == [{"text/html": "<b>x</b>"}]
     assert "loops each" in python.run("%timeit 1 + 1").out
+    assert "(best of 2, 4 loops each)" in python.run("%timeit -n4 -r 2 1 + 1").out
+    assert "(best of 1, 1 loops each)" in python.run("%%timeit -n 1 -r1\n1 + 1").out
+    captured = python.run("%%capture said\nprint('captured')")
+    assert (captured.out, captured.error) == ("", None)
+    assert python.run("said.stdout").value == "'captured\\n'"
 
 
 def test_pip_magic_runs_pip_of_this_python(start, tmp_path):

@@ -152,10 +152,12 @@ def magic_time(line, cell):
 
 def magic_timeit(line, cell):
     import timeit
-    timer = timeit.Timer(cell if cell is not None else line, globals=main)
-    number, _ = timer.autorange()
-    best = min(timer.repeat(3, number)) / number
-    print(f"{best * 1e6:.3g} us per loop (best of 3, {number} loops each)")
+    options = re.match(r"(?:-[nr]\s*\d+\s+)*", line + " ")[0]
+    given = {name: int(value) for name, value in re.findall(r"-(\w)\s*(\d+)", options)}
+    timer = timeit.Timer(line[len(options):] if cell is None else cell, globals=main)
+    number, repeat = given.get("n") or timer.autorange()[0], given.get("r") or 3
+    best = min(timer.repeat(repeat, number)) / number
+    print(f"{best * 1e6:.3g} us per loop (best of {repeat}, {number} loops each)")
 
 
 def magic_writefile(line, cell):
@@ -169,8 +171,12 @@ def magic_writefile(line, cell):
 
 def magic_capture(line, cell):
     import contextlib
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    import types
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         evaluate_text(cell or "", True)
+    for name in line.split()[:1]:
+        main[name] = types.SimpleNamespace(stdout=out.getvalue(), stderr=err.getvalue())
 
 
 def evaluate_text(code, is_cell):
