@@ -162,13 +162,21 @@ static void close_fds(struct context *context)
     }
 }
 
+/* To its process group, and to an interpreter that has joined another. */
+static void send_signal(const struct context *context, int number)
+{
+    (void)kill(-context->pid, number);
+    if (getpgid(context->pid) != context->pid)
+        (void)kill(context->pid, number);
+}
+
 void context_kill(struct context *context, uint32_t loss)
 {
     context->ending = loss;
     context->ready = false;
     context->again_ns = context->kill_ns = context->start_ns = UINT64_MAX;
     if (context->pid)
-        (void)kill(-context->pid, SIGKILL);
+        send_signal(context, SIGKILL);
 }
 
 void context_interrupt(struct context *context)
@@ -177,7 +185,7 @@ void context_interrupt(struct context *context)
         return;
     uint64_t now = clock_ns();
     uint64_t again_ms = driver_find(context->language)->interrupt_ms;
-    (void)kill(-context->pid, SIGINT);
+    send_signal(context, SIGINT);
     if (context->kill_ns == UINT64_MAX)
         context->kill_ns = now + KILL_MS * 1000000ull;
     if (again_ms || !context->heard)
@@ -527,7 +535,7 @@ bool context_read_channel(struct context *context)
         (void)close(context->fds[0]);
         context->fds[0] = -1;
         if (context->pid)
-            (void)kill(-context->pid, SIGKILL);
+            send_signal(context, SIGKILL);
     }
     return len > 0;
 }

@@ -630,6 +630,23 @@ TEST(more_contexts_than_the_limit_are_refused)
 
 /* --- Hostile drivers and clients --- */
 
+/* It has joined the process group of the service. */
+TEST(an_interpreter_that_leaves_its_process_group_is_killed)
+{
+    static const char leave[] = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+                                "os.setpgid(0, os.getpgid(os.getppid()))\n"
+                                "say(type='stdout', text='left')\n"
+                                "while True: time.sleep(1000)";
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    const struct cay_code_options options = {.size = sizeof options, .timeout_ms = 500};
+
+    ASSERT_OK(try_code(sandbox, &options, leave));
+    ASSERT_STR(done.out, "left");
+    ASSERT_INT(done.status, CAY_CODE_TIMEOUT);
+    ASSERT_HAS(done.error_value, "did not react to the interrupt and was killed");
+    expect_value(sandbox, "1", "1");
+}
+
 TEST(bytes_of_a_hostile_driver_are_survived)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
