@@ -241,7 +241,7 @@ static void restart(struct context *context, struct link *link)
     context_advance(context);
 }
 
-static void remove_context(struct context *context, struct link *link)
+static void discard(struct context *context)
 {
     const struct code_end removed = {.reason = CODE_REMOVED};
 
@@ -251,6 +251,11 @@ static void remove_context(struct context *context, struct link *link)
     context_kill(context, CODE_LOSS_RESTARTED);
     context->removing = context->pid != 0;
     context->gone = context->pid == 0;
+}
+
+static void remove_context(struct context *context, struct link *link)
+{
+    discard(context);
     if (context->removing)
         context_queue(context, link, true);
     else
@@ -427,16 +432,23 @@ static void accept_link(void)
     on_readable(link); /* the request is usually there already */
 }
 
+/* A waiting request ends, and with CREATE the context: its client does not know the id.
+ */
+static void withdraw(struct link *link)
+{
+    context_unqueue(link);
+    if (link->request.head.op == CODE_CREATE)
+        discard(link->context);
+}
+
 /* The client is gone: its request is removed, or its execution interrupted. */
 static void abandon(struct link *link)
 {
-    struct context *context = link->context;
-
     if (link->state == LINK_WAITING)
-        context_unqueue(link);
+        withdraw(link);
     if (link->state == LINK_RUNNING) {
-        context->running = NULL;
-        context_interrupt(context);
+        link->context->running = NULL;
+        context_interrupt(link->context);
     }
     (void)close(link->fd);
     auto_close(&link->image);
@@ -465,19 +477,12 @@ static void sweep(void)
 
 static void expire_link(struct link *link)
 {
-    struct context *context = link->context;
-
     link->deadline_ns = UINT64_MAX;
     if (link->state == LINK_RUNNING) {
-        context->timed_out = true;
-        context_interrupt(context);
+        link->context->timed_out = true;
+        context_interrupt(link->context);
     } else if (link->state == LINK_WAITING) {
-        context_unqueue(link);
-        if (link->request.head.op == CODE_CREATE) {
-            context_kill(context, CODE_LOSS_RESTARTED);
-            context->gone = context->pid == 0;
-            context->removing = !context->gone;
-        }
+        withdraw(link);
         link_end_for(link, CODE_EXPIRED, 0);
     }
 }

@@ -355,6 +355,7 @@ TEST(output_between_executions_is_dropped_and_counted)
 struct caller {
     const char *id; /* of the sandbox */
     const char *code;
+    const char *context; /* NULL: the default */
     struct cay_code_execution execution;
     int failure;
     pthread_t thread;
@@ -363,14 +364,17 @@ struct caller {
 static void *call(void *cookie)
 {
     struct caller *caller = cookie;
-    const struct cay_code_options options = {
-        .size = sizeof options, .language = "fake", .timeout_ms = PATIENCE_MS};
+    const struct cay_code_options options = {.size = sizeof options,
+                                             .context = caller->context,
+                                             .language = caller->context ? NULL : "fake",
+                                             .timeout_ms = PATIENCE_MS};
     cay_sandbox *sandbox = NULL;
 
     caller->failure = cay_sandbox_open(caller->id, &sandbox, NULL);
     if (!caller->failure)
-        caller->failure = code_execute(sandbox, caller->code, strlen(caller->code),
-                                       &options, &fake, &caller->execution, NULL);
+        caller->failure =
+            code_execute(sandbox, caller->code, strlen(caller->code), &options,
+                         caller->context ? NULL : &fake, &caller->execution, NULL);
     cay_sandbox_free(sandbox);
     return NULL;
 }
@@ -586,19 +590,13 @@ TEST(an_interpreter_that_cannot_start_is_an_error)
     ASSERT_HAS(err.hint, "python");
 }
 
-TEST(a_context_that_never_gets_ready_ends_with_its_timeout)
-{
-    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-    static const char text[] = "sleep 1000";
-    static const unsigned long len = sizeof text - 1;
-    const struct code_language slow = {.argv = {"sh", "-c"},
-                                       .loader = {NULL, text, &len}};
-    const struct code_query query = {
-        .language = "slow", .driver = &slow, .timeout_ms = 300};
-    uint32_t reason;
+static const char slow_source[] = "sleep 1000";
+static const unsigned long slow_size = sizeof slow_source - 1;
+static const struct code_language slow = {.argv = {"sh", "-c"},
+                                          .loader = {NULL, slow_source, &slow_size}};
 
-    ASSERT_OK(create(sandbox, &query, &reason));
-    ASSERT_INT(reason, CODE_EXPIRED);
+static void wait_until_slow_is_gone(cay_sandbox *sandbox)
+{
     for (int i = 0; i < PATIENCE_MS / 10; i++) {
         list_contexts(sandbox);
         run(sandbox, "pgrep -x sleep");
@@ -607,6 +605,60 @@ TEST(a_context_that_never_gets_ready_ends_with_its_timeout)
         rest_ms(10);
     }
     harness_fail(__FILE__, __LINE__, "the context is still there");
+}
+
+TEST(a_context_that_never_gets_ready_ends_with_its_timeout)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    const struct code_query query = {
+        .language = "slow", .driver = &slow, .timeout_ms = 300};
+    uint32_t reason;
+
+    ASSERT_OK(create(sandbox, &query, &reason));
+    ASSERT_INT(reason, CODE_EXPIRED);
+    wait_until_slow_is_gone(sandbox);
+}
+
+static void send_raw(struct code_client *client, cay_sandbox *sandbox,
+                     const struct code_request *head, const char *strings)
+{
+    ASSERT_OK(code_connect(client, sandbox, NULL, "test", &err));
+    ASSERT_INT(send(client->fd, head, sizeof *head, MSG_NOSIGNAL), sizeof *head);
+    ASSERT_INT(send(client->fd, strings, head->len, MSG_NOSIGNAL), head->len);
+}
+
+/* Its id is not known to its client, but to others: their executions wait. */
+TEST(a_context_whose_client_hangs_up_too_early_is_removed)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    const struct code_query query = {
+        .language = "slow", .driver = &slow, .timeout_ms = 1};
+    const struct code_request head = {.op = CODE_CREATE, .len = 7};
+    struct code_client client;
+    struct caller callers[2];
+    char id[CODE_NAME_MAX];
+    uint32_t reason;
+
+    ASSERT_OK(create(sandbox, &query, &reason)); /* the service has the driver */
+    wait_until_slow_is_gone(sandbox);
+    send_raw(&client, sandbox, &head, "\0slow\0");
+    while (infos.count == 0)
+        list_contexts(sandbox);
+    memcpy(id, infos.items[0].id, sizeof id);
+    for (int i = 0; i < 2; i++) {
+        callers[i] =
+            (struct caller){.id = cay_sandbox_id(sandbox), .context = id, .code = "1"};
+        ASSERT_INT(pthread_create(&callers[i].thread, NULL, call, &callers[i]), 0);
+    }
+    wait_until_busy(sandbox, false, 3);
+    code_hang_up(&client);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(callers[i].thread, NULL);
+        ASSERT_INT(callers[i].failure, 0);
+        ASSERT_STR(callers[i].execution.error_name, "ContextRemoved");
+        cay_code_execution_done(&callers[i].execution);
+    }
+    wait_until_slow_is_gone(sandbox);
 }
 
 TEST(more_contexts_than_the_limit_are_refused)
