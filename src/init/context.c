@@ -252,7 +252,7 @@ static _Noreturn void become_interpreter(const struct context *context,
             fail_start("exec");
     if (context->created.cwd && *context->created.cwd && chdir(context->created.cwd) != 0)
         fail_start("cwd");
-    if (driver->image >= 0)
+    if (context->is_warm)
         become_copy(driver->image);
     (void)execvp(driver->argv[0], driver->argv);
     fail_start("exec");
@@ -300,8 +300,9 @@ static int start_interpreter(struct context *context)
     struct driver *driver = driver_find(context->language);
     int ours[3] = {-1, -1, -1}, theirs[3] = {-1, -1, -1};
     int error = open_ends(ours, theirs);
-    pid_t pid = error ? -1 : fork(); /* allow: fork the service is a small process */
 
+    context->is_warm = driver->image >= 0 && !context->is_cold;
+    pid_t pid = error ? -1 : fork(); /* allow: fork the service is a small process */
     if (pid == 0)
         become_interpreter(context, driver, theirs);
     if (!error && pid < 0)
@@ -317,7 +318,6 @@ static int start_interpreter(struct context *context)
     (void)setpgid(pid, pid); /* whichever process is first */
     memcpy(context->fds, ours, sizeof ours);
     context->pid = pid;
-    context->is_warm = driver->image >= 0;
     context->head_len = 0;
     context->is_long = context->skips = false;
     context->start_reason = CODE_DONE;
@@ -559,14 +559,6 @@ static void fail_starting(struct context *context)
         context->gone = true;
 }
 
-/* A copy has ended before it was ready: from now on interpreters are started anew. */
-static void forget_image(const char *language)
-{
-    struct driver *driver = driver_find(language);
-
-    auto_close(&driver->image);
-}
-
 static void on_exit_of(struct context *context, int status)
 {
     bool was_starting = !context->ready && context->start_ns != UINT64_MAX;
@@ -580,7 +572,7 @@ static void on_exit_of(struct context *context, int status)
     context->ready = false;
     context->start_ns = UINT64_MAX;
     if (was_starting && context->is_warm && !context->ending) {
-        forget_image(context->language);
+        context->is_cold = true; /* the copy does not fit this context */
         context_advance(context);
         return;
     }

@@ -70,6 +70,7 @@ struct context {
     int slots[3];
     bool ready, was_ready, busy;
     bool is_warm;         /* the interpreter is, or may become, a copy */
+    bool is_cold;         /* it must not: one has ended before it was ready */
     struct link *running; /* NULL while busy: the client is gone */
     struct link *queue;
     uint64_t execution;

@@ -181,6 +181,21 @@ TEST(what_does_not_fit_starts_as_usual)
     ASSERT_STR(path, "");
 }
 
+TEST(an_interpreter_that_starts_neither_as_a_copy_nor_anew_is_an_error)
+{
+    const struct cay_context_options context = {
+        .size = sizeof context,
+        .timeout_ms = PATIENCE_MS,
+        .env = (const char *const[]){"PYTHONHOME=/nowhere", NULL}};
+    struct cay_context_info info;
+
+    make_warm();
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    ASSERT_CODE(cay_context_create(sandbox, &context, &info, &err), CAY_E_EXEC_FAILED);
+    expect(sandbox, "print(1)", "1\n"); /* other contexts still start as copies */
+    ASSERT(done.is_warm);
+}
+
 TEST(a_template_without_python_has_no_copies_and_nothing_is_left)
 {
     char path[PATH_MAX];
