@@ -9,6 +9,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cay/agent.h"
 #include "cay/code.h"
 #include "cli/cli.h"
@@ -17,7 +18,7 @@
 #include "cli/local-file.h"
 #include "json/json.h"
 
-enum { CODE_MAX = 16 << 20, STATUS_ERROR = 1, STATUS_TIMEOUT = 124 };
+enum { CODE_MAX = 16 << 20, LANGUAGES_MAX = 64, STATUS_ERROR = 1, STATUS_TIMEOUT = 124 };
 
 #define BIT(word)   (UINT32_C(1) << (word))
 #define FIELD(name) offsetof(struct options, name)
@@ -221,17 +222,21 @@ static void report(const struct call *call, const struct cay_code_execution *exe
                 (unsigned long long)call->options.timeout_ms);
 }
 
-/* `err` has the names of languages with contexts, and the nearest of them. */
-static int fail_language(const char *name, struct cay_error *err)
+/* `why` ends with the languages of the sandbox. */
+static int fail_language(const char *name, const char *why, struct cay_error *err)
 {
-    const char *known;
+    const char *names[LANGUAGES_MAX] = {NULL}, *has = strrchr(why, ':');
+    size_t count = 0;
 
-    for (size_t i = 0; (known = cay_code_language(i)); i++)
-        if (strcmp(known, name) == 0)
+    while (count < LANGUAGES_MAX && (names[count] = cay_code_language(count)))
+        if (strcmp(names[count++], name) == 0)
             return cay_fail(err, CAY_E_UNSUPPORTED, 0, "code.run", name,
                             "the sandbox has no program for this language",
                             "install it inside, or use a template that has it");
-    return CAY_E_UNSUPPORTED;
+    const char *near = nearest_name(name, names, sizeof *names, count);
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, "code.run", name, "unknown language",
+                    "%s%s%sthis sandbox has%s", near ? "did you mean " : "",
+                    near ? near : "", near ? "? " : "", has ? has : " none");
 }
 
 /* A language without contexts, in a fresh interpreter. */
@@ -252,8 +257,9 @@ static int run_once(struct call *call, cay_sandbox *sandbox, const struct input 
     if (code)
         return cay_fail_as(err, code, &why);
     if (strcmp(result.error_type, "ValueError") == 0) {
+        code = fail_language(call->options.language, result.error_value, err);
         cay_code_done(&result);
-        return fail_language(call->options.language, err);
+        return code;
     }
     if (call->options.as_json) {
         struct json *json = output_json(&call->output);

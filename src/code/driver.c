@@ -79,9 +79,7 @@ int code_fail_language(const char *name, struct cay_error *err)
         used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "",
                                  languages[i].names[0]);
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, "code.language", name,
-                    "this language has no contexts",
-                    "%s%s%slanguages with contexts: %s; cay_code_run() runs others "
-                    "without a context",
+                    "this language has no contexts", "%s%s%slanguages with contexts: %s",
                     near ? "did you mean " : "", near ? near : "", near ? "? " : "", all);
 }
 

@@ -161,7 +161,8 @@ def test_a_language_that_the_sandbox_lacks_is_named(boxes, box):
 
 
 @pytest.mark.parametrize("words, message", [
-    (["code", "--new", "-l", "pyhton", "-c", "1"], "did you mean python?"),
+    (["code", "--new", "-l", "pyhton", "-c", "1"], "did you mean python? this sandbox has: "),
+    (["code", "--new", "-l", "cobol", "-c", "1"], "cobol: unknown language (this sandbox has: "),
     (["code", "--new"], "an argument is missing"),
     (["code", "x", "y", "-c", "1"], "too many arguments"),
     (["code", "--new", "--context", "c", "-c", "1"], "a new sandbox has no contexts"),
