@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cay.errors import CayError
 
 if TYPE_CHECKING:
+    from cay.sandbox import AsyncCodeInterpreter as AsyncCodeInterpreter
     from cay.sandbox import AsyncSandbox as AsyncSandbox
     from cay.sandbox import CodeInterpreter as CodeInterpreter
     from cay.sandbox import Pool as Pool
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _OF_SANDBOX = (
+    "AsyncCodeInterpreter",
     "AsyncSandbox",
     "CodeInterpreter",
     "Pool",
@@ -33,6 +35,7 @@ _OF_SANDBOX = (
 )
 
 __all__ = [
+    "AsyncCodeInterpreter",
     "AsyncSandbox",
     "CayError",
     "CodeInterpreter",

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+from conftest import unavailable
 
 import cay
 from cay import CodeInterpreter, Sandbox, run_code
@@ -180,8 +181,10 @@ def test_languages(sandbox: Sandbox, language: str, text: str) -> None:
 
 
 def test_wrong_arguments_are_errors(sandbox: Sandbox) -> None:
-    with pytest.raises(SandboxUnsupportedError, match="no contexts"):
+    with pytest.raises(SandboxUnsupportedError, match=r"cobol: .*\(this sandbox has: pyth"):
         sandbox.execute_code("1", "cobol")
+    with pytest.raises(SandboxUnsupportedError, match="languages with contexts: python"):
+        sandbox.create_context("perl")
     with pytest.raises(SandboxValueError):
         sandbox.execute_code("1", "python", context="x")
     with pytest.raises(SandboxNotFoundError):
@@ -203,7 +206,7 @@ def test_an_execution_leaves_nothing_behind(sandbox: Sandbox) -> None:
     from cay.sandbox import code
 
     made: list[weakref.ref[object]] = []
-    original = code._Call.__init__
+    original = code.Call.__init__
 
     def spy(self: object, *arguments: object) -> None:
         original(self, *arguments)
@@ -213,12 +216,80 @@ def test_an_execution_leaves_nothing_behind(sandbox: Sandbox) -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     gc.disable()
-    code._Call.__init__ = spy
+    code.Call.__init__ = spy
     try:
         for _ in range(20):
             sandbox.execute_code("1")
         assert [one for one in made if one() is not None] == []
     finally:
-        code._Call.__init__ = original
+        code.Call.__init__ = original
         gc.enable()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- Languages without contexts -------------------------------------------------------------
+
+
+def test_a_language_without_contexts_runs_in_a_fresh_interpreter(sandbox: Sandbox) -> None:
+    said: list[str] = []
+    execution = sandbox.execute_code("x=1; echo $x$A", "sh", env={"A": "b"}, on_stdout=said.append)
+    assert (execution.status, execution.stdout, said) == ("success", "1b\n", ["1b\n"])
+    assert execution.context == "" and execution.language == "sh"
+    assert sandbox.execute_code("echo $x", "sh").stdout == "\n"
+
+
+def test_code_that_fails_in_such_a_language_is_a_result(sandbox: Sandbox) -> None:
+    errors: list[cay.sandbox.CodeError] = []
+    execution = sandbox.execute_code("echo no >&2; exit 3", "sh", on_error=errors.append)
+    assert execution.status == "error" and execution.stderr == "no\n"
+    assert "exit code 3" in execution.error.value and errors == [execution.error]
+    late = sandbox.execute_code("echo so far; sleep 1000", "sh", timeout=0.3)
+    assert (late.status, late.stdout) == ("timeout", "so far\n")
+
+
+# --- Notebooks and terminals ----------------------------------------------------------------
+
+
+def test_a_result_is_shown_by_notebooks_without_running_its_scripts() -> None:
+    from cay.sandbox import Result
+
+    picture = Result({"image/png": b"\x89PNG", "text/html": "<b>"})
+    assert picture._repr_png_() == b"\x89PNG" and picture._repr_html_() is None
+    page = Result({"text/html": '<script>a("b")</script>'})._repr_html_()
+    assert '<iframe sandbox="" srcdoc="&lt;script&gt;' in page and "<script" not in page
+    drawing = Result({"image/svg+xml": "<svg onload='x()'>"})._repr_html_()
+    assert drawing.startswith('<img src="data:image/svg+xml;base64,')
+    assert Result({"text/plain": "1"})._repr_html_() is None
+    assert Result({"image/jpeg": b"\xff\xd8"})._repr_jpeg_() == b"\xff\xd8"
+
+
+def test_an_execution_is_shown_by_notebooks(sandbox: Sandbox) -> None:
+    shown = sandbox.execute_code("print('<b>')\n1 / 0")._repr_html_()
+    assert "<pre>&lt;b&gt;\n</pre>" in shown and "ZeroDivisionError" in shown
+    assert "<pre>None</pre>" not in sandbox.execute_code("None")._repr_html_()
+
+
+def test_reprs_are_short_and_say_what_happened(sandbox: Sandbox) -> None:
+    assert repr(sandbox.execute_code("6 * 7")) == "Execution(success, text='42')"
+    failed = sandbox.execute_code("1 / 0")
+    assert repr(failed) == "Execution(error, error='ZeroDivisionError: division by zero')"
+    assert str(failed.error) == "ZeroDivisionError: division by zero"
+    long = sandbox.execute_code("print('x' * 10_000); 'y' * 10_000")
+    assert len(repr(long)) < 1000 and "(10,001 characters)" in repr(long)
+    assert len(repr(long.results)) < 1000
+
+
+# --- Libraries ------------------------------------------------------------------------------
+
+
+def test_charts_are_png_and_frames_are_data() -> None:
+    for name in ("matplotlib", "pandas"):
+        found = run_code(f"import importlib.util; importlib.util.find_spec({name!r}) is None")
+        if found.text == "True":
+            unavailable(f"this machine's Python has no {name}")
+    with CodeInterpreter(memory="1G") as interpreter:
+        frame = interpreter.run("import pandas as pd\npd.DataFrame({'a': [1, 2], 'b': [3, 4]})")
+        assert frame.results[0].data == {"a": [1, 2], "b": [3, 4]}
+        chart = interpreter.run("import matplotlib.pyplot as plt\nplt.plot([1, 4, 9])\nplt.show()")
+        assert chart.results[0].png.startswith(b"\x89PNG\r\n\x1a\n")
+        assert chart.results[0].chart["type"] == "line"

@@ -11,7 +11,7 @@ from cay._c.library import HANDLE, TEXT, U64_MAX, bind, bind_call, members
 
 STATUSES = {1: "success", 2: "error", 3: "timeout", 4: "running", 5: "stopped"}
 COMMAND_BACKGROUND, COMMAND_CLEAN, COMMAND_KEEP = 1, 2, 4
-TIMEOUT_AT_ONCE = U64_MAX - 1
+TIMEOUT_NONE, TIMEOUT_AT_ONCE = U64_MAX, U64_MAX - 1
 THRESHOLD_CHARS, HEAD_CHARS, TAIL_CHARS = 10000, 5000, 5000
 
 

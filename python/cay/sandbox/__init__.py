@@ -34,7 +34,7 @@ from cay.sandbox.aio import AsyncFiles, AsyncProcess, AsyncSandbox
 from cay.sandbox.code import CodeError, Context, Execution, Logs, Result
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.host import create_template, doctor, remove_template, templates
-from cay.sandbox.interpreter import CodeInterpreter, run_code
+from cay.sandbox.interpreter import AsyncCodeInterpreter, CodeInterpreter, run_code
 from cay.sandbox.options import Bind
 from cay.sandbox.pool import Pool, PoolStats
 from cay.sandbox.process import Process
@@ -50,6 +50,7 @@ from cay.sandbox.results import (
 from cay.sandbox.sandbox import Sandbox
 
 __all__ = [
+    "AsyncCodeInterpreter",
     "AsyncFiles",
     "AsyncProcess",
     "AsyncSandbox",

@@ -3,19 +3,20 @@
 
 Short calls run in threads.  A running command needs no thread: the event loop waits for
 its descriptor.  If a task is cancelled, its command and all descendants are killed before
-the cancellation continues.
+the cancellation continues.  Code has a thread of its own while it runs.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from cay import _c
 from cay.errors import SandboxExecError
+from cay.sandbox.code import Call, CodeOptions, Context, Execution
 from cay.sandbox.event_loop import create_in_thread, in_thread, readable, sleep
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.options import Command
@@ -246,6 +247,47 @@ class AsyncSandbox:
     async def shell(self, script: str, **options: Unpack[ExecOptions]) -> ExecResult:
         """Runs a script with the sandbox's /bin/sh; options as for exec()."""
         return await self.exec(["/bin/sh", "-c", script], **options)
+
+    async def execute_code(
+        self, code: str, language: str | None = None, **options: Unpack[CodeOptions]
+    ) -> Execution:
+        """As Sandbox.execute_code().  If the task is cancelled, the code is interrupted
+        and keeps its variables; callbacks run in the task."""
+        call = Call(self._sync._handles, code, language, options, is_async=True)
+        try:
+            call.start()
+            while await call.take_async():
+                pass
+            execution = call.end()
+        except BaseException:
+            await in_thread(call.interrupt)
+            raise
+        finally:
+            call.close()
+        if execution is None:
+            execution = await in_thread(call.run_once)
+        return call.report(execution)
+
+    async def create_context(
+        self,
+        language: str | None = None,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | int | None = None,
+        timeout: float | None = None,
+    ) -> Context:
+        """As Sandbox.create_context()."""
+        create = functools.partial(
+            self._sync.create_context, language, cwd=cwd, env=env, user=user, timeout=timeout
+        )
+        remove = functools.partial(self._sync.remove_context, user=user)
+        return await create_in_thread(create, remove)
+
+    contexts = _in_thread(Sandbox.contexts)
+    restart_context = _in_thread(Sandbox.restart_context)
+    remove_context = _in_thread(Sandbox.remove_context)
+    interrupt_context = _in_thread(Sandbox.interrupt_context)
 
     start = _starting(Sandbox.start)
     processes = _in_thread(Sandbox.processes)

@@ -7,19 +7,21 @@ the caller's thread and Ctrl-C takes effect at once: it interrupts the code insi
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import os
 import queue
 import threading
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
 from ctypes import byref, sizeof
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from cay import _c
-from cay.errors import SandboxValueError
+from cay.errors import SandboxUnsupportedError, SandboxValueError
 from cay.sandbox import options as _options
+from cay.sandbox.event_loop import interruptibly, readable
 from cay.sandbox.handles import Handles
 from cay.sandbox.options import Size
 
@@ -38,6 +40,26 @@ _NAMES = {
     "e2b/chart": "chart",
 }
 _BINARY = ("image/", "audio/", "video/", "application/pdf")
+
+
+_FRAME = (
+    '<iframe sandbox="" srcdoc="{}" style="width: 100%; height: 20em; border: 0"></iframe>'
+)
+_SHORT = 200
+
+
+def _short(text: str | None) -> str | None:
+    if text is None or len(text) <= _SHORT:
+        return text
+    return f"{text[:_SHORT]}... ({len(text):,} characters)"
+
+
+def _picture(mime: str, data: bytes) -> str:
+    return f'<img src="data:{mime};base64,{base64.b64encode(data).decode()}">'
+
+
+def _preformatted(text: str) -> str:
+    return f"<pre>{html.escape(text)}</pre>" if text else ""
 
 
 @dataclass(frozen=True)
@@ -104,7 +126,32 @@ class Result:
         return [_NAMES.get(mime, mime) for mime in self.parts]
 
     def __repr__(self) -> str:
-        return f"Result({', '.join(self.formats())}: {self.text!r})"
+        return f"Result({', '.join(self.formats())}: {_short(self.text)!r})"
+
+    # Notebooks call these.  HTML and SVG come from inside and may have scripts: an iframe
+    # with "sandbox", and an img, do not run them.
+
+    def _repr_png_(self) -> bytes | None:
+        return self.png
+
+    def _repr_jpeg_(self) -> bytes | None:
+        return self.jpeg
+
+    def _repr_html_(self) -> str | None:
+        if self.png is not None or self.jpeg is not None:
+            return None
+        if self.html is not None:
+            return _FRAME.format(html.escape(self.html))
+        if self.svg is not None:
+            return _picture("image/svg+xml", self.svg.encode())
+        return None
+
+    def _shown(self) -> str:
+        """As HTML without scripts."""
+        for mime in ("image/png", "image/jpeg"):
+            if mime in self.parts:
+                return _picture(mime, self.parts[mime])
+        return self._repr_html_() or _preformatted(self.text or "")
 
 
 @dataclass
@@ -123,8 +170,11 @@ class CodeError:
     value: str
     traceback: str
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value}" if self.value else self.name
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Execution:
     """What one execution gave."""
 
@@ -134,6 +184,7 @@ class Execution:
     logs: Logs
     error: CodeError | None
     context: str
+    """its id; "" if the language has no contexts"""
     language: str
     execution_count: int
     restarted: str | None = None
@@ -153,6 +204,27 @@ class Execution:
     @property
     def stderr(self) -> str:
         return "".join(self.logs.stderr)
+
+    def __repr__(self) -> str:
+        shown: list[tuple[str, Any]] = [("text", _short(self.text))]
+        shown += [("stdout", _short(self.stdout)), ("stderr", _short(self.stderr))]
+        if len(self.results) > 1 or (self.results and self.text is None):
+            shown.append(("results", self.results))
+        if self.error is not None:
+            shown.append(("error", _short(str(self.error))))
+        if self.restarted:
+            shown.append(("restarted", self.restarted))
+        if self.dropped:
+            shown.append(("dropped", self.dropped))
+        parts = "".join(f", {name}={value!r}" for name, value in shown if value)
+        return f"Execution({self.status}{parts})"
+
+    def _repr_html_(self) -> str:
+        parts = [_preformatted(self.stdout), _preformatted(self.stderr)]
+        parts += [result._shown() for result in self.results]
+        if self.error is not None:
+            parts.append(_preformatted(self.error.traceback or str(self.error)))
+        return "".join(parts) or _preformatted(repr(self))
 
 
 @dataclass(frozen=True)
@@ -201,26 +273,81 @@ def _result(value: Any) -> Result:
     )
 
 
-class _Call:
-    """One execution, in a thread."""
+class CodeOptions(TypedDict, total=False):
+    """The options of execute_code()."""
 
-    def __init__(self, handles: Handles, code: str, options: Any) -> None:
+    context: Context | str | None
+    timeout: float | None
+    env: Mapping[str, str] | None
+    user: str | int | None
+    output_limit: Size | None
+    on_stdout: OnText | None
+    on_stderr: OnText | None
+    on_result: OnResult | None
+    on_error: OnError | None
+
+
+class Call:
+    """One execution, in a thread.
+
+    The caller takes events until there are none, and calls end().  If it does not get that
+    far, it calls interrupt(), and always close().
+    """
+
+    def __init__(
+        self,
+        handles: Handles,
+        code: str,
+        language: str | None,
+        given: CodeOptions,
+        is_async: bool = False,
+    ) -> None:
+        context = given.get("context")
+        if not isinstance(code, str):
+            raise TypeError(f"code: expected str, not {type(code).__name__}")
+        if context is not None and language is not None:
+            raise SandboxValueError(
+                "both a context and a language are given",
+                hint="pass one of them: a context has a language",
+            )
         self._handles = handles
         self._code = code
-        self._options = options
-        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._language = language
+        self._given = given
+        self._events: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
         self._execution = _c.CodeExecution()
         self._failure: BaseException | None = None
-        options.on_text = _c.CODE_ON_TEXT(self._on_text)
-        options.on_value = _c.CODE_ON_VALUE(self._on_value)
+        self._results: list[Result] = []
+        self._logs = Logs()
+        self._options = _c.CodeOptions(
+            size=sizeof(_c.CodeOptions),
+            language=_options.optional(language, "language"),
+            context=_options.optional(
+                context.id if isinstance(context, Context) else context, "context"
+            ),
+            user=_user(given.get("user")),
+            env=_options.environment(given.get("env")),
+            timeout_ms=_options.milliseconds(given.get("timeout"), "timeout"),
+            output_limit=_options.size(given.get("output_limit"), "output_limit"),
+            on_text=_c.CODE_ON_TEXT(self._on_text),
+            on_value=_c.CODE_ON_VALUE(self._on_value),
+        )
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) if is_async else -1
+        self._options.cancel_fd, self._cancel = os.pipe2(os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="cay-code", daemon=True)
 
     def _on_text(self, _: Any, stream: int, text: int, length: int, _time: int) -> int:
-        self._events.put((stream, _c.text(text, length)))
+        self._put((stream, _c.text(text, length)))
         return 0
 
     def _on_value(self, _: Any, value: Any) -> int:
-        self._events.put((0, _result(value.contents)))
+        self._put((0, _result(value.contents)))
         return 0
+
+    def _put(self, event: tuple[int, Any] | None) -> None:
+        self._events.put(event)
+        if self._wake >= 0:
+            os.eventfd_write(self._wake, 1)
 
     def _run(self) -> None:
         try:
@@ -234,33 +361,62 @@ class _Call:
                 )
         except BaseException as error:
             self._failure = error
-        self._events.put(None)
+        self._put(None)
 
-    def events(self) -> Generator[tuple[int, Any], None, None]:
-        """(1, text), (2, text) and (0, Result).  An exception interrupts the code."""
-        stop, cancel = os.pipe2(os.O_CLOEXEC)
-        self._options.cancel_fd = stop
-        thread = threading.Thread(target=self._run, name="cay-code", daemon=True)
-        try:
-            thread.start()
-            while (event := self._events.get()) is not None:
-                yield event
-            if self._failure is not None:
-                raise self._failure
-        except BaseException:
-            os.close(cancel)  # a hang-up is readable
-            cancel = -1
-            if thread.ident is not None:
-                thread.join()
-            _c.code_execution_done(byref(self._execution))
-            raise
-        finally:
-            del self._options  # its callbacks refer to this object
-            os.close(stop)
-            if cancel >= 0:
-                os.close(cancel)
+    def start(self) -> None:
+        self._thread.start()
 
-    def end(self, results: list[Result], logs: Logs) -> Execution:
+    def take(self) -> bool:
+        """Waits for the next event; False if it was the last."""
+        return self._deliver(self._events.get())
+
+    async def take_async(self) -> bool:
+        while True:
+            try:
+                return self._deliver(self._events.get_nowait())
+            except queue.Empty:
+                await readable(self._wake)
+                os.eventfd_read(self._wake)
+
+    def _deliver(self, event: tuple[int, Any] | None) -> bool:
+        if event is None:
+            return False
+        stream, what = event
+        kept, callback = (
+            (self._results, self._given.get("on_result")),
+            (self._logs.stdout, self._given.get("on_stdout")),
+            (self._logs.stderr, self._given.get("on_stderr")),
+        )[stream]
+        kept.append(what)
+        if callback is not None:
+            callback(what)
+        return True
+
+    def interrupt(self) -> None:
+        """Interrupts the code, which keeps its variables; the C call returns at once."""
+        if self._cancel >= 0:
+            os.close(self._cancel)  # a hang-up is readable
+            self._cancel = -1
+        if self._thread.ident is not None:
+            self._thread.join()
+        _c.code_execution_done(byref(self._execution))
+
+    def close(self) -> None:
+        if self._wake >= 0:
+            if self._thread.ident is not None:
+                self._thread.join()  # it may be about to write to the descriptor
+            os.close(self._wake)
+        os.close(self._options.cancel_fd)
+        if self._cancel >= 0:
+            os.close(self._cancel)
+        del self._options  # its callbacks refer to this object
+
+    def end(self) -> Execution | None:
+        """The execution, after the last event; None if the language has no contexts."""
+        if isinstance(self._failure, SandboxUnsupportedError) and self._language:
+            return None
+        if self._failure is not None:
+            raise self._failure
         done = self._execution
         try:
             error = None
@@ -273,8 +429,8 @@ class _Call:
                 )
             return Execution(
                 _c.CODE_STATUSES[done.status],
-                results,
-                logs,
+                self._results,
+                self._logs,
                 error,
                 done.context.decode(),
                 done.language.decode(),
@@ -284,6 +440,72 @@ class _Call:
             )
         finally:
             _c.code_execution_done(byref(done))
+
+    def run_once(self) -> Execution:
+        """In a fresh interpreter, for a language without contexts."""
+        given, result = self._given, _c.CodeResult()
+        options = _c.CommandOptions(
+            size=sizeof(_c.CommandOptions),
+            timeout_ms=_options.milliseconds(given.get("timeout"), "timeout")
+            or _c.TIMEOUT_NONE,
+            user=_user(given.get("user")),
+            env=_options.environment(given.get("env")),
+        )
+        language = _options.optional(self._language, "language")
+        with self._handles.borrow() as handle:
+            _c.call(
+                _c.execute_code,
+                handle,
+                *_c.utf8(self._code),
+                language,
+                byref(options),
+                byref(result),
+            )
+        try:
+            return _execution_of(result)
+        finally:
+            _c.code_done(byref(result))
+
+    def report(self, execution: Execution) -> Execution:
+        """Calls on_error(), and the other callbacks for code that ran once."""
+        if not execution.context:
+            for stream, pieces in enumerate((execution.logs.stdout, execution.logs.stderr)):
+                for text in pieces:
+                    self._deliver((stream + 1, text))
+        on_error = self._given.get("on_error")
+        if execution.error is not None and on_error is not None:
+            on_error(execution.error)
+        return execution
+
+
+def _execution_of(result: Any) -> Execution:
+    """From a cay_code_result."""
+    name, value = (
+        text.decode(errors="replace") for text in (result.error_type, result.error_value)
+    )
+    language = result.language.decode(errors="replace")
+    if name == "ValueError":
+        raise SandboxUnsupportedError(
+            "the sandbox cannot run this language",
+            op="code.run",
+            subject=language,
+            hint="this sandbox has" + value.rpartition(":")[1] + value.rpartition(":")[2],
+        )
+    command = result.command
+    out = _c.data(command.out, command.out_len)
+    error = _c.data(command.error, command.error_len)
+    streams = [[one.decode(errors="replace")] if one else [] for one in (out, error)]
+    lost = command.original_out_len + command.original_error_len - len(out) - len(error)
+    return Execution(
+        status=_c.STATUSES[result.status],
+        results=[],
+        logs=Logs(*streams),
+        error=CodeError(name, value, "".join(streams[1])) if name else None,
+        context="",
+        language=language,
+        execution_count=0,
+        dropped=max(lost, 0) if command.truncated else 0,
+    )
 
 
 def _user(user: str | int | None) -> bytes | None:
@@ -312,49 +534,39 @@ class CodeMethods:
     ) -> Execution:
         """Runs code in an interpreter of the sandbox that keeps its variables.
 
-        That is ``context``, or the default context of the ``language`` (python).  Code
-        that fails is a result with an ``error``.  After ``timeout`` seconds the code is
-        interrupted and keeps its variables; so does Ctrl-C.  ``env`` is for this execution.
-        The callbacks are called as things happen; the result has everything, too.
+        That is ``context``, or the default context of the ``language`` (python, javascript,
+        typescript or bash; others run in a fresh interpreter each time).  Code that fails
+        is a result with an ``error``.  After ``timeout`` seconds the code is interrupted
+        and keeps its variables; so does Ctrl-C.  ``env`` is for this execution.  The
+        callbacks are called as things happen; the result has everything, too.
         """
-        if not isinstance(code, str):
-            raise TypeError(f"code: expected str, not {type(code).__name__}")
-        if context is not None and language is not None:
-            raise SandboxValueError(
-                "both a context and a language are given",
-                hint="pass one of them: a context has a language",
-            )
-        id = context.id if isinstance(context, Context) else context
-        call = _Call(
+        call = Call(
             self._handles,
             code,
-            _c.CodeOptions(
-                size=sizeof(_c.CodeOptions),
-                language=_options.optional(language, "language"),
-                context=_options.optional(id, "context"),
-                user=_user(user),
-                env=_options.environment(env),
-                timeout_ms=_options.milliseconds(timeout, "timeout"),
-                output_limit=_options.size(output_limit, "output_limit"),
-            ),
+            language,
+            {
+                "context": context,
+                "timeout": timeout,
+                "env": env,
+                "user": user,
+                "output_limit": output_limit,
+                "on_stdout": on_stdout,
+                "on_stderr": on_stderr,
+                "on_result": on_result,
+                "on_error": on_error,
+            },
         )
-        results: list[Result] = []
-        logs = Logs()
-        takers: tuple[tuple[list[Any], Callable[[Any], object] | None], ...] = (
-            (results, on_result),
-            (logs.stdout, on_stdout),
-            (logs.stderr, on_stderr),
-        )
-        with closing(call.events()) as events:
-            for kind, what in events:
-                kept, callback = takers[kind]
-                kept.append(what)
-                if callback is not None:
-                    callback(what)
-        execution = call.end(results, logs)
-        if execution.error is not None and on_error is not None:
-            on_error(execution.error)
-        return execution
+        try:
+            call.start()
+            while call.take():
+                pass
+            execution = call.end()
+        except BaseException:
+            call.interrupt()
+            raise
+        finally:
+            call.close()
+        return call.report(execution or interruptibly(call.run_once))
 
     def create_context(
         self,

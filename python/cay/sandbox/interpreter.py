@@ -4,12 +4,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from cay.errors import SandboxValueError
+from cay.sandbox.aio import AsyncFiles, AsyncSandbox
 from cay.sandbox.code import Execution, OnError, OnResult, OnText
 from cay.sandbox.files import SandboxFiles
+from cay.sandbox.options import Size
 from cay.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of run()."""
+
+    timeout: float | None
+    env: Mapping[str, str] | None
+    output_limit: Size | None
+    on_stdout: OnText | None
+    on_stderr: OnText | None
+    on_result: OnResult | None
+    on_error: OnError | None
 
 
 class CodeInterpreter:
@@ -32,28 +49,9 @@ class CodeInterpreter:
         """The files of the sandbox."""
         return self.sandbox.files
 
-    def run(
-        self,
-        code: str,
-        *,
-        timeout: float | None = None,
-        env: Mapping[str, str] | None = None,
-        on_stdout: OnText | None = None,
-        on_stderr: OnText | None = None,
-        on_result: OnResult | None = None,
-        on_error: OnError | None = None,
-    ) -> Execution:
+    def run(self, code: str, **options: Unpack[RunOptions]) -> Execution:
         """As Sandbox.execute_code()."""
-        return self.sandbox.execute_code(
-            code,
-            self.language,
-            timeout=timeout,
-            env=env,
-            on_stdout=on_stdout,
-            on_stderr=on_stderr,
-            on_result=on_result,
-            on_error=on_error,
-        )
+        return self.sandbox.execute_code(code, self.language, **options)
 
     def restart(self) -> None:
         """Forgets the variables."""
@@ -66,16 +64,61 @@ class CodeInterpreter:
         with self.sandbox:
             pass
 
+    def __repr__(self) -> str:
+        return f"CodeInterpreter({self.language!r}, {self.sandbox!r})"
+
     def __enter__(self) -> CodeInterpreter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class AsyncCodeInterpreter:
+    """As CodeInterpreter, for asyncio and trio.
+
+        async with AsyncCodeInterpreter() as interpreter:
+            await interpreter.run("x = 40")
+            print((await interpreter.run("x + 2")).text)
+
+    If the task of a run is cancelled, the code is interrupted and keeps its variables.
+    """
+
+    def __init__(self, language: str = "python", **options: Any) -> None:
+        self.language = language
+        self._options = {"ephemeral": True, **options}
+        self._sandbox: AsyncSandbox | None = None
+
+    @property
+    def sandbox(self) -> AsyncSandbox:
+        if self._sandbox is None:
+            raise SandboxValueError(
+                "the interpreter has no sandbox yet",
+                hint="use it in an `async with` statement, which creates one",
+            )
+        return self._sandbox
+
+    @property
+    def files(self) -> AsyncFiles:
+        """The files of the sandbox."""
+        return self.sandbox.files
+
+    async def run(self, code: str, **options: Unpack[RunOptions]) -> Execution:
+        """As Sandbox.execute_code()."""
+        return await self.sandbox.execute_code(code, self.language, **options)
+
+    async def restart(self) -> None:
+        """Forgets the variables."""
+        for context in await self.sandbox.contexts():
+            if context.is_default:
+                await self.sandbox.restart_context(context)
+
+    async def __aenter__(self) -> AsyncCodeInterpreter:
+        self._sandbox = await AsyncSandbox.create(**self._options)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.sandbox.__aexit__()
 
 
 def run_code(
