@@ -14,8 +14,13 @@ from conftest import CHECKOUT
 PACKAGE = CHECKOUT / "python" / "cay"
 
 # Each package may import those to its left, and itself.
-LAYERS = ["_error", "errors", "_c", "filesystem", "sandbox", "nexau", "inspect"]
-APART = {("nexau", "inspect"), ("inspect", "nexau")}
+LAYERS = ["_error", "errors", "_c", "filesystem", "sandbox", "tools", "nexau", "inspect"]
+APART = {
+    (one, other)
+    for one in ("tools", "nexau", "inspect")
+    for other in ("tools", "nexau", "inspect")
+    if one != other
+}
 
 
 def module_name(path: Path) -> str:

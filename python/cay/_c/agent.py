@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from ctypes import POINTER, Structure, c_bool, c_int, c_size_t, c_uint, c_uint32
+from ctypes import POINTER, Structure, byref, c_bool, c_int, c_size_t, c_uint, c_uint32
 from ctypes import c_uint64, c_void_p
+from typing import Any
 
 from cay._c.files import Stat, Strings
-from cay._c.library import HANDLE, TEXT, U64_MAX, bind, bind_call, members
+from cay._c.library import HANDLE, TEXT, U64_MAX, address, bind, bind_call, free, members
+from cay._c.library import text
 
 STATUSES = {1: "success", 2: "error", 3: "timeout", 4: "running", 5: "stopped"}
 COMMAND_BACKGROUND, COMMAND_CLEAN, COMMAND_KEEP = 1, 2, 4
@@ -109,3 +111,15 @@ text_strip_ansi = bind("cay_text_strip_ansi", *_CLEAN, POINTER(c_size_t))
 text_resolve_cr = bind("cay_text_resolve_cr", *_CLEAN, POINTER(c_size_t))
 text_collapse = bind("cay_text_collapse", *_CLEAN, c_uint32, POINTER(c_size_t))
 text_clean = bind("cay_text_clean", *_CLEAN, POINTER(c_size_t))
+
+
+def clean(function: Any, content: str, *more: int) -> str:
+    """Applies one of these functions."""
+    data, length = content.encode("utf-8", "replace"), c_size_t()
+    result = function(address(data), len(data), *more, byref(length))
+    if result is None:
+        raise MemoryError
+    try:
+        return text(result, length.value)
+    finally:
+        free(result)

@@ -51,12 +51,14 @@ else:
         class _Toolset:
             """Replaces PydanticAI's class, so that the names can be imported without it."""
 
+            _without = "cay.filesystem.Files has the same operations without it"
+
             def __new__(cls, *args: Any, **kwargs: Any) -> Any:
                 is_there = (_why.name or "").partition(".")[0] != "pydantic_ai"
                 raise ImportError(
                     f"{cls.__name__} needs PydanticAI"
                     + (f", which cannot be imported: {_why} " if is_there else _INSTALL)
-                    + "(cay.filesystem.Files has the same operations without it)"
+                    + f"({cls._without})"
                 ) from _why
 
 

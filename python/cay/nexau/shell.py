@@ -8,44 +8,31 @@ bash unchanged; the functions for here-documents are for programs that look for 
 from __future__ import annotations
 
 import re
-from ctypes import byref, c_size_t
 from dataclasses import dataclass
-from typing import Any
 
 from cay import _c
 
 # --- Output -------------------------------------------------------------------------------
 
 
-def _apply(function: Any, text: str, *more: int) -> str:
-    data, length = text.encode("utf-8", "replace"), c_size_t()
-    result = function(_c.address(data), len(data), *more, byref(length))
-    if result is None:
-        raise MemoryError
-    try:
-        return _c.text(result, length.value)
-    finally:
-        _c.free(result)
-
-
 def strip_ansi(text: str) -> str:
     """Removes the escape sequences of terminals."""
-    return _apply(_c.text_strip_ansi, text)
+    return _c.clean(_c.text_strip_ansi, text)
 
 
 def resolve_cr(text: str) -> str:
     """Keeps the part of each line after its last carriage return, as a terminal shows."""
-    return _apply(_c.text_resolve_cr, text)
+    return _c.clean(_c.text_resolve_cr, text)
 
 
 def collapse_repetitive(text: str, min_run: int = 4) -> str:
     """Replaces runs of equal lines by the first, a count and the last; not blank ones."""
-    return _apply(_c.text_collapse, text, min_run)
+    return _c.clean(_c.text_collapse, text, min_run)
 
 
 def clean_shell_output(text: str) -> str:
     """strip_ansi(), resolve_cr() and collapse_repetitive()."""
-    return _apply(_c.text_clean, text)
+    return _c.clean(_c.text_clean, text)
 
 
 def smart_truncate_output(
