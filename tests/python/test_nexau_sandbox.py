@@ -426,6 +426,57 @@ def test_code_has_variables_and_a_time(sandbox: Any) -> None:
     assert late.status == TIMEOUT
 
 
+STATEFUL = ["native", "local"]
+
+
+@pytest.fixture(params=STATEFUL)
+def stateful(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """Backends that have code contexts."""
+    yield from worlds.world_of(request.param, tmp_path)
+
+
+def test_code_keeps_its_variables_where_that_is_requested(stateful: World) -> None:
+    sandbox = stateful.start()
+    set_x = sandbox.execute_code("x = 40; print('set')", "python", keep_state=True)
+    assert (set_x.status, set_x.outputs) == (SUCCESS, [{"type": "stdout", "text": "set\n"}])
+    again = copy.deepcopy(sandbox)
+    result = again.execute_code("x + 2", CodeLanguage.PYTHON, keep_state=True)
+    assert result.outputs[0]["text"] == "42" and result.outputs[0]["type"] == "result"
+    assert (result.language, result.error_type) == (CodeLanguage.PYTHON, None)
+    assert sandbox.execute_code("print(x)", "python").status == ERROR
+    code = "class P:\n    def _repr_png_(self): return b'png'\nP()"
+    picture = sandbox.execute_code(code, "python", keep_state=True).outputs[0]
+    assert picture["parts"]["image/png"] == "cG5n" and json.dumps(picture)
+
+
+def test_code_in_a_kept_interpreter_fails_with_its_own_exception(stateful: World) -> None:
+    sandbox = stateful.start()
+    result = sandbox.execute_code("raise KeyError('k')", "python", keep_state=True)
+    assert (result.status, result.error_type, result.error_value) == (ERROR, "KeyError", "'k'")
+    assert "line 1" in result.traceback[0]
+    late = sandbox.execute_code("y = 1\nwhile True: pass", "python", 300, keep_state=True)
+    assert (late.status, late.error_type) == (TIMEOUT, "KeyboardInterrupt")
+    once = {"keep_state": True, "envs": {"A": "b"}}
+    assert sandbox.execute_code("y", "python", **once).outputs[0]["text"] == "1"
+    code = "import os; print(os.environ['A'])"
+    assert sandbox.execute_code(code, "python", **once).outputs[0]["text"] == "b\n"
+    long = sandbox.execute_code("print(*range(10_000))", "python", keep_state=True)
+    assert long.truncated and "characters omitted" in long.outputs[0]["text"]
+    perl = sandbox.execute_code("1", "perl", keep_state=True)
+    assert perl.status == ERROR and "languages with contexts: python" in perl.error_value
+    sandbox.raise_errors = True
+    with pytest.raises(SandboxError, match="division by zero"):
+        sandbox.execute_code("1 / 0", "python", keep_state=True)
+
+
+@pytest.mark.parametrize(
+    "world", [name for name in worlds.BUILT_IN if name not in STATEFUL], indirect=True
+)
+def test_a_backend_without_contexts_keeps_no_state(world: World) -> None:
+    result = world.start().execute_code("1", "python", keep_state=True)
+    assert result.status == ERROR and "no code contexts" in result.error_value
+
+
 # --- Files ----------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ messages."""
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import posixpath
@@ -46,6 +47,8 @@ from cay.nexau.results import (
     FileOperationResult,
     SandboxStatus,
 )
+from cay.nexau.shell import smart_truncate_output
+from cay.sandbox.code import Call, Result
 from cay.sandbox.config import Config
 from cay.sandbox.event_loop import interruptibly
 from cay.sandbox.options import environment, optional, text
@@ -54,6 +57,14 @@ logger = logging.getLogger(__name__)
 
 _STATUS = {number: SandboxStatus(name) for number, name in _c.STATUSES.items()}
 _SUCCESS, _ERROR = SandboxStatus.SUCCESS, SandboxStatus.ERROR
+_EXECUTION_STATUS = {
+    "success": _SUCCESS,
+    "error": _ERROR,
+    "timeout": SandboxStatus.TIMEOUT,
+    "interrupted": _ERROR,
+    "lost": _ERROR,
+}
+_DEFAULT_MS = 120_000
 _NOT_STARTED = next(n for n, name in _c.CAUSES.items() if name == "not-started")
 
 R = TypeVar("R", CommandResult, CodeExecutionResult, FileOperationResult)
@@ -134,6 +145,15 @@ def _info_of(info: Any, path: str) -> FileInfo:
 
 
 _MODES = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "link": stat.S_IFLNK}
+
+
+def _output_of(value: Result) -> dict[str, Any]:
+    """A value as JSON has it: pictures are base64."""
+    parts = {
+        mime: base64.b64encode(part).decode() if isinstance(part, bytes) else part
+        for mime, part in value.parts.items()
+    }
+    return {"type": "result", "text": value.text or "", "parts": parts}
 
 
 @dataclass(kw_only=True)
@@ -333,12 +353,21 @@ class BackendSandbox(ConnectedSandbox):
         timeout: int | None = None,
         user: str | None = None,
         envs: dict[str, str] | None = None,
+        *,
+        keep_state: bool = False,
     ) -> CodeExecutionResult:
+        """Runs code in a new interpreter, as in NexAU.  With ``keep_state`` the interpreter
+        and its variables stay for the next such call, of any object of this sandbox;
+        ``outputs`` then also has values, as {"type": "result", "text": ..., "parts": ...},
+        and the exception is in ``error_type``, ``error_value`` and ``traceback``."""
         self._connected()
         name = language.value if isinstance(language, CodeLanguage) else language
         try:
-            options = self._options(timeout, None, user, envs)
-            result = interruptibly(lambda: self._code(code, name.lower(), options))
+            if keep_state:
+                result = self._code_in_context(code, name.lower(), timeout, user, envs)
+            else:
+                options = self._options(timeout, None, user, envs)
+                result = interruptibly(lambda: self._code(code, name.lower(), options))
         except SandboxError as error:
             failed = CodeExecutionResult(
                 _ERROR,
@@ -380,6 +409,54 @@ class BackendSandbox(ConnectedSandbox):
             return execution
         finally:
             _c.code_done(byref(result))
+
+    def _code_in_context(
+        self,
+        code: str,
+        name: str,
+        timeout: int | None,
+        user: str | None,
+        envs: dict[str, str] | None,
+    ) -> CodeExecutionResult:
+        _timeout(timeout)  # checks it
+        milliseconds = _DEFAULT_MS if timeout is None else max(timeout, 1)
+        begun = time.monotonic()
+        call = Call(
+            self._connected(),
+            code,
+            name,
+            {"timeout": milliseconds / 1000, "env": self._merge_envs(envs), "user": user},
+        )
+        execution = call.run()
+        if execution is None:
+            assert call.failure is not None
+            raise call.failure
+        out, error, truncated = execution.stdout, execution.stderr, execution.dropped > 0
+        if self.clean_output:
+            out, error, was_cut, _, _ = smart_truncate_output(
+                out,
+                error,
+                None,
+                self.output_char_threshold,
+                self.truncate_head_chars,
+                self.truncate_tail_chars,
+            )
+            truncated = truncated or was_cut
+        streams = [("stdout", out), ("stderr", error)]
+        result = CodeExecutionResult(
+            _EXECUTION_STATUS[execution.status],
+            _language(execution.language),
+            outputs=[{"type": one, "text": output} for one, output in streams if output],
+            duration_ms=int((time.monotonic() - begun) * 1000),
+            truncated=truncated,
+        )
+        assert result.outputs is not None
+        result.outputs += [_output_of(value) for value in execution.results]
+        if execution.error is not None:
+            result.error_type = execution.error.name
+            result.error_value = execution.error.value
+            result.traceback = [execution.error.traceback or str(execution.error)]
+        return result
 
     # --- Files -------------------------------------------------------------------------
 

@@ -290,8 +290,8 @@ class CodeOptions(TypedDict, total=False):
 class Call:
     """One execution, in a thread.
 
-    The caller takes events until there are none, and calls end().  If it does not get that
-    far, it calls interrupt(), and always close().
+    run() does all of it.  A caller that cannot block does the same: it takes events until
+    there are none, and calls end(), or interrupt() if an exception ends it before.
     """
 
     def __init__(
@@ -316,7 +316,7 @@ class Call:
         self._given = given
         self._events: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
         self._execution = _c.CodeExecution()
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
         self._results: list[Result] = []
         self._logs = Logs()
         self._options = _c.CodeOptions(
@@ -360,8 +360,21 @@ class Call:
                     byref(self._execution),
                 )
         except BaseException as error:
-            self._failure = error
+            self.failure = error
         self._put(None)
+
+    def run(self) -> Execution | None:
+        """The execution, or None if the language or the backend has no contexts."""
+        try:
+            self.start()
+            while self.take():
+                pass
+            return self.end()
+        except BaseException:
+            self.interrupt()
+            raise
+        finally:
+            self.close()
 
     def start(self) -> None:
         self._thread.start()
@@ -412,11 +425,11 @@ class Call:
         del self._options  # its callbacks refer to this object
 
     def end(self) -> Execution | None:
-        """The execution, after the last event; None if the language has no contexts."""
-        if isinstance(self._failure, SandboxUnsupportedError) and self._language:
+        """The result of run(), after the last event."""
+        if isinstance(self.failure, SandboxUnsupportedError) and self._language:
             return None
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         done = self._execution
         try:
             error = None
@@ -556,17 +569,7 @@ class CodeMethods:
                 "on_error": on_error,
             },
         )
-        try:
-            call.start()
-            while call.take():
-                pass
-            execution = call.end()
-        except BaseException:
-            call.interrupt()
-            raise
-        finally:
-            call.close()
-        return call.report(execution or interruptibly(call.run_once))
+        return call.report(call.run() or interruptibly(call.run_once))
 
     def create_context(
         self,
