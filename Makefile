@@ -3,8 +3,8 @@
 BUILD = build
 FUZZ_SECONDS = 60
 
-.PHONY: run demo check check-sandbox test test-long build deps bench fuzz lint install python \
-        clean help
+.PHONY: run demo check check-sandbox test test-long build deps bench fuzz lint install \
+        uninstall python clean help
 
 export CMD
 run: build ## build, and run CMD='...' in a fresh sandbox, or show what one is
@@ -51,6 +51,13 @@ lint: ## formatting, static analysis and our own checks
 
 install: build ## install the library, the command, headers and manual pages
 	@meson install -C $(BUILD) --no-rebuild
+	@if [ -z "$$DESTDIR" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+
+uninstall: ## remove what `make install` of this directory installed
+	@test -f $(BUILD)/meson-logs/install-log.txt || \
+		{ echo "make uninstall: nothing was installed from $(BUILD)" >&2; exit 1; }
+	@ninja -C $(BUILD) --quiet uninstall >/dev/null
+	@rm $(BUILD)/meson-logs/install-log.txt
 	@if [ -z "$$DESTDIR" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 python: ## make .venv with the Python package and what its tests need
