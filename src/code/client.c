@@ -33,8 +33,7 @@ static int check_backend(const struct cay_backend *backend, const char *op,
         return CAY_OK;
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, backend->name,
                     "this backend has no code contexts",
-                    "run the code without a context (cay_code_run), or use the native "
-                    "backend");
+                    "use the native backend, or a language without contexts");
 }
 
 int code_dial(cay_sandbox *sandbox, const char *user, int *ret_fd, struct cay_error *err)
