@@ -4,6 +4,7 @@
 import asyncio
 import base64
 import inspect
+import shutil
 import threading
 
 import pytest
@@ -402,7 +403,7 @@ def test_javascript_has_imports_and_await(box, code, text):
 
 def test_typescript_has_types_and_shares_the_variables_of_javascript(box):
     box.run_code("const shared = 40", language="javascript")
-    execution = box.run_code("function add(x: number): number { return x + 2 }\nadd(shared)",
+    execution = box.run_code("function plus(x: number): number { return x + 2 }\nplus(shared)",
                              language="typescript")
     if execution.error and execution.error.name == "UnsupportedLanguage":
         unavailable("Node.js 22.13 or Debian's node-typescript is needed")
@@ -415,6 +416,20 @@ def test_bash_keeps_its_variables_and_reports_a_status(box):
     assert (out(execution), execution.logs.stderr) == ("5\n/tmp\n", ["bad\n"])
     assert execution.error.value
     box.run_code("cd", language="bash")
+
+
+PROGRAMS = {  # the program that the sandbox needs, which it shares with this machine
+    "perl": ("perl", 'print "hello\\n"', "hello\n"),
+    "r": ("Rscript", 'print("hello")', '[1] "hello"\n'),
+    "java": ("java", "class Main { public static void main(String[] a)"
+             ' { System.out.println("hello"); } }', "hello\n"),
+}
+
+
+@pytest.mark.parametrize("language", [name for name in PROGRAMS if shutil.which(PROGRAMS[name][0])])
+def test_a_language_without_contexts_runs_a_program(box, language):
+    execution = box.run_code(PROGRAMS[language][1], language=language)
+    assert (out(execution), execution.error) == (PROGRAMS[language][2], None)
 
 
 # --- Timeouts and ends -----------------------------------------------------------------------

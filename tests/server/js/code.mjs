@@ -229,7 +229,7 @@ test('javascript has imports and await', async () => {
 test('typescript has types and shares the variables of javascript', async () => {
   await python('const shared = 40', { language: 'js' })
   const { text, error } = await python(
-    'function add(x: number): number { return x + 2 }\nadd(shared)', { language: 'ts' })
+    'function plus(x: number): number { return x + 2 }\nplus(shared)', { language: 'ts' })
   if (error?.name !== 'UnsupportedLanguage') assert.deepEqual([text, error], ['42', undefined])
 })
 
