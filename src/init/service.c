@@ -3,10 +3,11 @@
 /* PID 1's side of the code services: one process for each user that runs code, with a
  * socket as its stdin.  PID 1 sends it one end of a new connection for each CODE message
  * and is not in the data path.  A service that has ended is found out when the next
- * connection cannot be sent to it. */
+ * connection cannot be sent to it, or when its place is needed. */
 #include "init/service.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -43,6 +44,16 @@ static void forget(struct service *service)
     *service = services[--service_count];
 }
 
+/* Their sockets have hung up. */
+static void forget_ended(void)
+{
+    for (size_t i = service_count; i-- > 0;) {
+        struct pollfd channel = {.fd = services[i].channel};
+        if (poll(&channel, 1, 0) == 1)
+            forget(&services[i]);
+    }
+}
+
 /* 0 or a negative errno: EAGAIN if its queue is full, EPIPE if it has ended. */
 static int pass_on(const struct service *service, int fd)
 {
@@ -57,6 +68,8 @@ static int start(const char *who, const struct user *user, struct service **ret_
 {
     int ends[2];
 
+    if (service_count == SERVICES_MAX)
+        forget_ended();
     if (service_count == SERVICES_MAX)
         return cay_fail(err, CAY_E_LIMIT, 0, op, user->name,
                         "code of too many users is running in this sandbox",

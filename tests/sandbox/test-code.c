@@ -807,6 +807,25 @@ TEST(contexts_of_two_users_are_separate)
     ASSERT_CODE(try_code(sandbox, &other, "1"), CAY_E_NOT_FOUND);
 }
 
+/* 16 users at a time may have a service; users whose service has ended do not count. */
+TEST(services_that_have_ended_make_room_for_other_users)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    const char *const argv[] = {"pkill", "-9", "-f", "^" CODE_PROGRAM "$", NULL};
+    char user[16];
+
+    for (int uid = 2000; uid < 2040; uid++) {
+        snprintf(user, sizeof user, "%d", uid);
+        ASSERT_OK(cay_context_list(sandbox, user, &infos, &err));
+        cay_context_infos_done(&infos);
+        const struct cay_exec_options kill = {
+            .size = sizeof kill, .user = user, .argv = argv, .timeout_ms = PATIENCE_MS};
+        struct cay_exec_result killed = {0};
+        ASSERT_OK(cay_sandbox_exec(sandbox, &kill, &killed, &err));
+        cay_exec_done(&killed);
+    }
+}
+
 TEST(contexts_pause_with_the_sandbox_and_are_listed_as_processes)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

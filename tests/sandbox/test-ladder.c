@@ -67,7 +67,8 @@ static void run_program(const char *program, enum cay_level level, const char *l
 
 /* Of test-code: what needs a memory limit, two users, and a list of processes. */
 static const char without_memory[] =
-    "an_interpreter_without_memory_* contexts_of_two_users_* a_service_that_was_killed_*";
+    "an_interpreter_without_memory_* contexts_of_two_users_* a_service_that_was_killed_* "
+    "services_that_have_ended_*";
 
 TEST(commands_run_on_the_level_range)
 {
