@@ -44,6 +44,14 @@ def test_an_interpreter_keeps_variables_and_writes_files() -> None:
         id = interpreter.sandbox.id
     with pytest.raises(SandboxNotFoundError):
         Sandbox.open(id)
+    with pytest.raises(SandboxValueError, match="it has ended; create a new one"):
+        interpreter.run("1")
+
+
+def test_a_language_that_is_not_installed_is_named(sandbox: Sandbox) -> None:
+    with Sandbox.create(ephemeral=True, env={"PATH": "/nowhere"}) as sandbox:
+        with pytest.raises(SandboxUnsupportedError, match="ruby: the sandbox has no program"):
+            sandbox.execute_code("1", "ruby", env={"PATH": "/nowhere"})
 
 
 def test_results_have_their_types(sandbox: Sandbox) -> None:
@@ -181,8 +189,10 @@ def test_languages(sandbox: Sandbox, language: str, text: str) -> None:
 
 
 def test_wrong_arguments_are_errors(sandbox: Sandbox) -> None:
-    with pytest.raises(SandboxUnsupportedError, match=r"cobol: .*\(this sandbox has: pyth"):
+    with pytest.raises(SandboxUnsupportedError, match=r"cobol: unknown .*\(this sandbox has: p"):
         sandbox.execute_code("1", "cobol")
+    with pytest.raises(SandboxUnsupportedError, match="did you mean python?"):
+        sandbox.execute_code("1", "pyton")
     with pytest.raises(SandboxUnsupportedError, match="languages with contexts: python"):
         sandbox.create_context("perl")
     with pytest.raises(SandboxValueError):
@@ -195,6 +205,8 @@ def test_wrong_arguments_are_errors(sandbox: Sandbox) -> None:
         sandbox.execute_code("'\ud800'")
     with pytest.raises(TypeError):
         CodeInterpreter(memroy="1G")
+    with pytest.raises(TypeError, match="timout"):
+        sandbox.execute_code("1", timout=1)  # type: ignore[call-arg]
 
 
 def test_output_beyond_the_limit_is_counted(sandbox: Sandbox) -> None:

@@ -159,6 +159,8 @@ def test_languages_without_contexts_and_unknown_ones(backend: str) -> None:
                 await sandbox.execute_code("1", "cobol")
             with pytest.raises(TypeError):
                 await sandbox.execute_code(b"1")  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="'timout'; use timeout="):
+                await sandbox.execute_code("1", timout=1)  # type: ignore[call-arg]
 
     run_async(backend, main)
 

@@ -8,7 +8,9 @@ the caller's thread and Ctrl-C takes effect at once: it interrupts the code insi
 from __future__ import annotations
 
 import base64
+import difflib
 import html
+import itertools
 import json
 import os
 import queue
@@ -302,6 +304,12 @@ class Call:
         given: CodeOptions,
         is_async: bool = False,
     ) -> None:
+        for name in given.keys() - CodeOptions.__annotations__.keys():
+            near = difflib.get_close_matches(name, CodeOptions.__annotations__, 1)
+            raise TypeError(
+                f"execute_code() got an unexpected keyword argument {name!r}"
+                + (f"; use {near[0]}=" if near else "")
+            )
         context = given.get("context")
         if not isinstance(code, str):
             raise TypeError(f"code: expected str, not {type(code).__name__}")
@@ -491,6 +499,20 @@ class Call:
         return execution
 
 
+def _unsupported(language: str, installed: str) -> SandboxUnsupportedError:
+    count = itertools.takewhile(_c.code_language, itertools.count())
+    known = [_c.code_language(at).decode() for at in count]
+    if language in known:
+        message = "the sandbox has no program for this language"
+        hint = f"install it inside, or use one of those it has: {installed}"
+    else:
+        message = "unknown language"
+        near = difflib.get_close_matches(language, known, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        hint += f"this sandbox has: {installed}"
+    return SandboxUnsupportedError(message, op="code.run", subject=language, hint=hint)
+
+
 def _execution_of(result: Any) -> Execution:
     """From a cay_code_result."""
     name, value = (
@@ -498,12 +520,7 @@ def _execution_of(result: Any) -> Execution:
     )
     language = result.language.decode(errors="replace")
     if name == "ValueError":
-        raise SandboxUnsupportedError(
-            "the sandbox cannot run this language",
-            op="code.run",
-            subject=language,
-            hint="this sandbox has" + value.rpartition(":")[1] + value.rpartition(":")[2],
-        )
+        raise _unsupported(language, value.rpartition(": ")[2])
     command = result.command
     out = _c.data(command.out, command.out_len)
     error = _c.data(command.error, command.error_len)

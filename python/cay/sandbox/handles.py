@@ -86,7 +86,9 @@ class Handles(_c.Owner):
                 raise SandboxValueError(
                     "the sandbox's handle is closed",
                     subject=self.id,
-                    hint="open it again with Sandbox.open()",
+                    hint="it has ended; create a new one"
+                    if self._is_ephemeral
+                    else "open it again with Sandbox.open()",
                 )
             if self._pid != os.getpid():
                 self._forget()
