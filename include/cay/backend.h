@@ -149,7 +149,7 @@ struct cay_backend {
      * the user, NULL: the default user.  Its protocol is internal; a backend that is not
      * built in has NULL here.  *ret_memory_kills: how many processes the kernel has
      * killed so far for the memory limit.  *ret_template: the template's name, as long as
-     * the handle exists; NULL if interpreters cannot be copied (cay_code_warm). */
+     * the handle exists; NULL if interpreters cannot be copied (cay_warm_create). */
     int (*code)(void *cookie, const char *user, int *ret_fd, uint64_t *ret_memory_kills,
                 const char **ret_template, struct cay_error *err);
 };

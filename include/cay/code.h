@@ -53,6 +53,9 @@ struct cay_code_options {
     int (*on_value)(void *cookie, const struct cay_code_value *value);
     void *cookie;
     int cancel_fd; /* when it is readable, the execution is interrupted; 0: none */
+    /* Modules that Python has imported before it starts: see cay_warm_create().  For the
+     * first context of the sandbox that Python runs in; others use the same list. */
+    const char *preload;
 };
 
 enum cay_code_status {
@@ -80,7 +83,7 @@ struct cay_code_execution {
      * caller knows: it is the first execution, or the one after a restart. */
     char *restarted;
     uint64_t background_dropped; /* bytes of output since the execution before */
-    bool is_warm;                /* the interpreter is a copy: cay_code_warm() */
+    bool is_warm;                /* the interpreter is a copy: cay_warm_create() */
 };
 CAY_PUBLIC void cay_code_execution_done(struct cay_code_execution *execution);
 
@@ -109,6 +112,7 @@ struct cay_context_options {
     const char *user;
     const char *const *env;
     uint64_t timeout_ms; /* of the start; 0: none */
+    const char *preload; /* as in cay_code_options */
 };
 
 /* Returns when the interpreter is ready.  At most 64 contexts of a user exist. */
@@ -137,14 +141,41 @@ CAY_PUBLIC CAY_NODISC int cay_context_remove(cay_sandbox *sandbox, const char *u
 CAY_PUBLIC CAY_NODISC int cay_context_interrupt(cay_sandbox *sandbox, const char *user,
                                                 const char *id, struct cay_error *err);
 
-/* Saves a started interpreter of Python for this template (NULL: "host"), with numpy,
- * pandas and matplotlib if the template has them.  Later contexts of the user who calls
- * this start as copies of it, in a fraction of the time; docs/design/warm.md says what
- * copies have in common.  The file is removed ten minutes after its last use, and is
- * not valid after a reboot.  Does nothing if there is one.  CAY_E_UNSUPPORTED: the
- * interpreter cannot be saved, or the caller is not root; CAY_E_BUSY: another process
- * saves one. */
+/* --- Warm interpreters ---------------------------------------------------------------
+ *
+ * A Python that has started and imported modules is saved to a file, in a sandbox of its
+ * template in which nothing else runs.  Contexts of the default user in later sandboxes
+ * start as copies of it, in a fraction of the time; docs/design/warm.md says what copies
+ * have in common.  The first execution in a template saves one in the background, by a
+ * process of its own; the variable CAY_WARM=off prevents that.  A file is removed ten
+ * minutes after its last use, and is not valid after a reboot. */
+
+#define CAY_PRELOAD_MAX     256 /* bytes of a list of modules, including the NUL */
+#define CAY_PRELOAD_DEFAULT "numpy,pandas,matplotlib.pyplot"
+
+/* Saves one for this template (NULL: "host") and list of modules (NULL: the default, or
+ * that of the variable CAY_PRELOAD), without those that the template lacks.  Does nothing
+ * if there is one.  CAY_E_UNSUPPORTED: the interpreter cannot be saved, or the host
+ * cannot share the file safely; CAY_E_BUSY: another process saves it now. */
+CAY_PUBLIC CAY_NODISC int cay_warm_create(const char *template_name, const char *preload,
+                                          struct cay_error *err);
+
+/* The same with the default list. */
 CAY_PUBLIC CAY_NODISC int cay_code_warm(const char *template_name, struct cay_error *err);
+
+struct cay_warm_info {
+    char id[24], template_name[256], language[CAY_CONTEXT_MAX], preload[CAY_PRELOAD_MAX];
+    uint64_t bytes; /* on disk */
+    int64_t created_ms, used_ms;
+    char failure[512]; /* why it could not be saved, or "" */
+};
+
+/* Of this user, oldest first.  Free the array with cay_free(). */
+CAY_PUBLIC CAY_NODISC int cay_warm_list(struct cay_warm_info **ret_infos,
+                                        size_t *ret_count, struct cay_error *err);
+
+/* NULL: all of them.  Copies that run are not affected. */
+CAY_PUBLIC CAY_NODISC int cay_warm_remove(const char *id, struct cay_error *err);
 
 /* Names of the languages that have contexts; NULL past the last. */
 CAY_PUBLIC const char *cay_context_language(size_t index);

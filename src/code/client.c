@@ -153,14 +153,30 @@ static int send_query(const struct code_client *client, const struct code_query 
     return send_all(client, message.data, message.len, err);
 }
 
-/* Copies are the default user's. */
-static int open_image(const struct code_client *client, const struct code_query *query)
+/* Copies are the default user's.  The name of a template in the working directory could
+ * mean another one later. */
+static int open_image(struct code_client *client, const struct code_query *query,
+                      int *ret_image, struct cay_error *err)
 {
-    bool is_python = query->driver == code_language_find("python");
+    const char *template = client->template_name;
 
-    return client->template_name && !client->user && is_python
-               ? code_warm_open(client->template_name)
-               : -1;
+    *ret_image = -1;
+    if (!template || client->user || query->driver != code_language_find("python") ||
+        (strchr(template, '/') && *template != '/'))
+        return CAY_OK;
+    TRY(warm_key_init(&client->warm, template, query->preload, err));
+    *ret_image = warm_open(&client->warm);
+    client->uses_warm = true;
+    client->sent_image = *ret_image >= 0;
+    return CAY_OK;
+}
+
+void code_note_warm(const struct code_client *client, bool is_warm)
+{
+    if (client->uses_warm && !client->sent_image)
+        warm_later(&client->warm);
+    else if (client->uses_warm && !is_warm)
+        warm_misfit(&client->warm);
 }
 
 static int send_driver(struct code_client *client, const struct code_query *query,
@@ -170,8 +186,8 @@ static int send_driver(struct code_client *client, const struct code_query *quer
     size_t sent = 0;
 
     TRY(code_pack_driver(query, client->op, &message, err));
-    AUTO_FD image = open_image(client, query);
-    client->sent_image = image >= 0;
+    AUTO_FD image = -1;
+    TRY(open_image(client, query, &image, err));
     if (image >= 0) { /* the descriptor goes with the head */
         const struct iovec part = {message.data, sizeof(struct code_request)};
         int error = rights_send(client->fd, &part, 1, &image, 1, MSG_NOSIGNAL);

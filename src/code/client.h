@@ -5,6 +5,7 @@
 #include "cay/code.h"
 #include "code/execution.h"
 #include "code/message.h"
+#include "code/warm.h"
 #include "sandbox/backend.h"
 
 /* One connection to the service of a user. */
@@ -15,7 +16,9 @@ struct code_client {
     int cancel_fd;             /* 0: none */
     uint64_t memory_kills;     /* when it was connected */
     const char *template_name; /* NULL: no warm interpreters */
-    bool sent_image;           /* a warm interpreter, with the driver */
+    struct warm_key warm;      /* if `uses_warm` */
+    bool uses_warm;            /* the driver was sent, and may have a warm interpreter */
+    bool sent_image;           /* it has one */
     uint64_t deadline_ms;      /* for a service that does not reply; UINT64_MAX: none */
     struct code_reader reader;
 };
@@ -36,6 +39,10 @@ typedef bool code_on_event(void *cookie, const struct code_event *event,
 int code_request(struct code_client *client, const struct code_query *query,
                  code_on_event *on_event, void *cookie, const bool *stops,
                  struct code_end *ret_end, struct cay_error *err);
+
+/* After a request that is_warm or not: saves an interpreter for the next sandbox if there
+ * is none, and removes one that did not fit. */
+void code_note_warm(const struct code_client *client, bool is_warm);
 
 /* cay_code_execute() with complete options and the driver of one's choice: NULL if the
  * options name a context. */

@@ -96,18 +96,19 @@ int code_execute_body(cay_sandbox *sandbox, const char *body,
                                      .body = body,
                                      .body_len = strlen(body),
                                      .timeout_ms = options->timeout_ms,
-                                     .driver = driver};
+                                     .driver = driver,
+                                     .preload = options->preload};
     run = (struct run){0};
     code_collector_init(&run.collector, options, &execution);
     int failure = code_connect(&run.client, sandbox, options->user, "code.execute", err);
     run.client.cancel_fd = options->cancel_fd;
     if (!failure)
         failure = request_execution(&run, &query, &end, err);
-    if (!failure && run.client.sent_image && !execution.is_warm)
-        code_warm_remove(run.client.template_name);
     if (!failure)
         failure = finish(&run, &query, &end, err);
     code_hang_up(&run.client);
+    if (!failure)
+        code_note_warm(&run.client, execution.is_warm);
     code_collector_done(&run.collector);
     if (!failure && run.collector.failed)
         failure = cay_fail_memory(err, "code.execute");
@@ -128,6 +129,13 @@ int code_execute(cay_sandbox *sandbox, const char *code, size_t len,
     TRY(code_make_body(code, len, options->env, driver ? driver->dialect : NULL, &body,
                        err));
     return code_execute_body(sandbox, body, options, driver, ret_execution, err);
+}
+
+static int check_preload(const char *preload, struct cay_error *err)
+{
+    struct warm_key key;
+
+    return preload ? warm_key_init(&key, "", preload, err) : CAY_OK;
 }
 
 int cay_code_execute(cay_sandbox *sandbox, const char *code, size_t len,
@@ -153,6 +161,7 @@ int cay_code_execute(cay_sandbox *sandbox, const char *code, size_t len,
             return code_fail_language(known.language, err);
         known.language = language->kernel;
     }
+    TRY(check_preload(known.preload, err));
     return code_execute(sandbox, code, len, &known, language, ret_execution, err);
 }
 
@@ -215,6 +224,8 @@ static int request(cay_sandbox *sandbox, const char *user, const char *op,
     if (!code)
         code = code_request(&client, query, on_context, listing, NULL, &end, err);
     code_hang_up(&client);
+    if (!code)
+        code_note_warm(&client, true); /* this reply does not say whether it is */
     if (!code && end.reason != CODE_DONE)
         code = code_fail_end(query, op, &end, err);
     if (!code && listing->failed)
@@ -241,7 +252,9 @@ int cay_context_create(cay_sandbox *sandbox, const struct cay_context_options *o
                                      .cwd = known.cwd,
                                      .words = known.env,
                                      .timeout_ms = known.timeout_ms,
-                                     .driver = language};
+                                     .driver = language,
+                                     .preload = known.preload};
+    TRY(check_preload(known.preload, err));
     for (const char *const *one = known.env; one && *one; one++)
         if (!strchr(*one, '=') || **one == '=')
             return cay_fail(err, CAY_E_INVALID, 0, op, *one,

@@ -20,6 +20,7 @@ struct code_query {
     size_t body_len;
     uint64_t timeout_ms;
     const struct code_language *driver; /* for NEED, or NULL */
+    const char *preload;                /* modules of a warm interpreter, or NULL */
 };
 
 enum { CODE_MESSAGE_MAX = CODE_BODY_MAX + (1 << 20) };

@@ -1,126 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "code/warm.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <linux/mount.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "cay/sandbox.h"
 #include "code/client.h"
-#include "sys/io.h"
-#include "sys/path.h"
-#include "sys/state-home.h"
 
 /* src/init/warm-save.c, embedded. */
 extern const unsigned char warm_save[] __attribute__((visibility("hidden")));
 extern const uint64_t warm_save_size __attribute__((visibility("hidden")));
 
-static const char op[] = "code.warm", directory[] = "warm", draft_suffix[] = ".new";
+static const char op[] = "code.warm";
 
-enum { NAME_ROOM = 32, IDLE_S = 600, TOUCH_S = 60, TIMEOUT_MS = 60000 };
+enum { TIMEOUT_MS = 60000, LIFE_S = 180, NICE = 19 };
 
 static const uint64_t bytes_max = 1ull << 30;
-
-/* --- The files --- */
-
-static bool name_file(const char *template_name, char name[NAME_ROOM])
-{
-    static const char boot_id[] = "/proc/sys/kernel/random/boot_id";
-    char boot[64] = "";
-    uint64_t hash = HASH_STABLE;
-
-    if (io_read_text(AT_FDCWD, boot_id, boot, sizeof boot) <= 0)
-        return false;
-    hash = hash_stable(hash, boot, strlen(boot));
-    hash = hash_stable(hash, CAY_VERSION, sizeof CAY_VERSION);
-    hash = hash_stable(hash, template_name, strlen(template_name));
-    snprintf(name, NAME_ROOM, "%016llx", (unsigned long long)hash);
-    return true;
-}
-
-static int open_directory(bool make, struct cay_error *err)
-{
-    AUTO_FD home = state_home_open(make, err);
-
-    if (home < 0)
-        return home;
-    int error = make ? state_home_make(home, directory) : 0;
-    if (error && error != -EEXIST)
-        return cay_fail_errno(err, -error, op, directory);
-    int fd = openat(home, directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? cay_fail_errno(err, errno, op, directory) : fd;
-}
-
-/* Removes files that were not used for ten minutes, also those of crashed processes. */
-static void sweep(int dir)
-{
-    int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO_DIR list = copy < 0 ? NULL : fdopendir(copy);
-    struct stat st;
-
-    for (struct dirent *entry; list && (entry = readdir(list));)
-        if (entry->d_name[0] != '.' && fstatat(dir, entry->d_name, &st, 0) == 0 &&
-            st.st_mtime + IDLE_S < time(NULL))
-            (void)unlinkat(dir, entry->d_name, 0);
-}
-
-/* The file through a mount of its own, which is read-only and has no other path than "/":
- * the descriptor goes to code that may belong to the owner of the file, and must neither
- * change the next copies nor see a path of the host.  -1 without the privilege for it. */
-static int detach(int fd)
-{
-    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID,
-                                    .propagation = MS_PRIVATE};
-    AUTO_FD tree = (int)syscall(SYS_open_tree, fd, "",
-                                OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
-
-    if (tree < 0 || syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &attributes,
-                            sizeof attributes) != 0)
-        return -1;
-    int own = path_reopen(tree, O_RDONLY);
-    return own < 0 ? -1 : own;
-}
-
-/* The time of the file is that of its last use. */
-int code_warm_open(const char *template_name)
-{
-    char name[NAME_ROOM];
-    struct stat st;
-    AUTO_FD dir = open_directory(false, NULL);
-    AUTO_FD fd = dir >= 0 && name_file(template_name, name)
-                     ? openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
-                     : -1;
-
-    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return -1;
-    if (st.st_mtime + TOUCH_S < time(NULL)) {
-        (void)utimensat(dir, name, NULL, 0);
-        sweep(dir);
-    }
-    return detach(fd);
-}
-
-void code_warm_remove(const char *template_name)
-{
-    char name[NAME_ROOM];
-    AUTO_FD dir = open_directory(false, NULL);
-
-    if (dir >= 0 && name_file(template_name, name))
-        (void)unlinkat(dir, name, 0);
-}
 
 /* --- Making one --- */
 
@@ -146,15 +53,26 @@ static char *base64(const unsigned char *data, size_t len)
 
 static const char file_inside[] = "/tmp/.cay-warm";
 
+static json_t *list_modules(const char *preload)
+{
+    json_t *list = json_array();
+
+    for (const char *at = preload; *at; at += *at == ',') {
+        size_t len = strcspn(at, ",");
+        (void)json_array_append_new(list, json_stringn(at, len));
+        at += len;
+    }
+    return list;
+}
+
 /* Members of the line that makes the driver save its interpreter. */
-static char *make_body(void)
+static char *make_body(const char *preload)
 {
     AUTO_FREE char *library = base64(warm_save, warm_save_size);
     AUTO_FREE char *whole = NULL;
-    json_t *line =
-        json_pack("{s:s, s:{}, s:b, s:{s:s, s:s, s:[s, s, s]}}", "code", "", "env",
-                  "silent", 1, "save", "library", library ? library : "", "file",
-                  file_inside, "modules", "numpy", "pandas", "matplotlib.pyplot");
+    json_t *line = json_pack("{s:s, s:{}, s:b, s:{s:s, s:s, s:o}}", "code", "", "env",
+                             "silent", 1, "save", "library", library ? library : "",
+                             "file", file_inside, "modules", list_modules(preload));
 
     if (line && library)
         whole = json_dumps(line, JSON_COMPACT);
@@ -162,12 +80,15 @@ static char *make_body(void)
     return whole ? strndup(whole + 1, strlen(whole) - 2) : NULL;
 }
 
-static int save_inside(cay_sandbox *sandbox, struct cay_error *err)
+static int save_inside(cay_sandbox *sandbox, const char *preload, struct cay_error *err)
 {
     const struct cay_code_options options = {
-        .size = sizeof options, .language = "python", .timeout_ms = TIMEOUT_MS};
+        .size = sizeof options,
+        .language = "python",
+        .timeout_ms = TIMEOUT_MS,
+        .preload = preload}; /* the one being saved, so that it is not tried again */
     struct cay_code_execution done = {0};
-    AUTO_FREE char *body = make_body();
+    AUTO_FREE char *body = make_body(preload);
 
     if (!body)
         return cay_fail_memory(err, op);
@@ -230,7 +151,7 @@ static int copy_out(cay_sandbox *sandbox, int fd, struct cay_error *err)
     if (!copy.error && ftruncate(fd, (off_t)copy.len) != 0)
         copy.error = -errno;
     if (copy.error)
-        return cay_fail_errno(err, -copy.error, op, directory);
+        return cay_fail_errno(err, -copy.error, op, file_inside);
     return is_done && copy.len
                ? CAY_OK
                : cay_fail(err, CAY_E_IO, 0, op, file_inside,
@@ -238,14 +159,14 @@ static int copy_out(cay_sandbox *sandbox, int fd, struct cay_error *err)
 }
 
 /* In a sandbox of its own, in which nothing else has run. */
-static int fill(const char *template_name, int fd, struct cay_error *err)
+static int fill(const struct warm_key *key, int fd, struct cay_error *err)
 {
     const struct cay_sandbox_options options = {
-        .size = sizeof options, .template_name = template_name, .ephemeral = true};
+        .size = sizeof options, .template_name = key->template_name, .ephemeral = true};
     cay_sandbox *sandbox = NULL;
 
     TRY(cay_sandbox_create(&options, &sandbox, err));
-    int code = save_inside(sandbox, err);
+    int code = save_inside(sandbox, key->preload, err);
     if (!code)
         code = copy_out(sandbox, fd, err);
     struct cay_error own;
@@ -254,37 +175,77 @@ static int fill(const char *template_name, int fd, struct cay_error *err)
     return code || !killed ? code : cay_fail_as(err, killed, &own);
 }
 
-int cay_code_warm(const char *template_name, struct cay_error *err)
+static int create(const struct warm_key *key, struct cay_error *err)
 {
-    const char *template = template_name ? template_name : "host";
-    char name[NAME_ROOM], draft[NAME_ROOM + sizeof draft_suffix];
+    struct cay_error why = {0};
 
-    AUTO_FD there = code_warm_open(template);
+    AUTO_FD there = warm_open(key);
     if (there >= 0)
         return CAY_OK;
-    AUTO_FD dir = open_directory(true, err);
-    if (dir < 0)
-        return dir;
-    if (!name_file(template, name))
-        return cay_fail_errno(err, EIO, op, "boot_id");
-    snprintf(draft, sizeof draft, "%s%s", name, draft_suffix);
-    AUTO_FD fd = openat(dir, draft, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || fchmod(fd, 0600) != 0)
-        return cay_fail_errno(err, errno, op, draft);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-        return cay_fail(err, CAY_E_BUSY, 0, op, template,
-                        "another process saves an interpreter of this template",
-                        "wait for it");
-    AUTO_FD detached = detach(fd);
-    int code = detached < 0
-                   ? cay_fail(err, CAY_E_UNSUPPORTED, EPERM, op, template,
-                              "only root can let sandboxes share a saved interpreter",
-                              "use contexts without it: they start Python as usual")
-               : ftruncate(fd, 0) == 0 ? fill(template, fd, err)
-                                       : cay_fail_errno(err, errno, op, draft);
-    if (!code && renameat(dir, draft, dir, name) != 0)
-        code = cay_fail_errno(err, errno, op, name);
+    AUTO_FD fd = warm_draft(key, err);
+    if (fd < 0)
+        return fd;
+    int code = fill(key, fd, &why);
+    if (!code)
+        code = warm_commit(key, &why);
     if (code)
-        (void)unlinkat(dir, draft, 0);
-    return code;
+        warm_abandon(key, &why);
+    return cay_fail_as(err, code, &why);
+}
+
+int cay_warm_create(const char *template_name, const char *preload, struct cay_error *err)
+{
+    struct warm_key key;
+
+    TRY(warm_key_init(&key, template_name ? template_name : "host", preload, err));
+    return create(&key, err);
+}
+
+int cay_code_warm(const char *template_name, struct cay_error *err)
+{
+    return cay_warm_create(template_name, NULL, err);
+}
+
+/* --- In the background --- */
+
+/* As in session/start.c: fork(3) gives the child a working allocator, and the alarm ends
+ * a child that waits for a lock which another thread held.  Nothing of the host program
+ * is used: no descriptor, terminal, directory or signal handler. */
+static _Noreturn void save_alone(const struct warm_key *key)
+{
+    struct sigaction by_default = {.sa_handler = SIG_DFL};
+    sigset_t only;
+
+    (void)setsid();
+    if (fork() != 0) /* allow: fork (so that the host program has no child to reap) */
+        _exit(0);
+    (void)sigaction(SIGALRM, &by_default, NULL); /* allow: sigaction (in our own child) */
+    sigemptyset(&only);
+    sigaddset(&only, SIGALRM);
+    (void)alarm(LIFE_S);
+    (void)pthread_sigmask(SIG_UNBLOCK, &only, NULL);
+    (void)setpriority(PRIO_PROCESS, 0, NICE);
+    (void)syscall(SYS_close_range, 0, ~0U, 0);
+    if (open("/dev/null", O_RDWR) != 0 ||           /* allow: cloexec for children */
+        dup3(0, 1, 0) != 1 || dup3(0, 2, 0) != 2 || /* allow: cloexec for children */
+        chdir("/") != 0)
+        _exit(1);
+    _exit(create(key, NULL) != CAY_OK);
+}
+
+void warm_later(const struct warm_key *key)
+{
+    const char *value = getenv("CAY_WARM");
+    sigset_t all, before;
+
+    if ((value && strcmp(value, "off") == 0) || warm_is_tried(key))
+        return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t pid = fork(); /* allow: fork (the child runs on without its parent) */
+    if (pid == 0)
+        save_alone(key);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
 }

@@ -2,14 +2,54 @@
 #ifndef CODE_WARM_H
 #define CODE_WARM_H
 
-/* Files of warm interpreters (docs/design/warm.md): "warm/NAME" in the state directory,
- * which no other user can reach.  NAME is a hash of the template, the version of cay and
- * the boot id. */
+#include <stdbool.h>
 
-/* A descriptor of the file for the template, or -1. */
-int code_warm_open(const char *template_name);
+#include "cay/code.h"
 
-/* Removes the file: it does not fit the sandboxes of the template any more. */
-void code_warm_remove(const char *template_name);
+/* Warm interpreters (docs/design/warm.md).  Their files are in "warm" of the state
+ * directory, which no other user can reach:
+ *
+ *   NAME        the saved interpreter
+ *   NAME.json   template, language, modules, and why it could not be saved
+ *   NAME.new    a draft, locked by the process that writes it
+ *
+ * The time of a file is that of the last use.  NAME is a hash of the template, the
+ * language, the modules, the version of cay and the boot id. */
+
+enum { WARM_NAME_MAX = 17 };
+
+struct warm_key {
+    const char *template_name;
+    char preload[CAY_PRELOAD_MAX];
+    char name[WARM_NAME_MAX];
+};
+
+/* --- Files: warm-files.c --- */
+
+/* `preload` NULL: the default list, or that of $CAY_PRELOAD.  CAY_E_INVALID: a list that
+ * is not one, or a variable with an unknown value. */
+int warm_key_init(struct warm_key *key, const char *template_name, const char *preload,
+                  struct cay_error *err);
+
+/* A descriptor for sandboxes, or -1. */
+int warm_open(const struct warm_key *key);
+
+/* A copy was not used by a sandbox.  The file is removed if it is older than a minute:
+ * the sandbox may say so for no reason. */
+void warm_misfit(const struct warm_key *key);
+
+/* Whether a process saves it now, or has recently failed to. */
+bool warm_is_tried(const struct warm_key *key);
+
+/* A descriptor of the draft, locked; rename it by warm_commit() or remove it by
+ * warm_abandon().  CAY_E_BUSY: another process has locked it. */
+int warm_draft(const struct warm_key *key, struct cay_error *err);
+int warm_commit(const struct warm_key *key, struct cay_error *err);
+void warm_abandon(const struct warm_key *key, const struct cay_error *why);
+
+/* --- Saving: warm.c --- */
+
+/* Saves one in another process, unless that is switched off or was tried recently. */
+void warm_later(const struct warm_key *key);
 
 #endif

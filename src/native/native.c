@@ -24,6 +24,7 @@
 #include "native/template/template.h"
 #include "sandbox/backend.h"
 #include "sys/rights.h"
+#include "sys/state-home.h"
 
 enum { TIDY_MS = 1000, TIDY_RECORDS = 32, REMOVE_MS = 10000 };
 
@@ -190,6 +191,7 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
     program_sweep();
     names_sweep();
     spare_sweep();
+    state_home_sweep(STATE_WARM, STATE_WARM_S);
     if (!code)
         runtime_mark_collected();
     return code;
@@ -248,6 +250,7 @@ void cay_sandbox_tidy(void)
     }
     for (size_t i = 0; i < TIDY_RECORDS; i++)
         collect_one(sample.ids[i], &count);
+    state_home_sweep(STATE_WARM, STATE_WARM_S);
     runtime_mark_collected();
 }
 

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/state-home.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "sys/path.h"
 
 static const char op[] = "state.open";
 
@@ -100,4 +103,20 @@ int state_home_open(bool make, struct cay_error *err)
         return cay_fail_errno(err, errno, op, path);
     code = state_home_check(home, path, 0022, err);
     return code ? code : TAKE_FD(home);
+}
+
+void state_home_sweep(const char *directory, time_t seconds)
+{
+    AUTO_FD home = state_home_open(false, NULL);
+    int dir = home < 0 ? -1
+                       : openat(home, directory,
+                                O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_DIR list = dir < 0 ? NULL : fdopendir(dir);
+    struct stat st;
+
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (entry->d_name[0] != '.' &&
+            fstatat(dir, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            st.st_mtime + seconds < time(NULL))
+            (void)unlinkat(dir, entry->d_name, 0);
 }

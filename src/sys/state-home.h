@@ -20,6 +20,14 @@ int state_home_make(int dir, const char *path);
  * created.  No other user can write to it. */
 int state_home_open(bool make, struct cay_error *err);
 
+/* Saved interpreters, which are removed this many seconds after their last use:
+ * src/code/warm.h. */
+#define STATE_WARM   "warm"
+#define STATE_WARM_S 600
+
+/* Removes the files of a directory in it whose time is older than this. */
+void state_home_sweep(const char *directory, time_t seconds);
+
 /* CAY_E_UNAVAILABLE unless this user owns the directory and its mode has none of the
  * `forbidden` bits. */
 int state_home_check(int fd, const char *subject, mode_t forbidden,

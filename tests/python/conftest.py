@@ -23,6 +23,7 @@ from cay.filesystem import (
     SandboxConfig,
 )
 
+os.environ.setdefault("CAY_WARM", "off")  # no processes of their own behind a test
 MUST_WORK = os.environ.get("CAY_MUST_WORK") == "1"
 CHECKOUT = Path(__file__).resolve().parents[2]
 

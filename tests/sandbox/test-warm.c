@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Interpreters that start as copies of a saved one. */
-#include <dirent.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "cay/code.h"
+#include "cay/pool.h"
 #include "ordinary.h"
 #include "templates.h"
 
@@ -37,20 +41,51 @@ static void expect(cay_sandbox *sandbox, const char *code, const char *out)
 static void make_warm(void)
 {
     use_own_home();
-    ASSERT_OK(cay_code_warm(NULL, &err));
+    ASSERT_OK(cay_warm_create(NULL, NULL, &err));
 }
 
-static void name_image(char path[PATH_MAX])
+/* The only one there is, or one without an id. */
+static struct cay_warm_info find_warm(void)
 {
-    DIR *list = opendir(scratch_path("home/warm"));
-    struct dirent *entry;
+    struct cay_warm_info *infos = NULL, found = {0};
+    size_t count = 0;
 
-    ASSERT(list != NULL);
-    path[0] = '\0';
-    while ((entry = readdir(list)))
-        if (entry->d_name[0] != '.')
-            snprintf(path, PATH_MAX, "%s/%s", scratch_path("home/warm"), entry->d_name);
-    closedir(list);
+    ASSERT_OK(cay_warm_list(&infos, &count, &err));
+    ASSERT(count <= 1);
+    if (count)
+        found = infos[0];
+    cay_free(infos);
+    return found;
+}
+
+static void name_file(char path[PATH_MAX], const char *suffix)
+{
+    snprintf(path, PATH_MAX, "%s/%s%s", scratch_path("home/warm"), find_warm().id,
+             suffix);
+}
+
+/* Not used for so long. */
+static void set_idle(time_t seconds)
+{
+    char image[PATH_MAX], about[PATH_MAX];
+    const struct timespec then = {.tv_sec = time(NULL) - seconds};
+    const struct timespec times[] = {then, then};
+
+    name_file(image, "");
+    name_file(about, ".json");
+    ASSERT_INT(utimensat(AT_FDCWD, image, times, 0), 0);
+    ASSERT_INT(utimensat(AT_FDCWD, about, times, 0), 0);
+}
+
+static void forget_creation(void)
+{
+    static const char text[] = "{\"template\":\"host\",\"created_ms\":1}";
+    char path[PATH_MAX];
+
+    name_file(path, ".json");
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    ASSERT(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1 &&
+           close(fd) == 0);
 }
 
 TEST(copies_answer_and_have_nothing_of_each_other)
@@ -60,7 +95,7 @@ TEST(copies_answer_and_have_nothing_of_each_other)
     AUTO_FREE char *first = NULL;
 
     make_warm();
-    ASSERT_OK(cay_code_warm("host", &err)); /* there is one */
+    ASSERT_OK(cay_warm_create("host", NULL, &err)); /* there is one */
     AUTO(cay_sandbox) one = make_sandbox(NULL);
     AUTO(cay_sandbox) two = make_sandbox(NULL);
     expect(one, "x = 41\nprint(x + 1)", "42\n");
@@ -80,38 +115,6 @@ TEST(copies_answer_and_have_nothing_of_each_other)
            "      len(os.listdir('/proc/self/fd')))",
            "[0, 1, 2] 5\n");
     expect(two, "print('cay-init' in open('/proc/self/maps').read())", "False\n");
-}
-
-/* The service, which has the file open, and the copies run with the rights of the code.
- */
-TEST(neither_the_path_of_the_file_is_visible_inside_nor_can_it_be_written)
-{
-    make_warm();
-    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-    AUTO_FREE char *code = NULL;
-
-    ASSERT(asprintf(&code,
-                    "import os\n"
-                    "home = %c%s%c\n"
-                    "text = open('/proc/self/maps').read()\n"
-                    "found = tried = 0\n"
-                    "for pid in os.getppid(), os.getpid():\n"
-                    "    for fd in os.listdir(f'/proc/{pid}/fd'):\n"
-                    "        name = f'/proc/{pid}/fd/{fd}'\n"
-                    "        try:\n"
-                    "            text += os.readlink(name)\n"
-                    "            if os.stat(name).st_size < 1 << 20: continue\n"
-                    "        except OSError: continue\n"
-                    "        tried += 1\n"
-                    "        for flags in os.O_RDWR, os.O_WRONLY | os.O_TRUNC:\n"
-                    "            try: os.open(name, flags); found += 1\n"
-                    "            except OSError: pass\n"
-                    "print(home in text, '/warm/' in text, tried, found)",
-                    '"', scratch_path("home"), '"') > 0);
-    execute(sandbox, NULL, code);
-    ASSERT_STR(done.error_value, NULL);
-    ASSERT(done.is_warm);
-    ASSERT_STR(done.out, "False False 1 0\n");
 }
 
 TEST(a_copy_is_an_interpreter_like_any_other)
@@ -170,15 +173,19 @@ TEST(what_does_not_fit_starts_as_usual)
     ASSERT(!done.is_warm);
     cay_context_info_done(&info);
 
-    /* A file that is damaged is removed. */
-    name_image(path);
+    /* A file that is damaged is removed, but not for each sandbox that says so. */
+    name_file(path, "");
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     ASSERT(fd >= 0 && pwrite(fd, "????", 4, 0) == 4 && close(fd) == 0);
     AUTO(cay_sandbox) other = make_sandbox(NULL);
     expect(other, "print(1)", "1\n");
     ASSERT(!done.is_warm);
-    name_image(path);
-    ASSERT_STR(path, "");
+    ASSERT_INT(access(path, F_OK), 0);
+    forget_creation();
+    AUTO(cay_sandbox) third = make_sandbox(NULL);
+    expect(third, "print(1)", "1\n");
+    ASSERT(access(path, F_OK) != 0);
+    ASSERT_STR(find_warm().id, "");
 }
 
 TEST(an_interpreter_that_starts_neither_as_a_copy_nor_anew_is_an_error)
@@ -196,14 +203,183 @@ TEST(an_interpreter_that_starts_neither_as_a_copy_nor_anew_is_an_error)
     ASSERT(done.is_warm);
 }
 
-TEST(a_template_without_python_has_no_copies_and_nothing_is_left)
+TEST(a_failure_is_remembered_with_its_reason)
 {
-    char path[PATH_MAX];
+    use_own_home();
+    ASSERT_CODE(cay_warm_create("no-such-template", NULL, &err), CAY_E_NOT_FOUND);
+    struct cay_warm_info info = find_warm();
+    ASSERT_STR(info.template_name, "no-such-template");
+    ASSERT(strstr(info.failure, "template") != NULL);
+    ASSERT_INT(info.bytes, 0);
+    ASSERT_OK(cay_warm_remove(info.id, &err));
+    ASSERT_STR(find_warm().id, "");
+    ASSERT_CODE(cay_warm_remove(info.id, &err), CAY_E_NOT_FOUND);
+    ASSERT_OK(cay_warm_remove(NULL, &err));
+}
+
+TEST(each_list_of_modules_has_its_own_file)
+{
+    static const char *const invalid[] = {",",    "numpy,", "1x",  "a b",
+                                          "a..b", "a,,b",   "a/b", ".a"};
+    static const char code[] = "import sys; print('json' in sys.modules, "
+                               "'fractions' in sys.modules)";
+    struct cay_code_options with = {.size = sizeof with,
+                                    .timeout_ms = PATIENCE_MS,
+                                    .preload = "fractions,no_such_module"};
+    struct cay_warm_info *infos = NULL;
+    size_t count = 0;
 
     use_own_home();
-    ASSERT_CODE(cay_code_warm("no-such-template", &err), CAY_E_NOT_FOUND);
-    name_image(path);
-    ASSERT_STR(path, "");
+    for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++)
+        ASSERT_CODE(cay_warm_create(NULL, invalid[i], &err), CAY_E_INVALID);
+    ASSERT_OK(cay_warm_create(NULL, "fractions,no_such_module", &err));
+    ASSERT_OK(cay_warm_create(NULL, "", &err));
+    ASSERT_OK(cay_warm_list(&infos, &count, &err));
+    ASSERT_INT(count, 2);
+    ASSERT_STR(infos[0].preload, "fractions,no_such_module");
+    ASSERT_STR(infos[0].language, "python");
+    ASSERT_STR(infos[0].template_name, "host");
+    ASSERT_STR(infos[1].preload, "");
+    ASSERT(infos[0].bytes > 1 << 20 && infos[0].created_ms && !*infos[0].failure);
+    cay_free(infos);
+    AUTO(cay_sandbox) one = make_sandbox(NULL);
+    execute(one, &with, code);
+    ASSERT(done.is_warm && strstr(done.out, "True\n"));
+    AUTO(cay_sandbox) two = make_sandbox(NULL);
+    with.preload = "";
+    execute(two, &with, code);
+    ASSERT(done.is_warm && strstr(done.out, "False\n"));
+    AUTO(cay_sandbox) three = make_sandbox(NULL);
+    expect(three, "print(1)", "1\n"); /* the default list has no file */
+    ASSERT(!done.is_warm);
+    with.preload = "a b";
+    ASSERT_CODE(cay_code_execute(three, "1", 1, &with, &done, &err), CAY_E_INVALID);
+    ASSERT_INT(setenv("CAY_PRELOAD", "fractions,no_such_module", 1), 0);
+    AUTO(cay_sandbox) four = make_sandbox(NULL);
+    execute(four, NULL, code);
+    ASSERT(done.is_warm && strstr(done.out, "True\n"));
+    ASSERT_INT(unsetenv("CAY_PRELOAD"), 0);
+}
+
+static void use_again(void)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+
+    expect(sandbox, "print(1)", "1\n");
+}
+
+TEST(a_file_goes_ten_minutes_after_its_last_use)
+{
+    size_t count;
+
+    make_warm();
+    set_idle(590);
+    use_again();
+    ASSERT(done.is_warm);
+    ASSERT_OK(cay_sandbox_collect(&count, &err));
+    ASSERT(find_warm().bytes > 0);
+    set_idle(601);
+    ASSERT_OK(cay_sandbox_collect(&count, &err));
+    ASSERT_STR(find_warm().id, "");
+}
+
+static bool sleep_a_moment(void)
+{
+    const struct timespec moment = {.tv_nsec = 20000000};
+
+    nanosleep(&moment, NULL);
+    return true;
+}
+
+static void wait_for_warm(void)
+{
+    while (!find_warm().bytes && !*find_warm().failure) /* the harness has a timeout */
+        sleep_a_moment();
+}
+
+TEST(the_first_execution_saves_one_in_the_background)
+{
+    int ends[2];
+    char byte;
+
+    use_own_home();
+    ASSERT_INT(setenv("CAY_WARM", "sometimes", 1), 0);
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    const struct cay_code_options options = {.size = sizeof options,
+                                             .timeout_ms = PATIENCE_MS};
+    ASSERT_CODE(cay_code_execute(sandbox, "1", 1, &options, &done, &err), CAY_E_INVALID);
+    ASSERT_INT(setenv("CAY_WARM", "on", 1), 0);
+    ASSERT_INT(pipe2(ends, 0), 0);
+    expect(sandbox, "print(1)", "1\n");
+    ASSERT(!done.is_warm);
+    use_again(); /* it is saved once, whoever comes meanwhile */
+    (void)close(ends[1]);
+    ASSERT_INT(read(ends[0], &byte, 1), 0); /* the other process has no descriptor */
+    (void)close(ends[0]);
+    wait_for_warm();
+    ASSERT_STR(find_warm().failure, "");
+    ASSERT_STR(find_warm().preload, CAY_PRELOAD_DEFAULT);
+    use_again();
+    ASSERT(done.is_warm);
+    ASSERT_INT(setenv("CAY_WARM", "off", 1), 0);
+}
+
+TEST(a_spare_of_a_pool_starts_from_a_saved_interpreter)
+{
+    const struct cay_pool_options wish = {.size = sizeof wish, .count = 1};
+    struct cay_sandbox_options options = {.size = sizeof options, .ephemeral = true};
+    struct cay_pool_stats stats;
+    cay_pool *pool = NULL;
+
+    make_warm();
+    ASSERT_OK(cay_pool_create(&wish, &pool, &err));
+    options.pool = cay_pool_name(pool);
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    expect(sandbox, "print(1)", "1\n");
+    ASSERT(done.is_warm);
+    do
+        cay_pool_get_stats(pool, &stats); /* counted by the thread of the pool */
+    while (!stats.claimed && sleep_a_moment());
+    cay_pool_free(pool);
+}
+
+static void expect_unchangeable(cay_sandbox *sandbox, const char *home)
+{
+    AUTO_FREE char *code = NULL;
+
+    ASSERT(asprintf(&code,
+                    "import os\n"
+                    "home = %c%s%c\n"
+                    "text = open('/proc/self/maps').read()\n"
+                    "found = tried = 0\n"
+                    "for pid in os.getppid(), os.getpid():\n"
+                    "    for fd in os.listdir(f'/proc/{pid}/fd'):\n"
+                    "        name = f'/proc/{pid}/fd/{fd}'\n"
+                    "        try:\n"
+                    "            text += os.readlink(name)\n"
+                    "            if os.stat(name).st_size < 1 << 20: continue\n"
+                    "        except OSError: continue\n"
+                    "        tried += 1\n"
+                    "        try: os.chmod(name, 0o666); found += 1\n"
+                    "        except OSError: pass\n"
+                    "        for flags in os.O_RDWR, os.O_WRONLY | os.O_TRUNC:\n"
+                    "            try: os.open(name, flags); found += 1\n"
+                    "            except OSError: pass\n"
+                    "print(home in text, '/warm/' in text, tried, found)",
+                    '"', home, '"') > 0);
+    execute(sandbox, NULL, code);
+    ASSERT_STR(done.error_value, NULL);
+    ASSERT(done.is_warm);
+    ASSERT_STR(done.out, "False False 1 0\n");
+}
+
+/* The service, which has the file open, and the copies run with the rights of the code.
+ */
+TEST(neither_the_path_of_the_file_is_visible_inside_nor_can_it_be_written)
+{
+    make_warm();
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    expect_unchangeable(sandbox, scratch_path("home"));
 }
 
 static void warm_as_ordinary(void)
@@ -211,16 +387,20 @@ static void warm_as_ordinary(void)
     char home[] = "/tmp/cay-warm-XXXXXX", below[64];
 
     ASSERT(mkdtemp(home) != NULL && setenv("CAY_HOME", home, 1) == 0);
-    ASSERT_CODE(cay_code_warm(NULL, &err), CAY_E_UNSUPPORTED);
-    snprintf(below, sizeof below, "%s/warm", home);
-    ASSERT(rmdir(below) == 0 && rmdir(home) == 0); /* no draft is left */
+    ASSERT_OK(cay_warm_create(NULL, "", &err));
+    ASSERT_INT(setenv("CAY_PRELOAD", "", 1), 0);
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-    expect(sandbox, "print(1)", "1\n");
-    ASSERT(!done.is_warm);
+    expect_unchangeable(sandbox, home);
+    ASSERT_OK(cay_warm_remove(NULL, &err));
+    snprintf(below, sizeof below, "%s/warm", home);
+
+    ASSERT_INT(rmdir(below), 0); /* no draft is left */
+    ASSERT_INT(rmdir(home), 0);
 }
 
-TEST(an_ordinary_user_has_no_copies)
+TEST(an_ordinary_user_has_copies_that_cannot_change_the_file)
 {
     need_root();
+    as_ordinary(ordinary_user(true), warm_as_ordinary);
     as_ordinary(ordinary_user(false), warm_as_ordinary);
 }

@@ -8,6 +8,8 @@ import pytest
 from described import undescribed
 from serving import PATIENCE, Server, unavailable
 
+os.environ.setdefault("CAY_WARM", "off")  # no processes of their own behind a test
+
 
 def start_server(factory, *options):
     if os.geteuid() != 0:

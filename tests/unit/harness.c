@@ -359,6 +359,7 @@ int harness_run(int patterns, char *const *pattern)
     size_t wanted = 0;
     int failed = 0;
 
+    (void)setenv("CAY_WARM", "off", 0); /* no processes of their own behind a test */
     for (size_t i = 0; i < test_count; i++)
         if (is_wanted(tests[i].name, patterns, pattern))
             tests[wanted++] = tests[i];

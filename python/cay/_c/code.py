@@ -9,6 +9,7 @@ from cay._c.library import HANDLE, TEXT, bind, bind_call, members
 
 CODE_STATUSES = {1: "success", 2: "error", 3: "timeout", 4: "interrupted", 5: "lost"}
 CONTEXT_MAX = 32
+PRELOAD_MAX = 256
 
 
 class CodePart(Structure):
@@ -34,7 +35,7 @@ class CodeOptions(Structure):
         """),
         ("on_text", CODE_ON_TEXT),
         ("on_value", CODE_ON_VALUE),
-        *members("void *cookie; int cancel_fd;"),
+        *members("void *cookie; int cancel_fd; char *preload;"),
     ]
 
 
@@ -62,7 +63,15 @@ class ContextInfos(Structure):
 class ContextOptions(Structure):
     _fields_ = members(
         "size_t size; char *language, *cwd, *user, **env; uint64_t timeout_ms;"
+        "char *preload;"
     )
+
+
+class WarmInfo(Structure):
+    _fields_ = members(f"""
+        char id[24], template_name[256], language[{CONTEXT_MAX}], preload[{PRELOAD_MAX}];
+        uint64_t bytes; int64_t created_ms, used_ms; char failure[512];
+    """)
 
 
 code_execute = bind_call(
@@ -83,3 +92,6 @@ context_infos_done = bind("cay_context_infos_done", None, POINTER(ContextInfos))
 context_restart = bind_call("cay_context_restart", HANDLE, TEXT, TEXT)
 context_remove = bind_call("cay_context_remove", HANDLE, TEXT, TEXT)
 context_interrupt = bind_call("cay_context_interrupt", HANDLE, TEXT, TEXT)
+warm_create = bind_call("cay_warm_create", TEXT, TEXT)
+warm_list = bind_call("cay_warm_list", POINTER(POINTER(WarmInfo)), POINTER(c_size_t))
+warm_remove = bind_call("cay_warm_remove", TEXT)
