@@ -36,13 +36,13 @@ static int check_backend(const struct cay_backend *backend, const char *op,
                     "use the native backend, or a language without contexts");
 }
 
-int code_dial(cay_sandbox *sandbox, const char *user, int *ret_fd, struct cay_error *err)
+int code_dial(cay_sandbox *sandbox, const char *user, int *ret_fd,
+              uint64_t *ret_memory_kills, struct cay_error *err)
 {
     const char *template_name;
-    uint64_t memory_kills;
 
     TRY(check_backend(sandbox->backend, "code.connect", err));
-    return sandbox->backend->code(sandbox->cookie, user, ret_fd, &memory_kills,
+    return sandbox->backend->code(sandbox->cookie, user, ret_fd, ret_memory_kills,
                                   &template_name, err);
 }
 

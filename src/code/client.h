@@ -23,8 +23,10 @@ struct code_client {
     struct code_reader reader;
 };
 
-/* A connection to the service of a user, for a caller that sends messages itself. */
-int code_dial(cay_sandbox *sandbox, const char *user, int *ret_fd, struct cay_error *err);
+/* A connection to the service of a user, for a caller that sends messages itself, and how
+ * many processes the kernel has killed for the sandbox's memory limit. */
+int code_dial(cay_sandbox *sandbox, const char *user, int *ret_fd,
+              uint64_t *ret_memory_kills, struct cay_error *err);
 
 int code_connect(struct code_client *client, cay_sandbox *sandbox, const char *user,
                  const char *op, struct cay_error *err);

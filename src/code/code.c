@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include "base/array.h"
 #include "base/auto.h"
@@ -43,15 +41,11 @@ static bool on_event(void *cookie, const struct code_event *event, const char *p
  * this interpreter by SIGKILL. */
 static bool is_out_of_memory(const struct run *run, const struct code_end *end)
 {
-    cay_sandbox *sandbox = run->client.sandbox;
     uint64_t kills = 0;
-    const char *template_name;
     int fd = -1;
 
-    if (end->loss != CODE_LOSS_DIED || !WIFSIGNALED(end->status) ||
-        WTERMSIG(end->status) != SIGKILL ||
-        sandbox->backend->code(sandbox->cookie, run->client.user, &fd, &kills,
-                               &template_name, NULL) != CAY_OK)
+    if (!code_is_killed(end) ||
+        code_dial(run->client.sandbox, run->client.user, &fd, &kills, NULL) != CAY_OK)
         return false;
     (void)close(fd);
     return kills > run->client.memory_kills;

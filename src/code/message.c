@@ -190,6 +190,12 @@ int code_fail_protocol(const char *op, struct cay_error *err)
                     "a program inside may have changed it: kill the sandbox");
 }
 
+bool code_is_killed(const struct code_end *end)
+{
+    return end->reason == CODE_LOST && end->loss == CODE_LOSS_DIED &&
+           WIFSIGNALED(end->status) && WTERMSIG(end->status) == SIGKILL;
+}
+
 void code_describe_loss(uint32_t loss, int status, bool is_memory, char *text,
                         size_t room)
 {

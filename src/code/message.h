@@ -70,6 +70,10 @@ int code_fail_end(const struct code_query *query, const char *op,
 void code_describe_loss(uint32_t loss, int status, bool is_memory, char *text,
                         size_t room);
 
+/* Whether SIGKILL ended the interpreter: the kernel may have sent it for the memory
+ * limit. */
+bool code_is_killed(const struct code_end *end);
+
 int code_fail_gone(const char *op, struct cay_error *err);
 int code_fail_protocol(const char *op, struct cay_error *err);
 

@@ -31,15 +31,6 @@ def test_what_is_not_there_yet_says_so(server, method, path):
     assert server.api(method, path, body)[0] == 501
 
 
-def test_the_interpreter_is_missing_and_not_the_sandbox(server, shared):
-    def ask(port):
-        return raw.ask(server, raw.sized("POST /execute", b"{}", *raw.of(shared)[::2],
-                                         f"E2b-Sandbox-Port: {port}"))
-
-    assert ask(49999).status == 501 and "code interpreter" in ask(49999).json["message"]
-    assert ask(49998).status == 502
-
-
 def test_a_timeout_that_is_not_given_changes_nothing(server, sandbox):
     path = f"/sandboxes/{sandbox.sandbox_id}"
     before = server.api("GET", path)[1]["endAt"]

@@ -55,17 +55,8 @@ def test_405_is_only_for_a_route_that_exists(server, method, path, wanted):
     assert (status, answer["code"]) == (wanted, wanted)
 
 
-def test_the_status_line_of_a_501_names_the_feature(server, shared):
-    """The code interpreter's SDK for JavaScript shows no more than the status line."""
-    line, _ = head(server, raw.sized("POST /execute", b'{"code": "1"}', *raw.of(shared)[::2],
-                                     "E2b-Sandbox-Port: 49999"))
-    assert line.startswith("HTTP/1.1 501 code interpreter: not supported by this server")
-    chunked = b"POST /execute HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n" + \
-        f"E2b-Sandbox-Id: {shared.sandbox_id}\r\nE2b-Sandbox-Port: 49999\r\n\r\n".encode() + \
-        b"10000\r\n" + b"x" * 65536 + b"\r\n0\r\n\r\n"
-    line, reply = head(server, chunked)
-    assert line.startswith("HTTP/1.1 501 code interpreter: ")
-    assert reply.count(b"HTTP/1.1") == 1 and reply.endswith(b"}")
+def test_the_status_line_of_a_501_names_the_feature(server):
+    """Some SDKs show no more than the status line."""
     line, _ = head(server, f"GET /snapshots HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: {server.key}"
                            "\r\n\r\n".encode())
     assert line == "HTTP/1.1 501 snapshots: not supported by this server"

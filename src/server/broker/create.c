@@ -10,23 +10,27 @@
 #include "server/broker/broker.h"
 #include "server/broker/recovery.h"
 
-/* Template names that E2B clients use for the default. */
-static bool is_default_template(const char *name)
-{
-    return strcmp(name, KEEPER_TEMPLATE) == 0 || strcmp(name, "code-interpreter-v1") == 0;
-}
+#define CODE_TEMPLATE "code" /* of cay template create code */
 
-static bool has_template(const char *name)
+static bool is_stored(const char *name)
 {
     struct cay_template_info *infos = NULL;
     size_t count = 0;
-    bool found = is_default_template(name);
+    bool found = false;
 
-    if (!found && cay_template_list(&infos, &count, NULL) == CAY_OK)
+    if (cay_template_list(&infos, &count, NULL) == CAY_OK)
         for (size_t i = 0; i < count; i++)
             found |= strcmp(infos[i].name, name) == 0;
     cay_free(infos);
     return found;
+}
+
+/* The template of Cay for a name that clients use, or NULL: there is none. */
+static const char *find_template(const char *name)
+{
+    if (strcmp(name, "code-interpreter-v1") == 0)
+        return is_stored(CODE_TEMPLATE) ? CODE_TEMPLATE : KEEPER_TEMPLATE;
+    return strcmp(name, KEEPER_TEMPLATE) == 0 || is_stored(name) ? name : NULL;
 }
 
 /* MemAvailable: what the kernel could give to a new program without swapping. */
@@ -55,7 +59,9 @@ static void send_create(struct broker *broker, struct broker_request *pending,
         .count = CREATE_ENV_AT + (uint32_t)env_count,
         .numbers = {[CREATE_TIMEOUT] = pending->timeout_s, [CREATE_ENV] = env_count}};
 
-    strings_add(&strings, is_default_template(name) ? KEEPER_TEMPLATE : name);
+    const char *source = find_template(name);
+
+    strings_add(&strings, source ? source : name);
     strings_add(&strings, name);
     strings_add(&strings, pending->row.tenant);
     strings_add(&strings, broker->pool.name);
@@ -78,7 +84,7 @@ void broker_find_template(struct request_packet *request)
     AUTO_FREE char *room = NULL;
     AUTO_FREE const char **strings = request_strings(request, &room);
 
-    if (!strings || !has_template(strings[0])) {
+    if (!strings || !find_template(strings[0])) {
         refuse_template(request, strings ? strings[0] : "");
         return;
     }
@@ -96,7 +102,7 @@ static bool may_create(struct broker *broker, struct request_packet *request,
         broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return false;
     }
-    if (strlen(strings[0]) >= TEMPLATE_MAX || !has_template(strings[0])) {
+    if (strlen(strings[0]) >= TEMPLATE_MAX || !find_template(strings[0])) {
         refuse_template(request, strings[0]);
         return false;
     }

@@ -19,6 +19,7 @@
 
 #include "agent/language.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "code/execution.h"
 #include "code/message.h"
@@ -49,7 +50,13 @@ struct interpreter {
     struct code_reader reader;
     enum code_op wanted, current; /* of the client, and the one that the service has */
     bool has_driver, has_event;
-    bool is_checking; /* the service hung up: does the sandbox exist? */
+    enum {
+        ASKED_CONNECTION,
+        ASKED_HEALTH, /* the service hung up: does the sandbox exist? */
+        ASKED_KILLS   /* the interpreter was killed: for the memory limit? */
+    } asked;
+    int64_t memory_kills; /* when it was connected */
+    struct code_end end;
     unsigned tries, pulls;
 
     json_t *body;
@@ -118,6 +125,19 @@ static void refuse(struct exchange *exchange, unsigned status, const char *forma
     va_end(arguments);
     buf_text(&text, message);
     exchange_respond_text(exchange, status, "text/plain; charset=utf-8", &text);
+}
+
+/* Sends a request to the keeper or the broker. */
+static void ask(struct exchange *exchange, int what)
+{
+    struct interpreter *state = exchange->state;
+    struct request request;
+
+    hang_up(exchange);
+    state->asked = what;
+    exchange_init_request(
+        exchange, what == ASKED_HEALTH ? OP_HEALTH : exchange->handler->op, &request);
+    exchange_send(exchange, &request, NO_STRINGS);
 }
 
 static void put_error(struct exchange *exchange, const char *name, const char *value,
@@ -492,7 +512,7 @@ static void on_looked_up(struct exchange *exchange)
 
 /* --- Events --- */
 
-static void on_execution_end(struct exchange *exchange, const struct code_end *end)
+static void end_execution(struct exchange *exchange, bool is_memory)
 {
     struct interpreter *state = exchange->state;
     const struct cay_code_execution *execution = &state->execution;
@@ -500,19 +520,30 @@ static void on_execution_end(struct exchange *exchange, const struct code_end *e
 
     if (!exchange->is_stream)
         begin_stream(exchange);
-    code_collect_end(&state->collector, end, false);
+    code_collect_end(&state->collector, &state->end, is_memory);
     if (execution->values_dropped) {
         int len = snprintf(text, sizeof text,
                            "%llu results were dropped: a result may have %d MiB, all of "
                            "an execution %d MiB\n",
                            (unsigned long long)execution->values_dropped,
                            LINE_MAX_BYTES >> 20, CODE_VALUES_BYTES >> 20);
-        (void)put_text(exchange, 2, text, (size_t)len, 0);
+        (void)put_text(exchange, 2, text, (size_t)len, clock_since_1970_ms() * 1000000);
     }
     if (execution->error_name)
         put_error(exchange, execution->error_name, execution->error_value,
                   execution->traceback);
     end_stream(exchange);
+}
+
+/* A connection shows how many processes the kernel has killed. */
+static void on_execution_end(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+
+    if (code_is_killed(&state->end))
+        ask(exchange, ASKED_KILLS);
+    else
+        end_execution(exchange, false);
 }
 
 static void on_end(struct exchange *exchange, const struct code_end *end)
@@ -528,9 +559,12 @@ static void on_end(struct exchange *exchange, const struct code_end *end)
     if (state->current == CODE_EXECUTE ? !code_is_executed(end)
                                        : end->reason != CODE_DONE) {
         (void)code_fail_end(&query, op, end, &error);
+        if (end->reason == CODE_NO_CWD)
+            error.code = CAY_E_INVALID; /* not found is the context */
         fail(exchange, &error);
     } else if (state->current == CODE_EXECUTE) {
-        on_execution_end(exchange, end);
+        state->end = *end;
+        on_execution_end(exchange);
     } else if (state->wanted == CODE_LIST) {
         exchange_end_json(exchange, 200);
     } else if (state->current == CODE_LIST) {
@@ -596,21 +630,19 @@ static bool is_settled(const struct exchange *exchange)
                               : exchange->is_over || exchange->is_refused;
 }
 
-/* The service has hung up, or cannot be understood. */
+/* If nothing has come, the service was about to end when PID 1 passed the connection on,
+ * and nothing has run. */
 static void on_hang_up(struct exchange *exchange)
 {
     struct interpreter *state = exchange->state;
-    struct request request;
 
-    hang_up(exchange);
     state->reader.from = state->reader.to = 0;
     buf_done(&state->to);
     buf_init(&state->to, CODE_MESSAGE_MAX);
-    bool is_again = !state->has_event && !exchange->is_stream && state->tries++ < TRIES;
-    state->is_checking = !is_again;
-    exchange_init_request(exchange, is_again ? exchange->handler->op : OP_HEALTH,
-                          &request);
-    exchange_send(exchange, &request, NO_STRINGS);
+    if (!state->has_event && !exchange->is_stream && state->tries++ < TRIES)
+        ask(exchange, ASKED_CONNECTION);
+    else
+        ask(exchange, ASKED_HEALTH);
 }
 
 /* Handles what has arrived.  False if there is nothing to read. */
@@ -619,6 +651,7 @@ static bool step(struct exchange *exchange)
     struct interpreter *state = exchange->state;
     struct code_event event;
     const char *payload;
+    bool has_handled = false;
     size_t room;
     int got;
 
@@ -629,9 +662,12 @@ static bool step(struct exchange *exchange)
             (void)code_fail_protocol(op, &error);
             fail(exchange, &error);
         }
-        if (is_settled(exchange) || exchange->out.len >= OUT_ENOUGH)
+        if (is_settled(exchange) || state->fd < 0 || exchange->out.len >= OUT_ENOUGH)
             return true;
+        has_handled = true;
     }
+    if (has_handled)
+        return true;
     char *to = code_reader_room(&state->reader, &room);
     ssize_t len = got < 0 ? 0 : recv(state->fd, to, room, MSG_DONTWAIT);
     if (len < 0 && errno == EAGAIN)
@@ -677,43 +713,6 @@ static void on_health(struct exchange *exchange, const struct reply_packet *repl
     }
 }
 
-/* Other connections get their turn although there is more to read. */
-static bool pull(struct exchange *exchange)
-{
-    struct interpreter *state = exchange->state;
-    struct reply_packet *reply = &exchange->front->reply;
-
-    if (state->is_checking) {
-        int got = reply_receive(exchange->channel, reply);
-        if (got == -EAGAIN)
-            return false;
-        if (got == 1)
-            on_health(exchange, reply);
-        else
-            exchange_end(exchange, true);
-        return true;
-    }
-    if (state->pulls++ >= PULLS_AT_A_TIME) {
-        state->pulls = 0;
-        exchange_suspend(exchange);
-        exchange_resume(exchange);
-        return false;
-    }
-    if (step(exchange))
-        return true;
-    state->pulls = 0;
-    return false;
-}
-
-/* Until a client times out waiting for the head of the response. */
-static void overdue(struct exchange *exchange)
-{
-    const struct interpreter *state = exchange->state;
-
-    if (state && state->fd >= 0 && state->current == CODE_EXECUTE)
-        begin_stream(exchange);
-}
-
 /* --- Requests --- */
 
 static bool take_words(struct interpreter *state, const struct reply_packet *reply)
@@ -734,8 +733,15 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
 {
     struct interpreter *state = exchange->state;
 
-    if (state->is_checking) {
+    if (state->asked == ASKED_HEALTH) {
         on_health(exchange, reply);
+        return;
+    }
+    if (state->asked == ASKED_KILLS) {
+        exchange_close_channel(exchange);
+        end_execution(exchange,
+                      reply->head.kind == REPLY_SOCKET &&
+                          reply->head.numbers[SOCKET_MEMORY_KILLS] > state->memory_kills);
         return;
     }
     if (reply->head.kind != REPLY_SOCKET || reply->fd < 0) {
@@ -743,6 +749,7 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
         return;
     }
     state->fd = TAKE_FD(reply->fd);
+    state->memory_kills = reply->head.numbers[SOCKET_MEMORY_KILLS];
     exchange_close_channel(exchange);
     if ((!state->words_room && !take_words(state, reply)) ||
         !exchange_wait_for(exchange, state->fd, EPOLLIN | EPOLLOUT, &state->wake,
@@ -752,6 +759,49 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
     }
     send_request(exchange);
     on_ready(exchange, 0);
+}
+
+/* A reply while there is a stream. */
+static void pull_reply(struct exchange *exchange, int got, struct reply_packet *reply)
+{
+    if (got != 1) {
+        exchange_end(exchange, true);
+        return;
+    }
+    on_reply(exchange, reply);
+    if (reply->fd >= 0)
+        rights_dismiss(reply->fd);
+}
+
+/* Other connections get their turn although there is more to read. */
+static bool pull(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
+    struct reply_packet *reply = &exchange->front->reply;
+
+    if (state->fd < 0) {
+        int got = reply_receive(exchange->channel, reply);
+        if (got != -EAGAIN)
+            pull_reply(exchange, got, reply);
+        return got != -EAGAIN;
+    }
+    if (state->pulls++ < PULLS_AT_A_TIME && step(exchange))
+        return true;
+    if (state->pulls > PULLS_AT_A_TIME) {
+        exchange_suspend(exchange);
+        exchange_resume(exchange);
+    }
+    state->pulls = 0;
+    return false;
+}
+
+/* Until a client times out waiting for the head of the response. */
+static void overdue(struct exchange *exchange)
+{
+    const struct interpreter *state = exchange->state;
+
+    if (state && state->fd >= 0 && state->current == CODE_EXECUTE)
+        begin_stream(exchange);
 }
 
 static void on_health_reply(struct exchange *exchange, struct reply_packet *reply)

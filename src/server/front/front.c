@@ -101,7 +101,7 @@ static void log_request(struct exchange *exchange)
     json_put_bytes(&json, exchange->url, strnlen(exchange->url, 1024));
     if (*exchange->route.sandbox)
         json_set_text(&json, "sandbox", exchange->route.sandbox);
-    if (exchange->route.plane == PLANE_PORT)
+    if (exchange->route.plane == PLANE_PORT || exchange->route.plane == PLANE_CODE)
         json_set_int(&json, "port", exchange->route.port);
     json_set_int(&json, "status",
                  exchange->is_queued || exchange->is_refused ? (int64_t)exchange->status

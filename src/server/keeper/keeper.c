@@ -550,10 +550,12 @@ static int op_code(struct keeper *keeper, struct keeper_request *request,
     struct reply reply = {.kind = REPLY_SOCKET, .count = sizeof env / sizeof *env};
     AUTO_BUF strings = {.max = CHANNEL_PACKET};
     AUTO_FD fd = -1;
-    int code = code_dial(keeper->sandbox, "root", &fd, err);
+    uint64_t kills = 0;
+    int code = code_dial(keeper->sandbox, "root", &fd, &kills, err);
 
     if (code == CAY_E_UNSUPPORTED) /* the sandbox has no root user */
-        code = code_dial(keeper->sandbox, NULL, &fd, err);
+        code = code_dial(keeper->sandbox, NULL, &fd, &kills, err);
+    reply.numbers[SOCKET_MEMORY_KILLS] = (int64_t)kills;
     for (size_t i = 0; i < reply.count; i++)
         strings_add(&strings, env[i]);
     if (!code)

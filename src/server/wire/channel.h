@@ -209,6 +209,9 @@ enum file_number {
     FILE_MTIME,
     FILE_RESERVED /* of an upload: reserved bytes */
 };
+enum socket_number {
+    SOCKET_MEMORY_KILLS /* EXECUTE, CONTEXTS: of the kernel, in this sandbox */
+};
 enum reserved_number { RESERVED_END /* the file may be written up to this offset */ };
 
 /* For REPLY_DONE of LIST, and of USAGE and METRICS. */
