@@ -60,7 +60,7 @@ int code_connect(struct code_client *client, cay_sandbox *sandbox, const char *u
 void code_hang_up(struct code_client *client)
 {
     if (client->fd >= 0)
-        (void)close(client->fd);
+        rights_hang_up(client->fd);
     code_reader_done(&client->reader);
     client->fd = -1;
 }
@@ -130,11 +130,14 @@ static int receive(struct code_client *client, struct code_event *ret_event,
     int got;
 
     while ((got = code_reader_next(&client->reader, ret_event, ret_payload)) == 0) {
-        size_t room;
-        char *to = code_reader_room(&client->reader, &room);
+        struct iovec part;
+        size_t count;
+        part.iov_base = code_reader_room(&client->reader, &part.iov_len);
         TRY(wait_for(client, POLLIN, err));
-        ssize_t len = recv(client->fd, to, room, MSG_DONTWAIT);
-        if (len == 0 || (len < 0 && errno != EAGAIN && errno != EINTR))
+        ssize_t len = rights_receive(client->fd, &part, 1, NULL, 0, &count, MSG_DONTWAIT);
+        if (len == -EPROTO || len == -EMFILE) /* a descriptor came with it */
+            return code_fail_protocol(client->op, err);
+        if (len == 0 || (len < 0 && len != -EAGAIN))
             return code_fail_gone(client->op, err);
         if (len > 0)
             client->reader.to += (size_t)len;
@@ -208,7 +211,7 @@ static int begin(struct code_client *client, const struct code_query *query,
         int code = receive(client, ret_event, ret_payload, &why);
         if (code != CAY_E_KILLED || tries == TRIES)
             return cay_fail_as(err, code, &why);
-        (void)close(client->fd);
+        rights_hang_up(client->fd);
         client->fd = -1;
         client->reader.from = client->reader.to = 0;
         TRY(dial(client, err));

@@ -8,6 +8,7 @@
 #include "code/client.h"
 #include "code/driver.h"
 #include "code/warm.h"
+#include "sys/rights.h"
 
 static const char python[] = "python";
 
@@ -47,7 +48,7 @@ static bool is_out_of_memory(const struct run *run, const struct code_end *end)
     if (!code_is_killed(end) ||
         code_dial(run->client.sandbox, run->client.user, &fd, &kills, NULL) != CAY_OK)
         return false;
-    (void)close(fd);
+    rights_hang_up(fd);
     return kills > run->client.memory_kills;
 }
 

@@ -128,12 +128,13 @@ void rights_close(int *fds, size_t count)
     }
 }
 
-/* Every packet then carries credentials, so an empty packet differs from end of file. */
-static bool drain(int socket)
+/* Every packet carries credentials, so an empty packet differs from end of file; of a
+ * stream end of file has them, too. */
+static bool drain(int socket, bool is_stream)
 {
     union control control;
-    char byte;
-    struct iovec part = {&byte, sizeof byte};
+    char bytes[4096];
+    struct iovec part = {bytes, sizeof bytes};
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = control.room,
@@ -143,16 +144,19 @@ static bool drain(int socket)
     if (len < 0)
         return errno == EINTR || errno == ECONNRESET;
     (void)take(&message, NULL, 0);
-    return message.msg_controllen > 0;
+    return is_stream ? len > 0 : message.msg_controllen > 0;
 }
 
 void rights_hang_up(int socket)
 {
     const int on = 1;
+    int type = SOCK_SEQPACKET;
+    socklen_t len = sizeof type;
 
+    (void)getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &len);
     (void)setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
     (void)shutdown(socket, SHUT_RDWR);
-    while (drain(socket))
+    while (drain(socket, type == SOCK_STREAM))
         continue;
     (void)close(socket);
 }

@@ -6,7 +6,8 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* Packets with descriptors beside them, on sockets of the type SOCK_SEQPACKET. */
+/* Packets with descriptors beside them, on sockets of the type SOCK_SEQPACKET, and bytes
+ * of a stream. */
 
 enum { RIGHTS_MAX = 128 }; /* descriptors of one packet */
 

@@ -2,17 +2,20 @@
 
 /* The library against a code service that a program inside has replaced. */
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "cay/code.h"
 #include "code/execution.h"
 #include "harness.h"
 #include "init/code.h"
 #include "sandbox/backend.h"
+#include "sys/rights.h"
 
 enum { SERVICES_MAX = 8 };
 
@@ -183,6 +186,82 @@ TEST(an_execution_can_be_cancelled_while_the_service_floods_the_client)
     execute(&options);
     ASSERT_INT(done.status, CAY_CODE_INTERRUPTED);
     ASSERT(close(ends[0]) == 0);
+}
+
+/* --- Descriptors --- */
+
+enum { LINGER_S = 100 };
+
+/* Closing the last descriptor of this connection takes LINGER_S. */
+static int make_lingering(int *ret_peer)
+{
+    const struct linger lingers = {.l_onoff = 1, .l_linger = LINGER_S};
+    struct sockaddr_in here = {.sin_family = AF_INET,
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof here;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    ASSERT(bind(listener, (struct sockaddr *)&here, len) == 0 &&
+           listen(listener, 1) == 0 &&
+           getsockname(listener, (struct sockaddr *)&here, &len) == 0 &&
+           connect(fd, (struct sockaddr *)&here, len) == 0);
+    *ret_peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    ASSERT(*ret_peer >= 0 && close(listener) == 0);
+    ASSERT(setsockopt(fd, SOL_SOCKET, SO_LINGER, &lingers, sizeof lingers) == 0);
+    while (send(fd, &lingers, sizeof lingers, MSG_DONTWAIT) > 0)
+        continue;
+    return fd;
+}
+
+static int lingering_peer = -1;
+
+static void send_lingering(int fd)
+{
+    const struct code_event event = {.kind = CODE_EVENT_OUT};
+    const struct iovec part = {(void *)(uintptr_t)&event, sizeof event};
+    int lingering = make_lingering(&lingering_peer);
+
+    ASSERT(rights_send(fd, &part, 1, &lingering, 1, 0) == 0 && close(lingering) == 0);
+}
+
+static int dial_lingering(void *cookie, const char *user, int *ret_fd,
+                          uint64_t *ret_memory_kills, const char **ret_template,
+                          struct cay_error *error)
+{
+    int ends[2];
+
+    (void)cookie;
+    (void)user;
+    (void)error;
+    ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    send_lingering(ends[1]);
+    ASSERT(close(ends[1]) == 0);
+    *ret_memory_kills = 0;
+    *ret_template = NULL;
+    *ret_fd = ends[0];
+    return CAY_OK;
+}
+
+TEST(a_descriptor_from_the_service_neither_blocks_nor_stays_open)
+{
+    static const struct cay_backend lingers = {
+        .size = sizeof lingers, .name = "test", .code = dial_lingering};
+    cay_sandbox other = {&lingers, NULL};
+    struct cay_code_options options = {.size = sizeof options};
+    int ends[2];
+
+    uint64_t before = clock_ms();
+    ASSERT_CODE(cay_code_execute(&other, "1", 1, &options, &done, &err), CAY_E_PROTOCOL);
+    ASSERT(close(lingering_peer) == 0);
+    /* The same without a read. */
+    ASSERT(pipe2(ends, O_CLOEXEC) == 0 && close(ends[1]) == 0);
+    options.cancel_fd = ends[0];
+    ASSERT_OK(cay_code_execute(&other, "1", 1, &options, &done, &err));
+    ASSERT_INT(done.status, CAY_CODE_INTERRUPTED);
+    ASSERT(close(ends[0]) == 0 && close(lingering_peer) == 0);
+    cay_code_execution_done(&done);
+    ASSERT(clock_ms() - before < LINGER_S * 1000);
 }
 
 /* --- Memory --- */
