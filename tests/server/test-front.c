@@ -391,12 +391,12 @@ TEST(a_sandbox_answers_only_to_its_own_token)
     create(id[1], token[1]);
     for (int op = OP_METRICS; op < OP_COUNT; op++) {
         const char *string =
-            op == OP_METRICS || op == OP_ENVS || op == OP_PROCESSES || op == OP_DIAL
+            op == OP_METRICS || op == OP_ENVS || op == OP_PROCESSES || op == OP_EXECUTE
                 ? NULL
                 : "/";
         if (op == OP_START || op == OP_INPUT || op == OP_MOVE || op == OP_WRITE_FILE ||
-            op == OP_DIAL)
-            continue; /* those have more strings, or need none */
+            op == OP_DIAL || op == OP_CONTEXTS)
+            continue; /* those have more strings, or need no token */
         const char *const wrong[] = {"", token[1], world.key[0]};
         for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
             ASSERT_INT(request((enum op)op, wrong[i], id[0], string, 0), REPLY_FAILED);

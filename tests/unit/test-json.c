@@ -120,6 +120,25 @@ TEST(a_byte_that_is_not_utf8_becomes_u_fffd_for_readers_who_refuse_surrogates)
     ASSERT_MEM(buf.data, buf.len, "{\"k\\ufffd\":\"a\\ufffd\\ufffd\xc3\xa9\"}", 29);
 }
 
+TEST(characters_are_escaped_for_readers_who_decode_pieces)
+{
+    static const char wanted[] = "{\"\\u00fc\":\"a\\u20ac\\ud83d\\ude00\\ufffd\","
+                                 "\"r\":[\"\\u00e9\\udbff\\udfff\"]}";
+    AUTO_BUF buf;
+    struct json json;
+
+    buf_init(&buf, 256);
+    json_to_ascii(&json, &buf);
+    json_put_object(&json);
+    json_put_key(&json, "\xc3\xbc");
+    json_put_text(&json, "a\xe2\x82\xac\xf0\x9f\x98\x80\xff");
+    json_put_key(&json, "r");
+    json_put_raw(&json, "[\"\xc3\xa9\xf4\x8f\xbf\xbf\"]");
+    json_put_end(&json);
+    ASSERT(json_finish(&json));
+    ASSERT_MEM(buf.data, buf.len, wanted, sizeof wanted - 1);
+}
+
 TEST(a_byte_that_is_not_utf8_becomes_a_lone_surrogate)
 {
     ASSERT_STR(QUOTED("a\xff\x80z"), "\"a\\udcff\\udc80z\"");

@@ -24,17 +24,14 @@
 #include "code/execution.h"
 #include "code/message.h"
 #include "server/front/front.h"
+#include "server/front/lines.h"
 #include "sys/rights.h"
 
 enum {
     TRIES = 3,           /* again, if the service ends before it has seen the request */
-    KEEPALIVE_MS = 5000, /* of silence */
-    LINE_MAX_BYTES = 16 << 20, /* of the driver: parsing blocks the front */
-    TREE_MAX = 64 << 20,       /* memory of a parsed line */
-    COPIES = 4, /* of a line: received, parsed, as parts, as a line to send */
-    OUT_MAX = 6 * LINE_MAX_BYTES + (1 << 20), /* escaped */
-    OUT_ENOUGH = CODE_PIECE,                  /* until the client has read it */
-    HELD_MAX = 256 << 10,
+    TREE_MAX = 64 << 20, /* memory of a parsed line */
+    COPIES = 4,          /* of a line: received, parsed, as parts, as a line to send */
+    OUT_ENOUGH = CODE_PIECE, /* until the client has read it */
     PULLS_AT_A_TIME = 16,
     WORDS_MAX = 16
 };
@@ -43,6 +40,12 @@ static const char op[] = "code.execute";
 static const char default_cwd[] = "/home/user";
 static const char python[] = "python", javascript[] = "javascript";
 
+enum purpose {
+    FOR_CONNECTION,
+    FOR_HEALTH, /* the service hung up: does the sandbox exist? */
+    FOR_KILLS   /* the interpreter was killed: for the memory limit? */
+};
+
 struct interpreter {
     int fd; /* to the code service; -1: none */
     struct wake wake;
@@ -50,11 +53,7 @@ struct interpreter {
     struct code_reader reader;
     enum code_op wanted, current; /* of the client, and the one that the service has */
     bool has_driver, has_event;
-    enum {
-        ASKED_CONNECTION,
-        ASKED_HEALTH, /* the service hung up: does the sandbox exist? */
-        ASKED_KILLS   /* the interpreter was killed: for the memory limit? */
-    } asked;
+    enum purpose purpose; /* of the last request to the broker */
     int64_t memory_kills; /* when it was connected */
     struct code_end end;
     unsigned tries, pulls;
@@ -76,8 +75,7 @@ struct interpreter {
     struct cay_code_options options;
     struct cay_code_execution execution;
     struct code_collector collector;
-    struct buf held; /* lines before the number of executions, which comes first */
-    bool is_counted;
+    struct lines lines;
 };
 
 static void hang_up(struct exchange *exchange)
@@ -96,7 +94,7 @@ static void interpreter_done(struct exchange *exchange)
 
     hang_up(exchange);
     buf_done(&state->to);
-    buf_done(&state->held);
+    lines_done(&state->lines);
     code_reader_done(&state->reader);
     code_collector_done(&state->collector);
     cay_code_execution_done(&state->execution);
@@ -127,27 +125,23 @@ static void refuse(struct exchange *exchange, unsigned status, const char *forma
     exchange_respond_text(exchange, status, "text/plain; charset=utf-8", &text);
 }
 
-/* Sends a request to the keeper or the broker. */
-static void ask(struct exchange *exchange, int what)
+/* Sends another request to the broker. */
+static void request_for(struct exchange *exchange, enum purpose purpose)
 {
     struct interpreter *state = exchange->state;
     struct request request;
 
     hang_up(exchange);
-    state->asked = what;
+    state->purpose = purpose;
     exchange_init_request(
-        exchange, what == ASKED_HEALTH ? OP_HEALTH : exchange->handler->op, &request);
+        exchange, purpose == FOR_HEALTH ? OP_HEALTH : exchange->handler->op, &request);
     exchange_send(exchange, &request, NO_STRINGS);
 }
-
-static void put_error(struct exchange *exchange, const char *name, const char *value,
-                      const char *traceback);
-static void end_stream(struct exchange *exchange);
 
 /* Refuses the request, or ends its stream. */
 static void fail(struct exchange *exchange, const struct cay_error *error)
 {
-    const struct interpreter *state = exchange->state;
+    struct interpreter *state = exchange->state;
     char text[sizeof error->subject + sizeof error->message + sizeof error->hint + 8];
     unsigned status = error->code == CAY_E_NOT_FOUND ? 404
                       : error->code == CAY_E_LIMIT   ? 429
@@ -158,174 +152,14 @@ static void fail(struct exchange *exchange, const struct cay_error *error)
     snprintf(text, sizeof text, "%s%s%s (%s)", error->subject,
              *error->subject ? ": " : "", error->message, error->hint);
     if (exchange->is_stream) {
-        put_error(exchange, "ExecutionError", text, "");
-        end_stream(exchange);
+        lines_put_error(&state->lines, "ExecutionError", text, "");
+        lines_end(&state->lines);
     } else if (error->code == CAY_E_NOT_FOUND && state->id &&
                strcmp(error->subject, state->id) == 0) {
         refuse(exchange, 404, "Context %s not found", state->id);
     } else {
         refuse(exchange, status, "%s", text);
     }
-}
-
-/* --- Lines --- */
-
-/* Begins a line of this type. */
-static struct json open_line(struct exchange *exchange, const char *type)
-{
-    struct interpreter *state = exchange->state;
-    struct json json;
-
-    exchange->heard_ms = uv_now(&exchange->front->loop);
-    json_to_ascii(&json, state->is_counted ? &exchange->out : &state->held);
-    json_put_object(&json);
-    json_set_text(&json, "type", type);
-    return json;
-}
-
-/* The number of executions is known, or will not be. */
-static void release_held(struct exchange *exchange)
-{
-    struct interpreter *state = exchange->state;
-
-    state->is_counted = true;
-    buf_append(&exchange->out, state->held.data, state->held.len);
-    buf_done(&state->held);
-}
-
-static void close_line(struct exchange *exchange, struct json *json)
-{
-    struct interpreter *state = exchange->state;
-
-    json_put_end(json);
-    buf_append(json->buf, "\n", 1);
-    if (json->buf == &state->held && state->held.len > HELD_MAX)
-        release_held(exchange);
-}
-
-static void put_simple(struct exchange *exchange, const char *type)
-{
-    struct json json = open_line(exchange, type);
-
-    close_line(exchange, &json);
-}
-
-static void put_error(struct exchange *exchange, const char *name, const char *value,
-                      const char *traceback)
-{
-    struct json json = open_line(exchange, "error");
-
-    json_set_text(&json, "name", name);
-    json_set_text(&json, "value", value);
-    json_set_text(&json, "traceback", traceback);
-    close_line(exchange, &json);
-}
-
-static int put_text(void *cookie, int stream, const char *text, size_t len,
-                    int64_t time_ns)
-{
-    struct exchange *exchange = cookie;
-    struct json json = open_line(exchange, stream == 1 ? "stdout" : "stderr");
-
-    json_put_key(&json, "text");
-    json_put_bytes(&json, text, len);
-    json_set_int(&json, "timestamp", time_ns);
-    close_line(exchange, &json);
-    return 0;
-}
-
-static void put_count(void *cookie, uint64_t count)
-{
-    struct exchange *exchange = cookie;
-    struct interpreter *state = exchange->state;
-    struct buf held = state->held;
-
-    state->held = (struct buf){.max = held.max};
-    state->is_counted = true;
-    struct json json = open_line(exchange, "number_of_executions");
-    json_set_uint(&json, "execution_count", count);
-    close_line(exchange, &json);
-    buf_append(&exchange->out, held.data, held.len);
-    buf_done(&held);
-}
-
-/* The key of a result, or NULL: the part is in "extra", by its type. */
-static const char *result_key(const char *mime)
-{
-    static const struct {
-        const char *mime, *key;
-    } keys[] = {
-        {"text/plain", "text"},        {"text/html", "html"},
-        {"text/markdown", "markdown"}, {"image/svg+xml", "svg"},
-        {"image/png", "png"},          {"image/jpeg", "jpeg"},
-        {"application/pdf", "pdf"},    {"text/latex", "latex"},
-        {"application/json", "json"},  {"application/javascript", "javascript"},
-        {"e2b/data", "data"},          {"e2b/chart", "chart"},
-    };
-
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strcmp(mime, keys[i].mime) == 0)
-            return keys[i].key;
-    return NULL;
-}
-
-static void put_part(struct json *json, const char *key, const struct cay_code_part *part)
-{
-    const char *data = part->data;
-    size_t len = part->len;
-    bool is_quoted = strcmp(key, "text") == 0 && len >= 2 && data[0] == data[len - 1] &&
-                     (data[0] == '\'' || data[0] == '"');
-
-    json_put_key(json, key);
-    if (part->is_json)
-        json_put_raw(json, data);
-    else
-        json_put_bytes(json, data + is_quoted, len - 2 * (size_t)is_quoted);
-}
-
-static int put_value(void *cookie, const struct cay_code_value *value)
-{
-    struct exchange *exchange = cookie;
-    struct json json = open_line(exchange, "result");
-
-    for (size_t i = 0; i < value->part_count; i++)
-        if (result_key(value->parts[i].mime))
-            put_part(&json, result_key(value->parts[i].mime), &value->parts[i]);
-    json_put_key(&json, "extra");
-    json_put_object(&json);
-    for (size_t i = 0; i < value->part_count; i++)
-        if (!result_key(value->parts[i].mime))
-            put_part(&json, value->parts[i].mime, &value->parts[i]);
-    json_put_end(&json);
-    json_set_bool(&json, "is_main_result", value->is_main);
-    close_line(exchange, &json);
-    return 0;
-}
-
-static void put_keepalive(struct exchange *exchange)
-{
-    struct interpreter *state = exchange->state;
-
-    if (!state->is_counted) /* it is not a line of the execution */
-        buf_text(&exchange->out, "{\"type\":\"keepalive\"}\n");
-    else
-        put_simple(exchange, "keepalive");
-}
-
-static void begin_stream(struct exchange *exchange)
-{
-    exchange_stream(exchange, "application/x-ndjson", KEEPALIVE_MS, put_keepalive);
-    exchange->out.max = OUT_MAX;
-}
-
-static void end_stream(struct exchange *exchange)
-{
-    struct interpreter *state = exchange->state;
-
-    if (!state->is_counted)
-        release_held(exchange);
-    put_simple(exchange, "end_of_execution");
-    exchange_end(exchange, false);
 }
 
 /* --- The connection to the service --- */
@@ -519,20 +353,21 @@ static void end_execution(struct exchange *exchange, bool is_memory)
     char text[256];
 
     if (!exchange->is_stream)
-        begin_stream(exchange);
+        lines_begin(&state->lines);
     code_collect_end(&state->collector, &state->end, is_memory);
     if (execution->values_dropped) {
         int len = snprintf(text, sizeof text,
                            "%llu results were dropped: a result may have %d MiB, all of "
                            "an execution %d MiB\n",
                            (unsigned long long)execution->values_dropped,
-                           LINE_MAX_BYTES >> 20, CODE_VALUES_BYTES >> 20);
-        (void)put_text(exchange, 2, text, (size_t)len, clock_since_1970_ms() * 1000000);
+                           LINES_RESULT_MAX >> 20, CODE_VALUES_BYTES >> 20);
+        (void)lines_put_text(&state->lines, 2, text, (size_t)len,
+                             clock_since_1970_ms() * 1000000);
     }
     if (execution->error_name)
-        put_error(exchange, execution->error_name, execution->error_value,
-                  execution->traceback);
-    end_stream(exchange);
+        lines_put_error(&state->lines, execution->error_name, execution->error_value,
+                        execution->traceback);
+    lines_end(&state->lines);
 }
 
 /* A connection shows how many processes the kernel has killed. */
@@ -541,7 +376,7 @@ static void on_execution_end(struct exchange *exchange)
     struct interpreter *state = exchange->state;
 
     if (code_is_killed(&state->end))
-        ask(exchange, ASKED_KILLS);
+        request_for(exchange, FOR_KILLS);
     else
         end_execution(exchange, false);
 }
@@ -620,7 +455,7 @@ static bool on_event(struct exchange *exchange, const struct code_event *event,
     if (!code_collect_event(&state->collector, event, payload) || state->collector.failed)
         return false;
     if (!exchange->is_stream)
-        begin_stream(exchange);
+        lines_begin(&state->lines);
     return true;
 }
 
@@ -640,9 +475,9 @@ static void on_hang_up(struct exchange *exchange)
     buf_done(&state->to);
     buf_init(&state->to, CODE_MESSAGE_MAX);
     if (!state->has_event && !exchange->is_stream && state->tries++ < TRIES)
-        ask(exchange, ASKED_CONNECTION);
+        request_for(exchange, FOR_CONNECTION);
     else
-        ask(exchange, ASKED_HEALTH);
+        request_for(exchange, FOR_HEALTH);
 }
 
 /* Handles what has arrived.  False if there is nothing to read. */
@@ -697,6 +532,7 @@ static void on_ready(struct exchange *exchange, unsigned events)
  * the service has ended, and with it the interpreter. */
 static void on_health(struct exchange *exchange, const struct reply_packet *reply)
 {
+    struct interpreter *state = exchange->state;
     struct cay_error error = {0};
 
     exchange_close_channel(exchange);
@@ -706,8 +542,8 @@ static void on_health(struct exchange *exchange, const struct reply_packet *repl
     } else if (reply->head.kind == REPLY_FAILED) {
         exchange_refuse_with(exchange, reply);
     } else if (exchange->is_stream) {
-        put_error(exchange, "ContextRestarting", error.message, "");
-        end_stream(exchange);
+        lines_put_error(&state->lines, "ContextRestarting", error.message, "");
+        lines_end(&state->lines);
     } else {
         fail(exchange, &error);
     }
@@ -733,11 +569,11 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
 {
     struct interpreter *state = exchange->state;
 
-    if (state->asked == ASKED_HEALTH) {
+    if (state->purpose == FOR_HEALTH) {
         on_health(exchange, reply);
         return;
     }
-    if (state->asked == ASKED_KILLS) {
+    if (state->purpose == FOR_KILLS) {
         exchange_close_channel(exchange);
         end_execution(exchange,
                       reply->head.kind == REPLY_SOCKET &&
@@ -798,10 +634,10 @@ static bool pull(struct exchange *exchange)
 /* Until a client times out waiting for the head of the response. */
 static void overdue(struct exchange *exchange)
 {
-    const struct interpreter *state = exchange->state;
+    struct interpreter *state = exchange->state;
 
     if (state && state->fd >= 0 && state->current == CODE_EXECUTE)
-        begin_stream(exchange);
+        lines_begin(&state->lines);
 }
 
 static void on_health_reply(struct exchange *exchange, struct reply_packet *reply)
@@ -825,16 +661,16 @@ static bool prepare(struct exchange *exchange, enum code_op wanted)
     state->wanted = wanted;
     state->cwd = default_cwd;
     buf_init(&state->to, CODE_MESSAGE_MAX);
-    buf_init(&state->held, OUT_MAX);
+    lines_init(&state->lines, exchange);
     state->options = (struct cay_code_options){.size = sizeof state->options,
                                                .output_limit = UINT64_MAX,
-                                               .on_text = put_text,
-                                               .on_value = put_value,
-                                               .cookie = exchange};
+                                               .on_text = lines_put_text,
+                                               .on_value = lines_put_value,
+                                               .cookie = &state->lines};
     code_collector_init(&state->collector, &state->options, &state->execution);
-    state->collector.on_count = put_count;
+    state->collector.on_count = lines_put_count;
     state->collector.tree_max = TREE_MAX;
-    state->collector.line_max = LINE_MAX_BYTES;
+    state->collector.line_max = LINES_RESULT_MAX;
     state->collector.keeps_base64 = true;
     exchange->state = state;
     exchange->state_done = interpreter_done;

@@ -233,9 +233,9 @@ static void put_page(unsigned status, const char *message, struct buf *text)
 static bool send_refusal(struct exchange *exchange, unsigned status, const char *phrase,
                          const char *message);
 
-/* E2B's code interpreter for JavaScript reports only the status line of a response, so
- * the reason phrase of a 501 names the feature.  libmicrohttpd cannot set the phrase
- * (over TLS it stays "Not Implemented"). */
+/* Some SDKs report only the status line of a response, so the reason phrase of a 501
+ * names the feature.  libmicrohttpd cannot set the phrase (over TLS it stays "Not
+ * Implemented"). */
 static bool refuse_by_phrase(struct exchange *exchange, const char *message)
 {
     enum { PHRASE_MAX = 200 };
