@@ -173,13 +173,28 @@ static void free_value(struct cay_code_value *value)
     *value = (struct cay_code_value){0};
 }
 
+/* Parsers of other languages allow fewer levels than jansson. */
+static bool is_deeper(json_t *data, int levels)
+{
+    bool is_deep = levels == 0;
+    const char *key;
+    json_t *item;
+    size_t i;
+
+    json_array_foreach(data, i, item) is_deep = is_deep || is_deeper(item, levels - 1);
+    json_object_foreach(data, key, item) is_deep = is_deep || is_deeper(item, levels - 1);
+    return is_deep;
+}
+
 /* False if the data is not what its type says; the part is then left out. */
-static bool fill_part(const char *mime, const json_t *data, bool keeps_base64,
+static bool fill_part(const char *mime, json_t *data, bool keeps_base64,
                       struct cay_code_part *part)
 {
     AUTO_FREE char *text = NULL;
     size_t len = 0;
 
+    if (strlen(mime) > CODE_TYPE_MAX || is_deeper(data, CODE_DEPTH_MAX))
+        return false;
     if (!json_is_string(data)) {
         text = json_dumps(data, JSON_COMPACT | JSON_ENCODE_ANY);
         len = text ? strlen(text) : 0;
@@ -191,7 +206,7 @@ static bool fill_part(const char *mime, const json_t *data, bool keeps_base64,
         if (text)
             memcpy(text, json_string_value(data), len + 1);
     }
-    char *name = text && strlen(mime) <= CODE_TYPE_MAX ? strdup(mime) : NULL;
+    char *name = text ? strdup(mime) : NULL;
     if (!name)
         return false;
     *part = (struct cay_code_part){name, TAKE_PTR(text), len, !json_is_string(data)};

@@ -17,6 +17,7 @@ enum {
     CODE_VALUES_BYTES = 64 << 20,
     CODE_TYPES_MAX = 64,     /* of one value */
     CODE_TYPE_MAX = 255,     /* bytes of the name of one */
+    CODE_DEPTH_MAX = 256,    /* levels of one; drivers report 200 */
     CODE_ERROR_MAX = 1 << 20 /* bytes of a traceback, and of the other two */
 };
 

@@ -328,6 +328,34 @@ static long peak_mib(void)
     return usage.ru_maxrss >> 10;
 }
 
+static void add_levels(int levels)
+{
+    buf_text(&line, "{\"type\":\"result\",\"data\":{\"text/plain\":\"1\",\"x/json\":");
+    for (int i = 0; i < levels; i++)
+        buf_text(&line, i % 2 ? "[" : "{\"a\":");
+    buf_text(&line, "1");
+    while (levels-- > 0)
+        buf_text(&line, levels % 2 ? "]" : "}");
+    buf_text(&line, "}}\n");
+}
+
+/* Python's json.loads() fails beyond 1000. */
+TEST(a_part_with_very_many_levels_is_left_out)
+{
+    const struct cay_code_options options = {.size = sizeof options};
+
+    buf_init(&line, CODE_LINE_MAX);
+    add_levels(200);
+    add_levels(1500);
+    ASSERT(!line.failed);
+    play(send_line);
+    execute(&options);
+    ASSERT_INT(done.value_count, 2);
+    ASSERT_INT(done.values[0].part_count, 2);
+    ASSERT_INT(done.values[1].part_count, 1);
+    ASSERT_STR(done.values[1].parts[0].mime, "text/plain");
+}
+
 /* 30 MiB of objects would be 2 GiB in memory. */
 TEST(a_line_that_would_need_much_memory_is_dropped)
 {
