@@ -193,6 +193,7 @@ static int print_json(struct call *call, const struct cay_code_execution *execut
         json_put_null(json);
     }
     json_set_text(json, "restarted", execution->restarted);
+    json_set_bool(json, "is_warm", execution->is_warm);
     return output_finish(&call->output, err);
 }
 
@@ -294,6 +295,7 @@ static int run_in(struct call *call, cay_sandbox *sandbox, const struct input *i
                                        .user = given->user,
                                        .env = env,
                                        .timeout_ms = given->timeout_ms,
+                                       .preload = given->preload,
                                        .cookie = &printer};
     struct cay_code_execution execution = {0};
 
@@ -414,6 +416,8 @@ static const struct option_rule code_options[] = {
     {"user", 'u', OPTION_TEXT, 1, FIELD(user), "USER",
      "run as this user: a name or a number inside"},
     {"save", 0, OPTION_TEXT, 1, FIELD(save), "DIR", "write pictures to files in DIR"},
+    {"preload", 0, OPTION_TEXT, 1, FIELD(preload), "MODULES",
+     "modules of the saved interpreter to start from (see cay warm)"},
     {"template", 0, OPTION_TEXT, 1, FIELD(template_name), "NAME|DIR",
      "with --new: root file system (default: host)"},
     {"volume", 'v', OPTION_LIST, 1, FIELD(binds), "SRC:DST[:ro]",
@@ -498,7 +502,8 @@ static int create(struct call *call, struct cay_error *err)
                                                 .cwd = given->workdir,
                                                 .user = given->user,
                                                 .env = plan.env,
-                                                .timeout_ms = given->timeout_ms};
+                                                .timeout_ms = given->timeout_ms,
+                                                .preload = given->preload};
     int code = find_sandbox(call->line.arguments[0], &sandbox, err);
     if (!code)
         code = cay_context_create(sandbox, &options, &info, err);
@@ -546,6 +551,8 @@ static const struct option_rule context_options[] = {
      "set a variable; NAME alone copies its value"},
     {"timeout", 0, OPTION_PARSED, BIT(CREATE), FIELD(timeout_ms), "TIME",
      "fail if it is not ready after 30, 2m, ...", sandbox_parse_time, TIME_ALLOWED},
+    {"preload", 0, OPTION_TEXT, BIT(CREATE), FIELD(preload), "MODULES",
+     "modules of the saved interpreter to start from (see cay warm)"},
     {"user", 'u', OPTION_TEXT, UINT32_MAX, FIELD(user), "USER",
      "contexts of this user: a name or a number inside"},
     {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "print only the IDs"},

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/auto.h"
 #include "base/error.h"
 #include "cli/cmd-sandbox.h"
 #include "cli/output.h"
@@ -141,6 +142,61 @@ static const char *id_of(const void *item)
     return ((const struct cay_sandbox_info *)item)->id;
 }
 
+static void put_warm(struct json *json, const void *item)
+{
+    const struct cay_warm_info *info = item;
+
+    json_set_text(json, "id", info->id);
+    json_set_text(json, "template", info->template_name);
+    json_set_text(json, "language", info->language);
+    json_set_text(json, "preload", info->preload);
+    json_set_uint(json, "bytes", info->bytes);
+    json_set_int(json, "created_ms", info->created_ms);
+    json_set_int(json, "used_ms", info->used_ms);
+    json_set_text(json, "failure", *info->failure ? info->failure : NULL);
+}
+
+static void add_warm_row(struct table *table, const void *item)
+{
+    const struct cay_warm_info *info = item;
+    char room[QUANTITY_ROOM];
+
+    table_cell(table, "%s", info->id);
+    table_cell(table, "%s", info->language);
+    table_cell(table, "%s", *info->preload ? info->preload : "-");
+    table_cell(table, "%s", info->bytes ? quantity_bytes(info->bytes, room) : "-");
+    table_cell(table, "%s", quantity_age(info->created_ms, room));
+    table_cell(table, "%s", quantity_age(info->used_ms, room));
+    table_cell(table, "%s", info->template_name);
+    table_cell(table, "%s", *info->failure ? info->failure : "saved");
+}
+
+/* A second list. */
+static int list_warm(struct call *call, const struct cay_warm_info *infos, size_t count,
+                     struct cay_error *err)
+{
+    static const struct call_list interpreters = {
+        "interpreters", "INTERPRETER|LANGUAGE|PRELOAD|SIZE|AGE|LAST USE|TEMPLATE|STATE",
+        sizeof *infos,  put_warm,
+        add_warm_row,   NULL};
+
+    if (call->options.as_json) {
+        json_put_end(&call->output.json);
+        json_put_key(&call->output.json, interpreters.key);
+        json_put_array(&call->output.json);
+        for (size_t i = 0; i < count; i++) {
+            json_put_object(&call->output.json);
+            put_warm(&call->output.json, &infos[i]);
+            json_put_end(&call->output.json);
+        }
+        return CAY_OK;
+    }
+    if (call->options.quiet || !count)
+        return CAY_OK;
+    fputc('\n', call->output.file);
+    return call_list(call, &interpreters, infos, count, err);
+}
+
 int cmd_ls(struct call *call, struct cay_error *err)
 {
     static const struct call_list sandboxes = {
@@ -151,14 +207,18 @@ int cmd_ls(struct call *call, struct cay_error *err)
         add_row,
         id_of};
     AUTO_FREE struct cay_sandbox_info *infos = NULL;
-    size_t count = 0;
+    AUTO_FREE struct cay_warm_info *warm = NULL;
+    size_t count = 0, warm_count = 0;
     bool is_brief = call->options.quiet && !call->options.as_json;
 
+    if (call->options.all)
+        TRY(sandbox_program.list_warm(&warm, &warm_count, err));
     TRY(is_brief ? cay_sandbox_list_brief(&infos, &count, err)
                  : cay_sandbox_list(&infos, &count, err));
     if (!call->options.all)
         count = drop_spares(infos, count);
-    return call_list(call, &sandboxes, infos, count, err);
+    TRY(call_list(call, &sandboxes, infos, count, err));
+    return call->options.all ? list_warm(call, warm, warm_count, err) : CAY_OK;
 }
 
 /* --- inspect --- */

@@ -3,6 +3,7 @@
 #define CLI_CMD_SANDBOX_H
 
 #include "cay/backend.h"
+#include "cay/code.h"
 #include "cay/sandbox.h"
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -72,6 +73,10 @@ struct sandbox_program {
 
     int (*collect_sessions)(size_t *ret_count, struct cay_error *err);
     call_runner *doctor;
+
+    /* Before anything is printed: the small program executes the full one. */
+    int (*list_warm)(struct cay_warm_info **ret_infos, size_t *ret_count,
+                     struct cay_error *err);
 };
 extern const struct sandbox_program sandbox_program;
 

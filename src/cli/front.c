@@ -61,6 +61,14 @@ static int doctor(struct call *call, struct cay_error *err)
     return exec_full(err);
 }
 
+static int list_warm(struct cay_warm_info **ret_infos, size_t *ret_count,
+                     struct cay_error *err)
+{
+    (void)ret_infos;
+    (void)ret_count;
+    return exec_full(err);
+}
+
 const struct sandbox_program sandbox_program = {
     .open_local = open_local,
     .send_dir = copy_dir,
@@ -68,6 +76,7 @@ const struct sandbox_program sandbox_program = {
     .receive_dir = copy_dir,
     .collect_sessions = collect_sessions,
     .doctor = doctor,
+    .list_warm = list_warm,
 };
 
 /* musl reads /etc/passwd only, but a user may come from another source (NSS).  The name

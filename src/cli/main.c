@@ -80,6 +80,7 @@ const struct sandbox_program sandbox_program = {
     .receive_dir = cp_receive_dir,
     .collect_sessions = collect_sessions,
     .doctor = cmd_doctor,
+    .list_warm = cay_warm_list,
 };
 
 /* --- Commands --- */
@@ -95,10 +96,10 @@ static const char commands_help[] =
     "  pause, resume   Freeze a sandbox, and thaw it\n"
     "  kill, start, rm End a sandbox, start it again from disk, remove it\n"
     "  session, config Named, persistent sandboxes; check a configuration\n"
-    "  template, pool  Manage templates; create sandboxes before they are requested\n"
+    "  template, files Manage templates; read and write files under a policy\n"
+    "  pool, warm      Create sandboxes, or save interpreters, before they are used\n"
     "  serve, key, env Serve the E2B SDKs; manage keys; print their environment\n"
     "  gc, doctor      Clean up after crashes; check this machine\n"
-    "  files           Read and write files under a policy\n"
     "  help, version   Show the help for a command; print the version\n";
 
 typedef int command(char *const *argv); /* what follows the command's name */
@@ -122,6 +123,7 @@ static const struct {
     {"session", &session_grammar, NULL},
     {"template", &template_grammar, NULL},
     {"version", NULL, cmd_version},
+    {"warm", &warm_grammar, NULL},
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)

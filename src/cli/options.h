@@ -109,7 +109,7 @@ struct options {
     bool foreground, daemon;
 
     /* Code */
-    const char *language, *context, *code, *save;
+    const char *language, *context, *code, *save, *preload;
     bool is_new;
 
     /* Templates */

@@ -193,12 +193,13 @@ def test_the_examples_of_the_manual_work(tmp_path):
     (tmp_path / "cay").symlink_to(os.path.abspath(CAY))
     text = (ROOT / "docs" / "cay-code.1.scd").read_text()
     blocks = re.findall(r"```\n(.*?)```", text, re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         script = "".join(line[2:] for line in block.splitlines(True) if line.startswith("$ "))
         done = subprocess.run(["sh", "-ec", script], capture_output=True, text=True,
                               timeout=PATIENCE, check=False,
-                              env={**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"})
+                              env={**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin",
+                                   "CAY_HOME": str(tmp_path / "home")})
         expected = "".join(line for line in block.splitlines(True) if not line.startswith("$ "))
         assert (done.stdout, done.stderr) == (expected, "")
 

@@ -118,13 +118,14 @@ def test_every_command_about_sandboxes_is_on_a_page():
         for command in commands:
             assert re.search(rf"^\*cay {command}\*", text, re.M), command
     overview = page("cay.1.scd")
-    for command in [*SANDBOX_COMMANDS, "config", "session", "template", "files", "code", "context"]:
+    for command in [*SANDBOX_COMMANDS, "config", "session", "template", "files", "code", "context", "warm"]:
         assert re.search(rf"^\*.*\b{command}\*", overview, re.M), command
 
 
 @pytest.mark.parametrize("name, helps", [
     *((name, [[command] for command in commands]) for name, commands in PAGES.items()),
-    ("cay-code", [["code"], *(["context", command] for command in CONTEXT_COMMANDS)]),
+    ("cay-code", [["code"], *(["context", command] for command in CONTEXT_COMMANDS),
+                  ["warm", "create"], ["warm", "rm"]]),
     ("cay-config", [["config", command] for command in CONFIG_COMMANDS]),
     ("cay-session", [["session", command] for command in SESSION_COMMANDS]),
     ("cay-template", [["template", command] for command in TEMPLATE_COMMANDS])])

@@ -122,7 +122,7 @@ def test_the_help_names_every_command():
     named = [name for names in re.findall(r"^  ([a-z, ]+[a-z]) +[A-Z]", run("--help")[1], re.M)
              for name in names.split(", ")]
     assert sorted(named) == sorted([*SANDBOX_COMMANDS, "config", "session", "template", "files", "help",
-                                    "version", "serve", "key", "env", "pool", "code", "context"])
+                                    "version", "serve", "key", "env", "pool", "code", "context", "warm"])
 
 
 @pytest.mark.parametrize("command", SANDBOX_COMMANDS)
