@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cay.sandbox import CodeInterpreter as CodeInterpreter
     from cay.sandbox import Pool as Pool
     from cay.sandbox import Sandbox as Sandbox
+    from cay.sandbox import WarmInterpreter as WarmInterpreter
     from cay.sandbox import create_template as create_template
     from cay.sandbox import doctor as doctor
     from cay.sandbox import remove_template as remove_template
@@ -27,6 +28,7 @@ _OF_SANDBOX = (
     "CodeInterpreter",
     "Pool",
     "Sandbox",
+    "WarmInterpreter",
     "create_template",
     "doctor",
     "remove_template",
@@ -41,6 +43,7 @@ __all__ = [
     "CodeInterpreter",
     "Pool",
     "Sandbox",
+    "WarmInterpreter",
     "__version__",
     "create_template",
     "doctor",

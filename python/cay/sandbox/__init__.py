@@ -48,6 +48,7 @@ from cay.sandbox.results import (
     TemplateInfo,
 )
 from cay.sandbox.sandbox import Sandbox
+from cay.sandbox.warm import WarmInterpreter
 
 __all__ = [
     "AsyncCodeInterpreter",
@@ -84,6 +85,7 @@ __all__ = [
     "TemplateInfo",
     "TemplateNotFoundError",
     "UserNotFoundError",
+    "WarmInterpreter",
     "create_template",
     "doctor",
     "remove_template",

@@ -276,10 +276,17 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         user: str | int | None = None,
         timeout: float | None = None,
+        preload: Sequence[str] | None = None,
     ) -> Context:
         """As Sandbox.create_context()."""
         create = functools.partial(
-            self._sync.create_context, language, cwd=cwd, env=env, user=user, timeout=timeout
+            self._sync.create_context,
+            language,
+            cwd=cwd,
+            env=env,
+            user=user,
+            timeout=timeout,
+            preload=preload,
         )
         remove = functools.partial(self._sync.remove_context, user=user)
         return await create_in_thread(create, remove)

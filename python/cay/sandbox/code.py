@@ -15,7 +15,7 @@ import json
 import os
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, sizeof
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
@@ -193,6 +193,8 @@ class Execution:
     """why the interpreter is new and has no variables, if the caller cannot know"""
     dropped: int = 0
     """bytes of output beyond the limit"""
+    is_warm: bool = False
+    """the interpreter is a copy of a WarmInterpreter"""
 
     @property
     def text(self) -> str | None:
@@ -283,6 +285,7 @@ class CodeOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     user: str | int | None
     output_limit: Size | None
+    preload: Sequence[str] | None
     on_stdout: OnText | None
     on_stderr: OnText | None
     on_result: OnResult | None
@@ -337,6 +340,7 @@ class Call:
             env=_options.environment(given.get("env")),
             timeout_ms=_options.milliseconds(given.get("timeout"), "timeout"),
             output_limit=_options.size(given.get("output_limit"), "output_limit"),
+            preload=_options.preload(given.get("preload")),
             on_text=_c.CODE_ON_TEXT(self._on_text),
             on_value=_c.CODE_ON_VALUE(self._on_value),
         )
@@ -458,6 +462,7 @@ class Call:
                 done.count,
                 done.restarted.decode(errors="replace") if done.restarted else None,
                 done.out_dropped + done.error_dropped,
+                done.is_warm,
             )
         finally:
             _c.code_execution_done(byref(done))
@@ -557,6 +562,7 @@ class CodeMethods:
         env: Mapping[str, str] | None = None,
         user: str | int | None = None,
         output_limit: Size | None = None,
+        preload: Sequence[str] | None = None,
         on_stdout: OnText | None = None,
         on_stderr: OnText | None = None,
         on_result: OnResult | None = None,
@@ -569,6 +575,8 @@ class CodeMethods:
         is a result with an ``error``.  After ``timeout`` seconds the code is interrupted
         and keeps its variables; so does Ctrl-C.  ``env`` is for this execution.  The
         callbacks are called as things happen; the result has everything, too.
+        ``preload`` names the modules of the WarmInterpreter that the first Python of the
+        sandbox may start from.
         """
         call = Call(
             self._handles,
@@ -580,6 +588,7 @@ class CodeMethods:
                 "env": env,
                 "user": user,
                 "output_limit": output_limit,
+                "preload": preload,
                 "on_stdout": on_stdout,
                 "on_stderr": on_stderr,
                 "on_result": on_result,
@@ -596,6 +605,7 @@ class CodeMethods:
         env: Mapping[str, str] | None = None,
         user: str | int | None = None,
         timeout: float | None = None,
+        preload: Sequence[str] | None = None,
     ) -> Context:
         """Starts another interpreter, with variables and a directory of its own."""
         options = _c.ContextOptions(
@@ -605,6 +615,7 @@ class CodeMethods:
             user=_user(user),
             env=_options.environment(env),
             timeout_ms=_options.milliseconds(timeout, "timeout"),
+            preload=_options.preload(preload),
         )
         info = _c.ContextInfo()
         with self._handles.borrow() as handle:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from cay.errors import SandboxValueError
@@ -38,10 +38,18 @@ class CodeInterpreter:
 
     ``options`` are those of Sandbox.create(), for example ``template``, ``memory``,
     ``volumes`` and ``network``.  The sandbox ends with this object, and with the program.
+    ``preload`` is that of Sandbox.execute_code().
     """
 
-    def __init__(self, language: str = "python", **options: Any) -> None:
+    def __init__(
+        self,
+        language: str = "python",
+        *,
+        preload: Sequence[str] | None = None,
+        **options: Any,
+    ) -> None:
         self.language = language
+        self.preload = preload
         self.sandbox = Sandbox.create(**{"ephemeral": True, **options})
 
     @property
@@ -51,7 +59,9 @@ class CodeInterpreter:
 
     def run(self, code: str, **options: Unpack[RunOptions]) -> Execution:
         """As Sandbox.execute_code()."""
-        return self.sandbox.execute_code(code, self.language, **options)
+        return self.sandbox.execute_code(
+            code, self.language, preload=self.preload, **options
+        )
 
     def restart(self) -> None:
         """Forgets the variables."""
@@ -84,8 +94,15 @@ class AsyncCodeInterpreter:
     If the task of a run is cancelled, the code is interrupted and keeps its variables.
     """
 
-    def __init__(self, language: str = "python", **options: Any) -> None:
+    def __init__(
+        self,
+        language: str = "python",
+        *,
+        preload: Sequence[str] | None = None,
+        **options: Any,
+    ) -> None:
         self.language = language
+        self.preload = preload
         self._options = {"ephemeral": True, **options}
         self._sandbox: AsyncSandbox | None = None
 
@@ -105,7 +122,9 @@ class AsyncCodeInterpreter:
 
     async def run(self, code: str, **options: Unpack[RunOptions]) -> Execution:
         """As Sandbox.execute_code()."""
-        return await self.sandbox.execute_code(code, self.language, **options)
+        return await self.sandbox.execute_code(
+            code, self.language, preload=self.preload, **options
+        )
 
     async def restart(self) -> None:
         """Forgets the variables."""
@@ -129,6 +148,6 @@ def run_code(
     env: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Execution:
-    """Runs code in a sandbox of its own; ``options`` are those of Sandbox.create()."""
+    """Runs code in a sandbox of its own; ``options`` are those of CodeInterpreter."""
     with CodeInterpreter(language, **options) as interpreter:
         return interpreter.run(code, timeout=timeout, env=env)

@@ -165,6 +165,15 @@ def optional(value: str | os.PathLike[str] | None, what: str) -> bytes | None:
     return None if value is None else text(value, what)
 
 
+def preload(modules: Sequence[str] | None) -> bytes | None:
+    """Names of modules, as C takes them."""
+    if modules is None:
+        return None
+    if isinstance(modules, str):
+        raise TypeError("preload: expected a sequence of str, not str")
+    return text(",".join(modules), "preload")
+
+
 def choice(value: str, names: dict[int, str], what: str) -> int:
     for number, name in names.items():
         if name == value:
