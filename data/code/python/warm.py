@@ -25,14 +25,15 @@ def settings(environment):
 
 
 def stamps():
-    """Where modules come from: an installed package changes the time of a directory."""
+    """Where modules come from: an installed package changes the time of a directory.  The
+    inode is not compared: directories of an overlay get another one in each sandbox."""
     found = []
     for path in sys.path:
         try:
             status = os.stat(path or ".")
-            found.append((path, status.st_ino, status.st_mtime_ns) if path else None)
+            found.append((path, status.st_mtime_ns) if path else None)
         except OSError:
-            found.append((path, None, None))
+            found.append((path, None))
     return found
 
 
@@ -55,7 +56,8 @@ def rseq():
 
 
 def renew_random_state():
-    """Copies must not draw the same numbers.  The seed of hash() is the same in all."""
+    """Copies must not draw the same numbers or have the same keys.  The seed of hash() is
+    the same in all."""
     loaded = sys.modules
     if "random" in loaded:
         loaded["random"].seed()
@@ -63,6 +65,10 @@ def renew_random_state():
         loaded["numpy.random"].seed()
     if "ssl" in loaded:
         loaded["ssl"].RAND_add(os.urandom(64), 64.0)
+    if "tempfile" in loaded:
+        loaded["tempfile"]._name_sequence = None
+    if "multiprocessing.process" in loaded:
+        loaded["multiprocessing.process"].current_process().authkey = os.urandom(32)
 
 
 def read_environment():
