@@ -217,19 +217,19 @@ static int write_env(void)
     return fd;
 }
 
-/* Becomes a copy of an interpreter that has started already; returns if the file does not
- * fit this sandbox.  No execve(2) closes the other descriptors. */
-static void become_copy(int image)
+/* Becomes a copy of an interpreter that has started already, or exits if the file does
+ * not fit this sandbox.  No execve(2) closes the other descriptors. */
+static _Noreturn void become_copy(int image)
 {
     int env = fcntl(write_env(), F_DUPFD_CLOEXEC, CONTEXT_IMAGE + 1);
     int high = fcntl(image, F_DUPFD_CLOEXEC, CONTEXT_IMAGE + 1);
 
-    if (env < 0 || high < 0 || !place(env, CONTEXT_ENV) ||
-        dup3(high, CONTEXT_IMAGE, O_CLOEXEC) < 0)
-        return;
-    (void)syscall(SYS_close_range, CONTEXT_IMAGE + 1, ~0U, 0);
-    (void)warm_start(CONTEXT_IMAGE);
-    (void)close(CONTEXT_ENV);
+    if (env >= 0 && high >= 0 && place(env, CONTEXT_ENV) &&
+        dup3(high, CONTEXT_IMAGE, O_CLOEXEC) == CONTEXT_IMAGE) {
+        (void)syscall(SYS_close_range, CONTEXT_IMAGE + 1, ~0U, 0);
+        (void)warm_start(CONTEXT_IMAGE);
+    }
+    _exit(WARM_EXIT);
 }
 
 /* In the new process: stdin is /dev/null, which is at CONTEXT_NOTHING until the channel
@@ -325,7 +325,7 @@ static int start_interpreter(struct context *context)
     context->ending = CODE_LOSS_NONE;
     context->start_ns = clock_ns() + START_MS * 1000000ull;
     context->input.len = context->sent = 0;
-    if (driver->body_len) {
+    if (driver->body_len && driver->image < 0) { /* a copy has it */
         buf_append(&context->input, driver->body, driver->body_len);
         context_write(context);
     }

@@ -100,6 +100,8 @@ def wake(saved):
 def save(options):
     """Writes the file.  True in each copy, which has been woken up."""
     modules(options["modules"])
+    for name in "show", "trace", "magic":  # copies need not compile them
+        part(name)
     saver, offset = load(options["library"]), rseq()
     saved = settings(dict(os.environb)), stamps()
     image = os.open(options["file"], os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
