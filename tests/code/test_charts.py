@@ -123,7 +123,7 @@ def test_charts_of_points_have_exactly_these_fields(plots, draw, kind, label):
 
 @pytest.mark.parametrize("label, unit", [
     ("Speed (km/h)", "km/h"), ("Speed [km/h]", "km/h"), ("Speed[km/h]", "km/h"), ("f(x)", None),
-    ("Speed (a) [b]", "a"), ("Speed", None), ("(m)", None), ("", None)])
+    ("Speed (a) [b]", "a"), ("Speed\n(km/h)", "km/h"), ("Speed", None), ("(m)", None), ("", None)])
 def test_a_unit_is_in_brackets(plots, label, unit):
     chart = chart_of(plots, f"plt.plot([1, 2]); plt.xlabel({label!r}); plt.show()")
     assert (chart["x_label"], chart["x_unit"]) == (label or None, unit)
@@ -143,6 +143,9 @@ def test_scales(plots):
     assert chart["x_scale"] == "categorical"
     assert chart["x_ticks"] == [0, 1, 2]
     assert chart["x_tick_labels"] == ["a", "b", "c"]
+    chart = chart_of(plots, "plt.plot([1, 2], ['a', 'b']); plt.show()")
+    assert (chart["x_scale"], chart["y_scale"]) == ("linear", "categorical")
+    assert chart["elements"][0]["points"] == [[1, "a"], [2, "b"]]
 
 
 def test_scatter_chart(plots):
@@ -233,6 +236,9 @@ def test_superchart(plots):
 def test_unknown_and_empty_figures(plots):
     chart = chart_of(plots, "plt.imshow([[1, 2]]); plt.title('Image'); plt.show()")
     assert chart == {"type": "unknown", "title": "Image", "elements": []}
+    chart = chart_of(plots, "f, a = plt.subplots(); a.add_artist(plt.Circle((0, 0), 1));"
+                            " a.grid(True); plt.show()")
+    assert chart == {"type": "unknown", "title": None, "elements": []}
     assert chart_of(plots, "plt.figure(); plt.show()") is None
     assert chart_of(plots, "plt.subplots(); plt.show()") is None
 

@@ -140,7 +140,7 @@ def chart_of_axes(axes):
 
 
 def unit_of(label):
-    found = re.search(r" \((.*?)\)|\[(.*?)\]", label)
+    found = re.search(r"\s\((.*?)\)|\[(.*?)\]", label)
     return (found[1] or found[2] or None) if found else None
 
 
