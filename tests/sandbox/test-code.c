@@ -463,6 +463,28 @@ TEST(a_client_that_hangs_up_interrupts_its_execution_and_the_queue_goes_on)
     ASSERT_STR(done.restarted, NULL);
 }
 
+TEST(waiting_executions_run_in_the_order_of_their_requests)
+{
+    enum { CLIENTS = 20 };
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    struct code_client clients[CLIENTS];
+    char code[64];
+
+    execute(sandbox, "order = []");
+    struct code_client first = send_only(sandbox, "time.sleep(1000)");
+    wait_until_busy(sandbox, true, 0);
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        snprintf(code, sizeof code, "order.append(%u)", i);
+        clients[i] = send_only(sandbox, code);
+        wait_until_busy(sandbox, true, i + 1);
+    }
+    code_hang_up(&first);
+    wait_until_busy(sandbox, false, 0);
+    for (unsigned i = 0; i < CLIENTS; i++)
+        code_hang_up(&clients[i]);
+    expect_value(sandbox, "order == list(range(20))", "True");
+}
+
 TEST(an_execution_is_interrupted_if_its_client_is_killed)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
