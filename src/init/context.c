@@ -325,7 +325,7 @@ static int start_interpreter(struct context *context)
     context->ending = CODE_LOSS_NONE;
     context->start_ns = clock_ns() + START_MS * 1000000ull;
     context->input.len = context->sent = 0;
-    if (driver->body_len && driver->image < 0) { /* a copy has it */
+    if (driver->body_len && !context->is_warm) { /* a copy has it */
         buf_append(&context->input, driver->body, driver->body_len);
         context_write(context);
     }

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from native import ledger
-from warm import cold_context, is_warm, run, warm_home
+from warm import cold_context, is_warm, need_libraries, run, warm_home
 
 from cay import Sandbox
 from cay.errors import SandboxNotFoundError
@@ -319,6 +319,7 @@ hash('cay')
 
 
 def test_copies_draw_different_numbers_and_have_one_hash_seed(image: Path) -> None:
+    need_libraries()
     drawn, hashes = [], set()
     for _ in range(3):
         with Sandbox.create(ephemeral=True) as sandbox:

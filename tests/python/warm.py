@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import c_char_p
@@ -16,6 +17,13 @@ from cay._c.library import bind_call
 from cay.sandbox import Context
 
 _warm = bind_call("cay_code_warm", c_char_p)
+
+
+def need_libraries() -> None:
+    """That the template "host" has what most code imports."""
+    code = "import numpy, pandas, matplotlib"
+    if subprocess.run(["/usr/bin/python3", "-c", code], capture_output=True).returncode:
+        unavailable("/usr/bin/python3 has no numpy, pandas or matplotlib")
 
 
 @contextmanager
