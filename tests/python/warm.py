@@ -36,8 +36,7 @@ def warm_home(home: Path, template: str | None = None) -> Iterator[Path]:
     os.environ["CAY_HOME"] = str(home)
     try:
         _c.call(_warm, None if template is None else template.encode())
-        (image,) = (home / "warm").iterdir()
-        yield image
+        yield max((home / "warm").iterdir(), key=lambda file: file.stat().st_size)
     finally:
         del os.environ["CAY_HOME"]
         if before is not None:
