@@ -211,6 +211,10 @@ void code_describe_loss(uint32_t loss, int status, bool is_memory, char *text,
                  lost);
     else if (loss == CODE_LOSS_RESTARTED)
         snprintf(text, room, "the context was restarted; %s", lost);
+    else if (loss == CODE_LOSS_SERVICE)
+        snprintf(text, room,
+                 "the process that serves code contexts in the sandbox has ended; %s",
+                 "all variables are lost");
     else if (loss == CODE_LOSS_SILENT)
         snprintf(text, room, "the interpreter did not start in time and was killed");
     else if (WIFSIGNALED(status))

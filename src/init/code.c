@@ -403,8 +403,8 @@ static void on_readable(struct link *link)
 
 static void accept_link(void)
 {
-    char byte;
-    struct iovec part = {&byte, 1};
+    char is_again = 0;
+    struct iovec part = {&is_again, 1};
     int fd = -1;
     size_t count;
     ssize_t len = rights_receive(LISTEN, &part, 1, &fd, 1, &count, MSG_DONTWAIT);
@@ -413,6 +413,8 @@ static void accept_link(void)
         _exit(0); /* PID 1 has closed it: there will be no more requests */
     if (len < 0 || fd < 0)
         return;
+    if (is_again)
+        context_note_loss();
     struct link *link = link_count < CODE_REQUESTS_MAX ? calloc(1, sizeof *link) : NULL;
     if (!link) {
         const struct code_event event = {CODE_EVENT_END, sizeof(struct code_end), 0};

@@ -100,7 +100,8 @@ enum code_loss {
     CODE_LOSS_DIED = 1,      /* by itself: see `status` */
     CODE_LOSS_KILLED = 2,    /* it did not react to an interrupt */
     CODE_LOSS_RESTARTED = 3, /* on request */
-    CODE_LOSS_SILENT = 4     /* it did not get ready in time */
+    CODE_LOSS_SILENT = 4,    /* it did not get ready in time */
+    CODE_LOSS_SERVICE = 5    /* with the service before this one */
 };
 
 struct code_started {

@@ -36,6 +36,7 @@ enum {
 static struct driver *drivers;
 static struct context *contexts, **last_context = &contexts;
 static size_t count;
+static bool is_again; /* there was a service before this one */
 static char piece[CODE_PIECE];
 
 struct context *context_first(void)
@@ -151,6 +152,11 @@ struct context *context_add(const char *language, bool is_default)
     last_context = &context->next;
     count++;
     return context;
+}
+
+void context_note_loss(void)
+{
+    is_again = true;
 }
 
 static void close_fds(struct context *context)
@@ -334,10 +340,20 @@ static int start_interpreter(struct context *context)
 
 /* --- An execution --- */
 
+/* Why the context is not what the client knows. */
+static uint32_t find_loss(const struct context *context)
+{
+    struct driver *driver = driver_find(context->language);
+    bool is_first = context->is_default && !driver->was_used;
+
+    driver->was_used |= context->is_default;
+    return !context->loss && is_first && is_again ? CODE_LOSS_SERVICE : context->loss;
+}
+
 static void begin(struct context *context, struct link *link)
 {
     struct code_started started = {.dropped = context->dropped,
-                                   .loss = context->loss,
+                                   .loss = find_loss(context),
                                    .status = context->status,
                                    .is_warm = context->is_warm};
 

@@ -30,6 +30,7 @@ struct driver {
     size_t body_len;
     uint64_t interrupt_ms; /* between signals, if one is not enough; 0: it is */
     int image;             /* a warm interpreter (warm.h) or -1 */
+    bool was_used;         /* by a default context */
 };
 
 /* A request, or the part of it that has arrived. */
@@ -114,6 +115,8 @@ struct context *context_find_default(const char *language);
 
 /* A context without an interpreter, behind the others; NULL if memory is exhausted. */
 struct context *context_add(const char *language, bool is_default);
+/* The service before this one has ended, and with it the default contexts. */
+void context_note_loss(void);
 
 void context_queue(struct context *context, struct link *link, bool first);
 void context_unqueue(struct link *link);

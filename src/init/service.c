@@ -54,10 +54,11 @@ static void forget_ended(void)
     }
 }
 
-/* 0 or a negative errno: EAGAIN if its queue is full, EPIPE if it has ended. */
-static int pass_on(const struct service *service, int fd)
+/* 0 or a negative errno: EAGAIN if its queue is full, EPIPE if it has ended.  `is_again`:
+ * the service replaces one that has ended. */
+static int pass_on(const struct service *service, int fd, bool is_again)
 {
-    char byte = 0;
+    char byte = is_again;
     const struct iovec part = {&byte, 1};
 
     return rights_send(service->channel, &part, 1, &fd, 1, MSG_DONTWAIT);
@@ -96,12 +97,13 @@ static int connect_service(const char *who, int fd, struct cay_error *err)
                         "resume it first");
     TRY(user_find(*who ? who : request_default_user(), &user, err));
     struct service *service = find(&user);
-    int error = service ? pass_on(service, fd) : -EPIPE;
+    int error = service ? pass_on(service, fd, false) : -EPIPE;
     if (error == -EPIPE || error == -ECONNRESET) {
+        bool is_again = service != NULL;
         if (service)
             forget(service);
         TRY(start(who, &user, &service, err));
-        error = pass_on(service, fd);
+        error = pass_on(service, fd, is_again);
     }
     if (error == -EAGAIN)
         return cay_fail(err, CAY_E_BUSY, EAGAIN, op, user.name,

@@ -12,7 +12,7 @@ from native import ledger
 from warm import run
 
 from cay import Sandbox
-from cay.errors import SandboxLimitError
+from cay.errors import SandboxKilledError, SandboxLimitError, SandboxProtocolError
 from cay.sandbox import Execution
 
 PATIENCE = 120
@@ -56,6 +56,29 @@ def test_a_crash_is_an_error_with_its_cause_and_the_next_result_says_so(
     assert cause in execution.error.value and "variables are lost" in execution.error.value
     execution = sandbox.execute_code("print('kept' in dir())")
     assert execution.stdout == "False\n" and execution.restarted
+    assert sandbox.execute_code("1").restarted is None
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["in an execution", "between two"])
+def test_a_code_service_that_hostile_code_destroys_is_replaced_and_the_next_result_says_so(
+    sandbox: Sandbox, between: bool
+) -> None:
+    """The service has the rights of the code, which can write to its memory."""
+    run(sandbox, "kept = 1; import os, re; service = os.getppid()")
+    destroy = (
+        "memory = os.open(f'/proc/{service}/mem', os.O_RDWR)\n"
+        "maps = open(f'/proc/{service}/maps').read()\n"
+        "for start, end in re.findall(r'^(\\w+)-(\\w+) rw', maps, re.M):\n"
+        "    os.pwrite(memory, b'x' * (int(end, 16) - int(start, 16)), int(start, 16))"
+    )
+    if between:
+        sandbox.exec(["kill", "-9", run(sandbox, "service") or ""])
+    else:
+        with pytest.raises((SandboxKilledError, SandboxProtocolError)):
+            sandbox.execute_code(destroy, timeout=PATIENCE)
+    execution = sandbox.execute_code("print('kept' in dir())")
+    assert execution.stdout == "False\n"
+    assert "all variables are lost" in (execution.restarted or "")
     assert sandbox.execute_code("1").restarted is None
 
 

@@ -804,6 +804,9 @@ TEST(a_service_that_was_killed_is_started_again)
     int failure = try_code(sandbox, NULL, "os.kill(os.getppid(), 9); time.sleep(1000)");
     ASSERT_INT(failure, CAY_E_KILLED);
     expect_value(sandbox, "'x' in dir()", "False");
+    ASSERT_HAS(done.restarted, "serves code contexts in the sandbox has ended");
+    expect_value(sandbox, "1", "1");
+    ASSERT_STR(done.restarted, NULL);
     /* No interpreter outlives its service. */
     for (int i = 0; i < PATIENCE_MS / 10; i++) {
         run(sandbox, "pgrep -c python3");
