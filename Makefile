@@ -3,8 +3,8 @@
 BUILD = build
 FUZZ_SECONDS = 60
 
-.PHONY: run demo check check-sandbox test test-long build deps bench fuzz lint install \
-        uninstall python clean help
+.PHONY: run demo check check-sandbox test test-long test-packages build deps bench fuzz \
+        lint install uninstall python clean help
 
 export CMD
 run: build ## build, and run CMD='...' in a fresh sandbox, or show what one is
@@ -28,6 +28,10 @@ test: ## install what the tests need, build, and run every suite: 25 minutes
 test-long: ## valgrind, races, and the suites again with clang and sanitizers
 	@tools/install-packages build test
 	@tools/run-tests test-long
+
+test-packages: ## the packages of dist/, in clean systems made by debootstrap
+	@tools/install-packages test package
+	@tools/run-tests test-packages
 
 build: deps ## build/cay, build/libcay.so, build/libcay.a, build/libcay.pc
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) >/dev/null
@@ -65,7 +69,7 @@ python: ## make .venv with the Python package and what its tests need
 	@tools/make-venv
 
 clean: ## remove what the other targets made
-	@rm -rf $(BUILD) $(BUILD)-* .venv
+	@rm -rf --one-file-system $(BUILD) $(BUILD)-* .venv dist
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile

@@ -31,7 +31,8 @@ def test_the_description_of_the_server_has_the_version():
 
 def notes(tmp_path, changelog):
     (tmp_path / "package").mkdir()
-    shutil.copy(ROOT / "package" / "notes", tmp_path / "package")
+    for name in ("notes", "version"):
+        shutil.copy(ROOT / "package" / name, tmp_path / "package")
     (tmp_path / "meson.build").write_text(MESON)
     (tmp_path / "CHANGELOG.md").write_text(changelog)
     return subprocess.run([tmp_path / "package" / "notes"], capture_output=True, text=True,

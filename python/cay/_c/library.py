@@ -17,21 +17,23 @@ from cay import errors
 U64_MAX = 2**64 - 1
 
 
+SYSTEM = "libcay.so.0"
+
+
 def _load() -> ctypes.CDLL:
+    """The library in the package, else CAY_LIBRARY, else the one of the system."""
     packaged = Path(__file__).parent.with_name("libcay.so")
-    path = str(packaged) if packaged.exists() else os.environ.get("CAY_LIBRARY", "")
-    if not path:
-        raise ImportError(
-            "libcay.so is not in the cay package; install it with `pip install ./python` "
-            "from a checkout, or set CAY_LIBRARY to a built libcay.so"
-        )
+    path = str(packaged) if packaged.exists() else os.environ.get("CAY_LIBRARY") or SYSTEM
     try:
         return ctypes.CDLL(path)
     except OSError as error:
-        raise ImportError(
-            f"libcay.so cannot be loaded ({error}); its dependencies: apt install "
-            "libarchive13 libfyaml0 libjansson4 libnettle8 libpcre2-8-0 libseccomp2"
-        ) from error
+        hint = (
+            "install a wheel of cay or Debian's libcay0, or set CAY_LIBRARY to a built libcay.so"
+            if path == SYSTEM
+            else "its dependencies: apt install libarchive13 libfyaml0 libjansson4 libnettle8 "
+            "libpcre2-8-0 libseccomp2"
+        )
+        raise ImportError(f"{path} cannot be loaded ({error}); {hint}") from error
 
 
 dll = _load()
