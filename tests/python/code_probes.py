@@ -228,6 +228,12 @@ def opens(path, flags):
     return True
 
 
+def map_file(inode):
+    """The file by way of memory that is mapped from it."""
+    span = re.search(rf"^0*(\w+)-0*(\w+) .* {inode} ", open("/proc/self/maps").read(), re.M)
+    return f"/proc/self/map_files/{span[1]}-{span[2]}"
+
+
 def of_file(path, flags=os.O_RDONLY):
     return {
         "read_write": verdict(opens, path, os.O_RDWR),

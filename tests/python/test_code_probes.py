@@ -220,6 +220,8 @@ def test_the_file_of_the_saved_interpreter_cannot_be_changed(
     assert only(found, "BLOCKED(EROFS)") == {}
     os.chown(image, status.st_uid, status.st_gid)
     image.chmod(status.st_mode)
+    call = f"verdict(opens, map_file({image.stat().st_ino}), os.O_RDWR)"
+    assert probe(sandbox, call) == "BLOCKED(EPERM)"  # needs CAP_CHECKPOINT_RESTORE
     assert probe(sandbox, "scribble()") > 0
     after = image.stat()
     assert digest(image) == before
@@ -330,6 +332,18 @@ def test_copies_draw_different_numbers_and_have_one_hash_seed(image: Path) -> No
             hashes.add(execution.text)
     assert [name for name in drawn[0] if len({str(one[name]) for one in drawn}) < 3] == []
     assert len(hashes) == 1  # docs/design/warm.md
+
+
+def test_variables_that_many_programs_set_do_not_prevent_a_copy(image: Path) -> None:
+    """A copy follows them; for others, such as PYTHONPATH, Python is started."""
+    usual = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "TZ": "JST-9"}
+    look = "import sys, time; (sys.dont_write_bytecode, time.strftime('%Z'))"
+    for env, seen in ((usual, "(True, 'JST')"), ({}, "(False, 'UTC')")):
+        with Sandbox.create(ephemeral=True, env=env) as sandbox:
+            assert is_warm(sandbox) and run(sandbox, look) == seen
+            cold = cold_context(sandbox)
+            assert run(sandbox, look, context=cold) == seen  # the control
+    assert image.exists()
 
 
 # --- A template that attacks while its interpreter is saved ----------------------------------

@@ -6,6 +6,7 @@ import ctypes
 import gc
 
 STALE = 121  # exit status of a copy that does not fit; the service then starts Python anew
+FOLLOWED = (b"PYTHONDONTWRITEBYTECODE", b"PYTHONIOENCODING", b"PYTHONUNBUFFERED", b"TZ")
 
 
 def modules(names):
@@ -18,9 +19,10 @@ def modules(names):
 
 
 def settings(environment):
-    """The variables that Python, the loader and libraries read when they start."""
+    """The variables that Python, the loader and libraries read when they start, except those
+    that a copy follows."""
     return {key: value for key, value in environment.items()
-            if key.startswith((b"PYTHON", b"LD_", b"GLIBC", b"MALLOC", b"OPENBLAS", b"OMP_",
+            if key not in FOLLOWED and key.startswith((b"PYTHON", b"LD_", b"GLIBC", b"MALLOC", b"OPENBLAS", b"OMP_",
                                b"MKL_", b"MPL", b"LC_", b"LANG", b"HOME", b"TZ"))}
 
 
@@ -80,6 +82,14 @@ def read_environment():
     return dict(line.partition(b"=")[::2] for line in data.split(b"\0") if b"=" in line)
 
 
+def follow(environment):
+    """The driver's streams have one encoding and no buffer that matters."""
+    sys.dont_write_bytecode = bool(environment.get(b"PYTHONDONTWRITEBYTECODE"))
+    if b"TZ" in environment:
+        import time
+        time.tzset()
+
+
 def wake(saved):
     """In a copy: takes over its own channel and environment."""
     environment = read_environment()
@@ -87,6 +97,7 @@ def wake(saved):
         os._exit(STALE)
     os.environb.clear()
     os.environb.update(environment)
+    follow(environment)
     State.lock = _thread.RLock()
     State.thread = _thread.get_ident()
     State.running = State.interruptible = State.interrupted = False
