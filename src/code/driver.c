@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "code/driver.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -16,40 +15,33 @@
 
 /* Files of data/code: see meson.build. */
 SOURCE(code_python_loader)
-SOURCE(code_python_core)
-SOURCE(code_python_show)
-SOURCE(code_python_trace)
-SOURCE(code_python_magic)
-SOURCE(code_python_charts)
-SOURCE(code_python_warm)
+SOURCE(code_python_start)
 SOURCE(code_node_loader)
-SOURCE(code_node_core)
+SOURCE(code_node_start)
 SOURCE(code_bash_core)
 
-#define PART(part, name)                                                                 \
+#define EMBEDDED(name)                                                                   \
     {                                                                                    \
-        part, name, &name##_size                                                         \
+        name, &name##_size                                                               \
     }
 
 #define NODE                                                                             \
     .kernel = "javascript", .argv = {"node", "-e"},                                      \
-    .loader = PART(NULL, code_node_loader), .parts = {PART(NULL, code_node_core)}
+    .loader = EMBEDDED(code_node_loader), .start = EMBEDDED(code_node_start)
 
 static const struct code_language languages[] = {
     {.names = {"python", "py", "python3", "ipython"},
      .kernel = "python",
      .argv = {"python3", "-c"},
-     .loader = PART(NULL, code_python_loader),
-     .parts = {PART(NULL, code_python_core), PART("show", code_python_show),
-               PART("trace", code_python_trace), PART("magic", code_python_magic),
-               PART("charts", code_python_charts), PART("warm", code_python_warm)}},
+     .loader = EMBEDDED(code_python_loader),
+     .start = EMBEDDED(code_python_start)},
     {.names = {"javascript", "js", "node", "nodejs"}, NODE},
     {.names = {"typescript", "ts"}, .dialect = "typescript", NODE},
     {.names = {"bash"},
      .kernel = "bash",
      .argv = {"bash", "--noprofile", "--norc", "-c"},
      .interrupt_ms = 250, /* a child that it forks after the signal does not get it */
-     .loader = PART(NULL, code_bash_core),
+     .loader = EMBEDDED(code_bash_core),
      .last = "bash"},
 };
 
@@ -83,29 +75,6 @@ int code_fail_language(const char *name, struct cay_error *err)
                     near ? "did you mean " : "", near ? near : "", near ? "? " : "", all);
 }
 
-static json_t *text_of(const struct code_source *source)
-{
-    return json_stringn(source->text, *source->size);
-}
-
-/* {"type":"start","source":"...","parts":{"show":"..."}} */
-static bool add_start(const struct code_language *language, struct buf *body)
-{
-    json_t *line = json_object(), *parts = json_object();
-    int failed = json_object_set_new(line, "type", json_string("start")) ||
-                 json_object_set_new(line, "source", text_of(&language->parts[0]));
-
-    for (size_t i = 1; i < CODE_PARTS_MAX && language->parts[i].text; i++)
-        failed |= json_object_set_new(parts, language->parts[i].name,
-                                      text_of(&language->parts[i]));
-    failed |= json_object_set_new(line, "parts", parts);
-    char *text = failed ? NULL : json_dumps(line, JSON_COMPACT);
-    json_decref(line);
-    bool is_done = text && buf_text(body, text) && buf_append(body, "\n", 1);
-    free(text);
-    return is_done;
-}
-
 int code_language_pack(const struct code_language *language, struct buf *message,
                        uint32_t *ret_words, struct cay_error *err)
 {
@@ -123,7 +92,9 @@ int code_language_pack(const struct code_language *language, struct buf *message
         words++;
     }
     *ret_words = words;
-    if (message->failed || (language->parts[0].text && !add_start(language, message)))
+    if (language->start.text)
+        buf_append(message, language->start.text, *language->start.size);
+    if (message->failed)
         return cay_fail_memory(err, "code.driver");
     return CAY_OK;
 }

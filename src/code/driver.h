@@ -8,14 +8,13 @@
 #include "base/buf.h"
 #include "cay/error.h"
 
-/* A file of data/code, embedded in the library. */
+/* A text of data/code, embedded in the library. */
 struct code_source {
-    const char *name; /* of the part; NULL: the driver itself */
     const char *text;
     const unsigned long *size;
 };
 
-enum { CODE_PARTS_MAX = 8, CODE_ALIASES_MAX = 5 };
+enum { CODE_ALIASES_MAX = 5 };
 
 /* How the interpreter of a language is started, and what it is sent first. */
 struct code_language {
@@ -25,9 +24,8 @@ struct code_language {
     const char *dialect;   /* sent with each execution, or NULL */
     const char *argv[6];   /* before the loader */
     struct code_source loader;
-    const char *last; /* an argument behind the loader, or NULL */
-    struct code_source
-        parts[CODE_PARTS_MAX]; /* the first is the driver; none: text NULL */
+    const char *last;         /* an argument behind the loader, or NULL */
+    struct code_source start; /* the first line; none: text NULL */
 };
 
 /* NULL if the language has no contexts. */

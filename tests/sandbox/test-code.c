@@ -48,7 +48,7 @@ static const struct code_language fake = {
     .names = {"fake"},
     .kernel = "fake",
     .argv = {"python3", "-c"},
-    .loader = {NULL, fake_source, &fake_size},
+    .loader = {fake_source, &fake_size},
 };
 
 static struct cay_code_execution done;
@@ -587,8 +587,7 @@ TEST(an_interpreter_that_cannot_start_is_an_error)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     static const unsigned long none = 0;
-    struct code_language bad = {.argv = {"no-such-interpreter"},
-                                .loader = {NULL, "", &none}};
+    struct code_language bad = {.argv = {"no-such-interpreter"}, .loader = {"", &none}};
     struct code_query query = {.language = "bad", .driver = &bad};
     uint32_t reason;
 
@@ -615,7 +614,7 @@ TEST(an_interpreter_that_cannot_start_is_an_error)
 static const char slow_source[] = "sleep 1000";
 static const unsigned long slow_size = sizeof slow_source - 1;
 static const struct code_language slow = {.argv = {"sh", "-c"},
-                                          .loader = {NULL, slow_source, &slow_size}};
+                                          .loader = {slow_source, &slow_size}};
 
 static void wait_until_slow_is_gone(cay_sandbox *sandbox)
 {
@@ -688,8 +687,7 @@ TEST(more_contexts_than_the_limit_are_refused)
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     static const char text[] = "echo '{\"type\":\"ready\"}' >&3; exec sleep 1000";
     static const unsigned long len = sizeof text - 1;
-    const struct code_language cheap = {.argv = {"sh", "-c"},
-                                        .loader = {NULL, text, &len}};
+    const struct code_language cheap = {.argv = {"sh", "-c"}, .loader = {text, &len}};
     const struct code_query query = {.language = "cheap", .driver = &cheap};
     uint32_t reason = 0;
 
