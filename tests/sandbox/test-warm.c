@@ -117,6 +117,36 @@ TEST(copies_answer_and_have_nothing_of_each_other)
     expect(two, "print('cay-init' in open('/proc/self/maps').read())", "False\n");
 }
 
+TEST(copies_draw_different_numbers)
+{
+    static const char *const draws[] = {
+        "import random; print(random.random())",
+        "import random; print(random.gauss(0, 1))",
+        "try:\n"
+        "    import numpy\n"
+        "    print(numpy.random.get_state()[2:], numpy.random.random(700)[-1])\n"
+        "except ImportError:\n"
+        "    import os; print(os.urandom(8))",
+        "try:\n"
+        "    import numpy\n"
+        "    print(numpy.random.normal())\n"
+        "except ImportError:\n"
+        "    import os; print(os.urandom(8))",
+    };
+
+    make_warm();
+    AUTO(cay_sandbox) one = make_sandbox(NULL);
+    AUTO(cay_sandbox) two = make_sandbox(NULL);
+    for (size_t i = 0; i < sizeof draws / sizeof *draws; i++) {
+        execute(one, NULL, draws[i]);
+        ASSERT_STR(done.error_value, NULL);
+        AUTO_FREE char *first = strdup(done.out);
+        execute(two, NULL, draws[i]);
+        ASSERT_STR(done.error_value, NULL);
+        ASSERT(strcmp(first, done.out) != 0);
+    }
+}
+
 TEST(a_copy_is_an_interpreter_like_any_other)
 {
     const struct cay_context_options context = {

@@ -116,7 +116,7 @@ def receive():
     """The next line, decoded; None at the end of the channel."""
     blocks = [State.unread]
     while b"\n" not in blocks[-1]:
-        block = os.read(State.channel, 1 << 18)
+        block = os.read(State.channel, 1 << 16)
         if not block:
             return None
         blocks.append(block)
