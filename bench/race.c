@@ -2,6 +2,8 @@
 #include "race.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +23,21 @@ double race_now_us(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+void race_pin(bool pins)
+{
+    static cpu_set_t before;
+    cpu_set_t one;
+
+    if (pins && sched_getaffinity(0, sizeof before, &before) != 0)
+        contest_die("sched_getaffinity");
+    CPU_ZERO(&one);
+    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &before))
+            CPU_SET(i, &one);
+    if (sched_setaffinity(0, sizeof one, pins ? &one : &before) != 0)
+        contest_die("sched_setaffinity");
 }
 
 static int compare(const void *left, const void *right)
@@ -200,6 +217,7 @@ double race_spawn(void *cookie)
     pid_t pid;
 
     posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     int error = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (error)

@@ -19,8 +19,12 @@ struct entrant {
 
 double race_now_us(void);
 
-/* An entrant: runs the NULL-terminated words that `cookie` points to, to their end. */
+/* An entrant: runs the NULL-terminated words that `cookie` points to, to their end, and
+ * drops what they print. */
 double race_spawn(void *cookie);
+
+/* Keeps this process and those that it starts on one processor, or releases it. */
+void race_pin(bool pins);
 
 /* Prints a line of JSON for each entrant: median, 95th and 99th percentile, the fastest,
  * and the CPU time and context switches of the whole machine meanwhile, on average.  Ends

@@ -4,7 +4,6 @@
  * /bin/true and against what else there is on this machine, in turns.  CAY is the command
  * to measure; BUNDLE an OCI bundle that runs /bin/true, for crun. */
 #include <cay/pool.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -259,19 +258,9 @@ static void run_races(const char *part, const char *cay, const char *bundle,
 /* Everything on one processor, and then beside a process that never sleeps. */
 static void run_races_contended(const char *cay, const char *bundle, unsigned rounds)
 {
-    cpu_set_t before, one;
-
-    if (sched_getaffinity(0, sizeof before, &before) != 0)
-        contest_die("sched_getaffinity");
-    CPU_ZERO(&one);
-    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
-        if (CPU_ISSET(i, &before))
-            CPU_SET(i, &one);
-    if (sched_setaffinity(0, sizeof one, &one) != 0)
-        contest_die("sched_setaffinity");
+    race_pin(true);
     run_races("sandbox on one processor", cay, bundle, rounds);
-    if (sched_setaffinity(0, sizeof before, &before) != 0)
-        contest_die("sched_setaffinity");
+    race_pin(false);
     pid_t hog = fork();
     if (hog == 0)
         for (;;)
