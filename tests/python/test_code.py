@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 
@@ -237,6 +238,39 @@ def test_an_execution_leaves_nothing_behind(sandbox: Sandbox) -> None:
         code.Call.__init__ = original
         gc.enable()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_thread_is_kept_for_the_next_call_and_ends_when_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from cay.sandbox import threads
+
+    ran: list[int] = []
+
+    def call() -> None:
+        task = threads.Task(lambda: ran.append(threading.get_ident()))
+        task.start()
+        task.join()
+
+    call()
+    call()
+    assert ran[0] == ran[1] != threading.get_ident()
+    monkeypatch.setattr(threads, "_IDLE_SECONDS", 0.01)
+    call()  # from now on it waits that long
+    deadline = time.monotonic() + PATIENCE
+    while any(one.ident == ran[0] for one in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    call()
+
+
+def test_a_forked_child_runs_code(sandbox: Sandbox) -> None:
+    sandbox.execute_code("1")  # leaves a thread, which the child does not have
+    child = os.fork()
+    if child == 0:
+        signal.alarm(PATIENCE)
+        os._exit(0 if sandbox.execute_code("6 * 7").text == "42" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 # --- Languages without contexts -------------------------------------------------------------

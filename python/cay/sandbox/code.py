@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Code in contexts: interpreters in a sandbox that keep their variables.
 
-The C call runs in a thread of its own and passes on what happens, so that callbacks run in
+The C call runs in another thread and passes on what happens, so that callbacks run in
 the caller's thread and Ctrl-C takes effect at once: it interrupts the code inside.
 """
 
@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import queue
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, sizeof
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from cay.sandbox import options as _options
 from cay.sandbox.event_loop import interruptibly, readable
 from cay.sandbox.handles import Handles
 from cay.sandbox.options import Size
+from cay.sandbox.threads import Task
 
 _NAMES = {
     "text/plain": "text",
@@ -346,7 +346,7 @@ class Call:
         )
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) if is_async else -1
         self._options.cancel_fd, self._cancel = os.pipe2(os.O_CLOEXEC)
-        self._thread = threading.Thread(target=self._run, name="cay-code", daemon=True)
+        self._thread = Task(self._run)
 
     def _on_text(self, _: Any, stream: int, text: int, length: int, _time: int) -> int:
         self._put((stream, _c.text(text, length)))
