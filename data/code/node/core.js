@@ -25,12 +25,18 @@ const INTEGER_MAX = 2 ** 63;
 const INTERRUPTED = 'ERR_SCRIPT_EXECUTION_INTERRUPTED';
 const session = new inspector.Session();
 
-const state = {count: 0, running: null, exit: process.exit, require: globalThis.require};
+const state = {count: 0, running: null, exit: process.exit, require: globalThis.require, held: ''};
 
 // --- Lines of the channel ----------------------------------------------------------------------
 
+// Goes with the next line: the service and its client wake up once for both.
+function hold(message) {
+    state.held += JSON.stringify(message) + '\n';
+}
+
 function send(message) {
-    let data = Buffer.from(JSON.stringify(message) + '\n');
+    let data = Buffer.from(state.held + JSON.stringify(message) + '\n');
+    state.held = '';
     while (data.length) {
         try {
             data = data.subarray(fs.writeSync(CHANNEL, data));
@@ -133,7 +139,7 @@ function emit(parts, main) {
             size += length;
         }
     }
-    send({type: 'result', data: parts, main});
+    (main ? hold : send)({type: 'result', data: parts, main}); // "done" follows the main one
 }
 
 function display(value, {raw = false} = {}) {
