@@ -132,6 +132,37 @@ TEST(a_damaged_program_is_replaced_and_a_link_is_not_followed)
     in_own_process(damage_it);
 }
 
+/* Another thread writes the program, and a child of a third one has its descriptor. */
+static void write_it(void)
+{
+    int ready[2];
+    char byte;
+
+    have_own_run(0);
+    make_and_kill();
+    const char *path = program_file(1);
+    ASSERT(pipe(ready) == 0);
+    pid_t writer = fork();
+    if (writer == 0) {
+        while (open(path, O_WRONLY | O_CLOEXEC) < 0) /* until PID 1 has ended */
+            usleep(1000);
+        (void)!write(ready[1], "", 1);
+        usleep(50000);
+        _exit(0);
+    }
+    ASSERT(writer > 0 && read(ready[0], &byte, 1) == 1);
+    make_and_kill();
+    ASSERT(waitpid(writer, NULL, 0) == writer);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+TEST(a_sandbox_waits_for_the_last_writer_of_its_program)
+{
+    need_root();
+    in_own_process(write_it);
+}
+
 static void have_another(void)
 {
     static const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};

@@ -121,6 +121,23 @@ IN_CLONE static long place_descriptors(const struct child *child)
                      : raw_call(SYS_close_range, PROGRAM_FD + 1, (long)~0u, 0, 0, 0);
 }
 
+/* ETXTBSY: another thread has just written the program, and a child that it started
+ * meanwhile has a copy of the descriptor until its own execve(2). */
+IN_CLONE static long execute(char *const *argv, char *const *env)
+{
+    enum { TRIES = 2000, PAUSE_NS = 1000000 };
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    long error = -ETXTBSY;
+
+    for (int i = 0; i < TRIES && error == -ETXTBSY; i++) {
+        if (i)
+            (void)raw_call(SYS_nanosleep, (long)&pause, 0, 0, 0, 0);
+        error = raw_call(SYS_execveat, PROGRAM_FD, (long)"", (long)argv, (long)env,
+                         AT_EMPTY_PATH);
+    }
+    return error;
+}
+
 IN_CLONE static void become_init(void *cookie)
 {
     struct child *child = cookie;
@@ -136,8 +153,7 @@ IN_CLONE static void become_init(void *cookie)
                        (long)child->processors, 0, 0);
     long error = place_descriptors(child);
     if (error >= 0)
-        error = raw_call(SYS_execveat, PROGRAM_FD, (long)"", (long)argv, (long)env,
-                         AT_EMPTY_PATH);
+        error = execute(argv, env);
     child->error = (int)-error;
     for (;;)
         (void)raw_call(SYS_exit_group, 1, 0, 0, 0, 0);
