@@ -565,6 +565,13 @@ static bool take_words(struct interpreter *state, const struct reply_packet *rep
     return true;
 }
 
+/* Only the reply was needed. */
+static void drop_connection(struct reply_packet *reply)
+{
+    if (reply->fd >= 0)
+        rights_hang_up(TAKE_FD(reply->fd));
+}
+
 static void on_reply(struct exchange *exchange, struct reply_packet *reply)
 {
     struct interpreter *state = exchange->state;
@@ -574,6 +581,7 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
         return;
     }
     if (state->purpose == FOR_KILLS) {
+        drop_connection(reply);
         exchange_close_channel(exchange);
         end_execution(exchange,
                       reply->head.kind == REPLY_SOCKET &&
@@ -600,13 +608,10 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
 /* A reply while there is a stream. */
 static void pull_reply(struct exchange *exchange, int got, struct reply_packet *reply)
 {
-    if (got != 1) {
+    if (got == 1)
+        on_reply(exchange, reply);
+    else
         exchange_end(exchange, true);
-        return;
-    }
-    on_reply(exchange, reply);
-    if (reply->fd >= 0)
-        rights_dismiss(reply->fd);
 }
 
 /* Other connections get their turn although there is more to read. */
@@ -642,6 +647,7 @@ static void overdue(struct exchange *exchange)
 
 static void on_health_reply(struct exchange *exchange, struct reply_packet *reply)
 {
+    drop_connection(reply);
     if (reply->head.kind == REPLY_SOCKET)
         refuse(exchange, 200, "OK");
     else

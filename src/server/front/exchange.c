@@ -98,9 +98,23 @@ void exchange_forget_client(struct exchange *exchange)
     exchange->has_client = false;
 }
 
+/* A connection to a code service may be on its way, and in its queue descriptors of a
+ * hostile service: see rights_hang_up(). */
+static void hang_up_replies(int channel)
+{
+    static struct reply_packet reply;
+
+    (void)shutdown(channel, SHUT_RDWR);
+    while (reply_receive(channel, &reply) == 1)
+        if (reply.fd >= 0)
+            rights_hang_up(reply.fd);
+}
+
 /* Closing the channel also removes it from the epoll set. */
 void exchange_close_channel(struct exchange *exchange)
 {
+    if (exchange->channel >= 0 && exchange->route.plane == PLANE_CODE)
+        hang_up_replies(exchange->channel);
     if (exchange->channel >= 0)
         (void)close(exchange->channel);
     exchange->channel = -1;

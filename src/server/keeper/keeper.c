@@ -558,8 +558,8 @@ static int op_code(struct keeper *keeper, struct keeper_request *request,
     reply.numbers[SOCKET_MEMORY_KILLS] = (int64_t)kills;
     for (size_t i = 0; i < reply.count; i++)
         strings_add(&strings, env[i]);
-    if (!code)
-        (void)reply_send(request->channel, &reply, &strings, fd);
+    if (!code && reply_send(request->channel, &reply, &strings, fd) != 0)
+        rights_hang_up(TAKE_FD(fd));
     return code;
 }
 
