@@ -38,9 +38,10 @@ static struct service *find(const struct user *user)
     return NULL;
 }
 
+/* The service may have sent descriptors, which close(2) would wait for. */
 static void forget(struct service *service)
 {
-    (void)close(service->channel);
+    rights_hang_up(service->channel);
     *service = services[--service_count];
 }
 
