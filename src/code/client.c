@@ -14,9 +14,9 @@
 #include "sys/rights.h"
 
 enum {
-    GRACE_MS = 20000, /* after the timeout, for the kill and a slow machine */
-    REPLY_MS = 60000, /* for a request that does not wait for code */
-    TRIES = 3         /* again, if the service ends before it has seen the request */
+    GRACE_MS = 20000,  /* after the timeout, for the kill and a slow machine */
+    REPLY_MS = 150000, /* without code: two starts of an interpreter, a minute each */
+    TRIES = 3          /* again, if the service ends before it has seen the request */
 };
 
 static int dial(struct code_client *client, struct cay_error *err)
@@ -223,7 +223,7 @@ static void set_deadline(struct code_client *client, const struct code_query *qu
 {
     if (query->timeout_ms && query->timeout_ms < UINT64_MAX / 4000000)
         client->deadline_ms = clock_ms() + query->timeout_ms + GRACE_MS;
-    else if (query->op != CODE_EXECUTE && query->op != CODE_CREATE)
+    else if (query->op != CODE_EXECUTE)
         client->deadline_ms = clock_ms() + REPLY_MS;
 }
 

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "cay/code.h"
+#include "code/client.h"
 #include "code/execution.h"
 #include "harness.h"
 #include "init/code.h"
@@ -186,6 +187,22 @@ TEST(an_execution_can_be_cancelled_while_the_service_floods_the_client)
     execute(&options);
     ASSERT_INT(done.status, CAY_CODE_INTERRUPTED);
     ASSERT(close(ends[0]) == 0);
+}
+
+/* Code may run for ever; everything else ends, whatever the service does. */
+TEST(only_an_execution_may_wait_for_ever)
+{
+    for (enum code_op op = CODE_EXECUTE; op <= CODE_LIST; op++) {
+        const struct code_query query = {.op = op};
+        struct code_client client;
+        struct code_end end;
+        play(send_end);
+        ASSERT_OK(code_connect(&client, &sandbox, NULL, "test", &err));
+        ASSERT_OK(code_request(&client, &query, NULL, NULL, NULL, &end, &err));
+        ASSERT_INT(client.deadline_ms == UINT64_MAX, op == CODE_EXECUTE);
+        code_hang_up(&client);
+        join();
+    }
 }
 
 /* --- Descriptors --- */
