@@ -211,6 +211,11 @@ void code_describe_loss(uint32_t loss, int status, bool is_memory, char *text,
                  lost);
     else if (loss == CODE_LOSS_RESTARTED)
         snprintf(text, room, "the context was restarted; %s", lost);
+    else if (loss == CODE_LOSS_CLOSED)
+        snprintf(text, room,
+                 "the interpreter closed its connection to the service and was killed; "
+                 "%s",
+                 lost);
     else if (loss == CODE_LOSS_SERVICE)
         snprintf(text, room,
                  "the process that serves code contexts in the sandbox has ended; %s",

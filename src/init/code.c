@@ -503,7 +503,8 @@ static void expire(void)
             context_interrupt(context);
         }
         if (context->kill_ns <= now)
-            context_kill(context, CODE_LOSS_KILLED);
+            context_kill(context,
+                         context->fds[0] < 0 ? CODE_LOSS_CLOSED : CODE_LOSS_KILLED);
         if (context->start_ns <= now)
             context_kill(context, CODE_LOSS_SILENT);
     }

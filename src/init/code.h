@@ -101,7 +101,8 @@ enum code_loss {
     CODE_LOSS_KILLED = 2,    /* it did not react to an interrupt */
     CODE_LOSS_RESTARTED = 3, /* on request */
     CODE_LOSS_SILENT = 4,    /* it did not get ready in time */
-    CODE_LOSS_SERVICE = 5    /* with the service before this one */
+    CODE_LOSS_SERVICE = 5,   /* with the service before this one */
+    CODE_LOSS_CLOSED = 6     /* it closed its channel */
 };
 
 struct code_started {

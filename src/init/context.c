@@ -29,6 +29,7 @@ enum {
     INPUT_MAX = CODE_BODY_MAX + (1 << 20),
     AGAIN_MS = 1000,  /* then again: the first signal may come before the code runs */
     KILL_MS = 5000,   /* between an interrupt and the kill */
+    CLOSED_MS = 1000, /* between the end of the channel and the kill */
     START_MS = 60000, /* until an interpreter is ready */
     OOM_SCORE_RAISE = 100
 };
@@ -547,11 +548,11 @@ bool context_read_channel(struct context *context)
     if (len > 0)
         take_lines(context, lines, (size_t)len);
     if (len == 0 || (len < 0 && errno != EAGAIN && errno != EINTR)) {
-        /* Without its channel an interpreter is of no use. */
+        /* Without its channel an interpreter is of no use.  But usually it is ending, and
+         * the cause is that of its own end. */
         (void)close(context->fds[0]);
         context->fds[0] = -1;
-        if (context->pid)
-            send_signal(context, SIGKILL);
+        context->kill_ns = clock_ns() + CLOSED_MS * 1000000ull;
     }
     return len > 0;
 }
@@ -586,7 +587,7 @@ static void on_exit_of(struct context *context, int status)
     close_fds(context);
     context->pid = 0;
     context->ready = false;
-    context->start_ns = UINT64_MAX;
+    context->again_ns = context->kill_ns = context->start_ns = UINT64_MAX;
     if (was_starting && context->is_warm && !context->ending) {
         context->is_cold = true; /* the copy does not fit this context */
         context_advance(context);

@@ -740,6 +740,33 @@ TEST(bytes_of_a_hostile_driver_are_survived)
     expect_value(sandbox, "2", "2");
 }
 
+TEST(an_interpreter_that_closes_its_channel_is_an_error_that_says_so)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+
+    execute(sandbox, "os.closerange(3, 64); time.sleep(1000)");
+    ASSERT_INT(done.status, CAY_CODE_LOST);
+    ASSERT_HAS(done.error_value, "closed its connection");
+    expect_value(sandbox, "1", "1");
+    ASSERT_HAS(done.restarted, "closed its connection");
+}
+
+/* The end of the channel is that of the interpreter: the next one is not killed for it.
+ */
+TEST(an_interpreter_outlives_the_end_of_the_one_before)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+
+    execute(sandbox, "import threading\n"
+                     "threading.Timer(0.05, lambda: os._exit(3)).start()");
+    do
+        list_contexts(sandbox);
+    while (infos.items[0].pid);
+    execute(sandbox, "time.sleep(2)");
+    ASSERT_INT(done.status, CAY_CODE_SUCCESS);
+    ASSERT_HAS(done.restarted, "exited with status 3");
+}
+
 TEST(a_line_that_is_too_long_is_dropped)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
