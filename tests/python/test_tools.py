@@ -475,7 +475,7 @@ def test_a_cancelled_run_interrupts_the_code_and_keeps_its_variables() -> None:
                 scripted([("run_code", {"code": code})]), toolsets=[SandboxToolset(sandbox)]
             )
             task = asyncio.create_task(agent.run("go"))
-            while not await sandbox.files.exists("on"):
+            while not (task.done() or await sandbox.files.exists("on")):
                 await asyncio.sleep(0.01)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -14,7 +14,7 @@ import pytest
 from conftest import CHECKOUT, pip
 
 SMOKE = """
-import cay, cay._c, cay.inspect, os, sys
+import cay, cay._c, cay.inspect, cay.tools, os, sys
 from importlib.metadata import entry_points
 from cay.filesystem import Files, PathConfig, Sandbox, SandboxConfig, SandboxError
 from cay.nexau import Agent, NativeSandboxManager, SessionManager

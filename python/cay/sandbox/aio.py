@@ -251,8 +251,9 @@ class AsyncSandbox:
     async def execute_code(
         self, code: str, language: str | None = None, **options: Unpack[CodeOptions]
     ) -> Execution:
-        """As Sandbox.execute_code().  If the task is cancelled, the code is interrupted
-        and keeps its variables; callbacks run in the task."""
+        """As Sandbox.execute_code(); callbacks run in the task.  If the task is cancelled,
+        the code is interrupted and keeps its variables; code in a language without contexts
+        runs until it ends or its timeout is over."""
         call = Call(self._sync._handles, code, language, options, is_async=True)
         try:
             call.start()

@@ -57,14 +57,16 @@ class SandboxToolset(_Toolset):
         from pydantic_ai.tools import ToolDefinition
         from pydantic_ai.toolsets import ToolsetTool
 
+        definition = ToolDefinition(
+            name=tool.name,
+            description=tool.description,
+            parameters_json_schema=tool.args.model_json_schema(),
+        )
+        if hasattr(definition, "sequential"):  # PydanticAI 1.0 does not have it
+            definition.sequential = True
         return ToolsetTool(
             toolset=self,
-            tool_def=ToolDefinition(
-                name=tool.name,
-                description=tool.description,
-                parameters_json_schema=tool.args.model_json_schema(),
-                sequential=True,
-            ),
+            tool_def=definition,
             max_retries=self._max_retries,
             args_validator=_validator(tool.args),
         )
