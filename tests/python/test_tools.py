@@ -312,6 +312,14 @@ def test_schemas_are_valid_and_name_neither_sandbox_nor_user(tools: SandboxTools
     assert list(SandboxTools(tools._sandbox).tools) == list(DEFAULT_TOOLS)
 
 
+def test_descriptions_say_what_the_sandbox_lacks(sandbox: Sandbox) -> None:
+    described = SandboxTools(sandbox, timeout=7).tools["run_command"].description
+    assert "There is no network." in described and "7 seconds" in described
+    with Sandbox.create(ephemeral=True, network="host", workdir="/tmp") as other:
+        described = SandboxTools(other).tools["run_command"].description
+    assert "network" not in described and "starts in /tmp" in described
+
+
 def test_no_argument_reaches_another_sandbox(tools: SandboxTools) -> None:
     with Sandbox.create(ephemeral=True) as other:
         other.files.write("secret", "x")

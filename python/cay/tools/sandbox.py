@@ -27,7 +27,7 @@ from cay.filesystem.results import LinesResult, ReadResult
 from cay.sandbox.aio import AsyncSandbox
 from cay.sandbox.code import Execution
 from cay.sandbox.event_loop import in_thread
-from cay.sandbox.results import ExecResult
+from cay.sandbox.results import ExecResult, SandboxInfo
 from cay.sandbox.sandbox import Sandbox
 from cay.tools.reply import (
     IMAGE_BYTES,
@@ -170,15 +170,18 @@ class SandboxTools:
         self._timeout = timeout
         self._limit = limit
         self._images = images
-        workdir = self._sandbox.inspect().workdir or "the working directory"
-        self.tools = {name: self._described(_TOOLS[name], workdir) for name in names}
+        info = self._sandbox.inspect()
+        self.tools = {name: self._described(_TOOLS[name], info) for name in names}
         """by name"""
 
-    def _described(self, tool: Tool, workdir: str) -> Tool:
-        where = f"Relative paths start at {workdir}."
+    def _described(self, tool: Tool, info: SandboxInfo) -> Tool:
+        """What a model should know of this sandbox before it tries."""
+        workdir = info.workdir or "the working directory"
+        about = f"Relative paths start at {workdir}."
         if tool.file is None:
-            where = f"It starts in {workdir} and may take {self._timeout:g} seconds."
-        return replace(tool, description=f"{tool.description} {where}")
+            about = f"It starts in {workdir} and may take {self._timeout:g} seconds."
+            about += " There is no network." if info.network == "none" else ""
+        return replace(tool, description=f"{tool.description} {about}")
 
     def __repr__(self) -> str:
         return f"SandboxTools({self._sandbox!r}, tools={list(self.tools)})"
