@@ -215,6 +215,22 @@ def test_output_beyond_the_limit_is_counted(sandbox: Sandbox) -> None:
     assert execution.stdout == "x" * 10 and execution.dropped == 91
 
 
+def test_a_call_without_a_thread_leaves_nothing_behind(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    sandbox.execute_code("1")
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="new thread"):
+            sandbox.execute_code("1")
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert sandbox.execute_code("1").text == "1"
+
+
 def test_an_execution_leaves_nothing_behind(sandbox: Sandbox) -> None:
     from cay.sandbox import code
 

@@ -347,6 +347,7 @@ class Call:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) if is_async else -1
         self._options.cancel_fd, self._cancel = os.pipe2(os.O_CLOEXEC)
         self._thread = Task(self._run)
+        self._is_started = False
 
     def _on_text(self, _: Any, stream: int, text: int, length: int, _time: int) -> int:
         self._put((stream, _c.text(text, length)))
@@ -389,7 +390,12 @@ class Call:
             self.close()
 
     def start(self) -> None:
-        self._thread.start()
+        self._is_started = True  # also if Ctrl-C interrupts start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._is_started = False  # no more threads
+            raise
 
     def take(self) -> bool:
         """Waits for the next event; False if it was the last."""
@@ -422,13 +428,13 @@ class Call:
         if self._cancel >= 0:
             os.close(self._cancel)  # a hang-up is readable
             self._cancel = -1
-        if self._thread.ident is not None:
+        if self._is_started:
             self._thread.join()
         _c.code_execution_done(byref(self._execution))
 
     def close(self) -> None:
         if self._wake >= 0:
-            if self._thread.ident is not None:
+            if self._is_started:
                 self._thread.join()  # it may be about to write to the descriptor
             os.close(self._wake)
         os.close(self._options.cancel_fd)
