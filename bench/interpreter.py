@@ -49,7 +49,7 @@ def run_bare():
 
 
 def run_in_sandbox():
-    with cay.Sandbox.create() as sandbox:
+    with cay.Sandbox.create(ephemeral=True) as sandbox:
         if sandbox.execute_code("print(1)").stdout != "1\n":
             raise SystemExit("bench: the code printed something else")
 
@@ -78,7 +78,7 @@ def run_kernel():
 
 def compare_calls(rounds):
     manager, client = start_kernel()
-    with (cay.Sandbox.create() as sandbox,
+    with (cay.Sandbox.create(ephemeral=True) as sandbox,
           subprocess.Popen([PYTHON, "-c", LOOP], bufsize=0, stdin=subprocess.PIPE,
                            stdout=subprocess.PIPE) as bare):
 
