@@ -2,6 +2,7 @@
 """The code interpreter, port 49999 of a sandbox, with HTTP by hand."""
 
 import json
+import selectors
 import time
 from contextlib import closing
 
@@ -454,6 +455,24 @@ def test_many_executions_at_a_time_are_served_in_turn(server, run, sandbox):
         with closing(client):
             counts.append(int(Lines(client).until("result")["text"]))
     assert sorted(counts) == list(range(1, 41))
+
+
+def test_executions_beyond_the_limit_are_429(server, run, sandbox):
+    clients = [server.connect() for _ in range(257)]
+    for client in clients:
+        client.sendall(execution(sandbox, "import time; time.sleep(1000)", "Connection: close"))
+    with selectors.DefaultSelector() as ready:
+        for client in clients:
+            ready.register(client, selectors.EVENT_READ)
+        refused = []
+        while not refused:  # the others run or wait, and get keepalives
+            heard = [key.fileobj.recv(1 << 16) for key, _ in ready.select(PATIENCE)]
+            assert heard, "no response"
+            refused = [data for data in heard if data.startswith(b"HTTP/1.1 429 ")]
+    assert b"too many executions are waiting" in refused[0]
+    for client in clients:
+        client.close()
+    assert run(sandbox, "1 + 1") == "2"
 
 
 def test_the_front_leaves_no_descriptors_behind(server, run, contexts, sandbox):
