@@ -18,7 +18,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 enum {
-    MAPS_MAX = 1 << 20,
+    MAPS_MAX = 4 << 20,
     PAGEMAP_MAX = 1 << 16, /* pages of a region: 256 MiB */
     RSEQ_SIZE = 32,
 #if defined(__x86_64__)
@@ -362,9 +362,24 @@ static long add_memory(struct save *save, struct warm_region *region, bool of_fi
     return region->prot & PROT_READ ? store(save, region, 0, count, of_file) : -EACCES;
 }
 
-/* One line of /proc/self/maps: START-END PROT OFFSET DEVICE INODE PATH */
+/* Whether "VmFlags: rd wr wf" of the region that begins with this line has "wf".  Random
+ * number generators keep their state in such memory, that of vDSO getrandom(2) among
+ * them: two processes must not have the same. */
+static bool is_wiped(const char *line)
+{
+    while (*line && !begins(line, "VmFlags:"))
+        while (*line && *line++ != '\n')
+            ;
+    for (; *line && *line != '\n'; line++)
+        if (begins(line, " wf"))
+            return true;
+    return false;
+}
+
+/* A line of /proc/self/smaps: START-END PROT OFFSET DEVICE INODE PATH */
 static long add_line(struct save *save, const char *line)
 {
+    const bool wiped = is_wiped(line);
     struct warm_region *region = &save->scratch->regions[head.region_count];
 
     *region = (struct warm_region){0};
@@ -395,6 +410,10 @@ static long add_line(struct save *save, const char *line)
         region->kind = WARM_VDSO;
         return 0;
     }
+    if (wiped) {
+        region->kind = WARM_WIPED;
+        return 0;
+    }
     return add_memory(save, region, of_file, line);
 }
 
@@ -402,7 +421,7 @@ static long add_line(struct save *save, const char *line)
 
 static long read_maps(struct save *save)
 {
-    long fd = open_file("/proc/self/maps"), count = 0;
+    long fd = open_file("/proc/self/smaps"), count = 0;
 
     if (fd < 0)
         return fd;
@@ -421,7 +440,8 @@ static long add_regions(struct save *save)
     long error = 0;
 
     while (!error && at < end) {
-        error = add_line(save, at);
+        if (*at < 'A' || *at > 'Z') /* of the lines below it */
+            error = add_line(save, at);
         while (*at++ != '\n')
             ;
     }

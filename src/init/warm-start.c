@@ -114,6 +114,9 @@ PART_OF_JUMP static void restore_region(const struct jump *jump,
     } else {
         map(region, MAP_ANONYMOUS | MAP_NORESERVE, -1);
     }
+    if (region->kind == WARM_WIPED)
+        check(raw_call(SYS_madvise, (long)region->start, (long)size, MADV_WIPEONFORK, 0,
+                       0));
     if (region->kind != WARM_STACK)
         return;
     uint64_t at = region->start + region->stored_at, offset = region->offset;
@@ -215,7 +218,7 @@ static bool check_region(const struct warm_head *head, const struct warm_region 
 {
     return is_page(region->start) && is_page(region->end) && region->start >= last_end &&
            region->start < region->end && region->end <= address_end &&
-           region->kind <= WARM_VDSO && is_page(region->offset) &&
+           region->kind <= WARM_WIPED && is_page(region->offset) &&
            (region->kind != WARM_FILE || region->file < head->file_count) &&
            region->stored_at < region->end - region->start;
 }

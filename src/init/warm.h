@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 enum {
-    WARM_VERSION = 1,
+    WARM_VERSION = 2,
     WARM_REGIONS_MAX = 4096,
     WARM_FILES_MAX = 512,
     WARM_PATHS_MAX = 128 << 10, /* bytes of all paths, each with its NUL */
@@ -33,7 +33,8 @@ enum warm_kind {
     WARM_STORED, /* in this file, at offset */
     WARM_FILE,   /* in files[file], at offset */
     WARM_STACK,  /* stored like WARM_STORED, copied, and with room to grow */
-    WARM_VDSO    /* the kernel's: moved there */
+    WARM_VDSO,   /* the kernel's: moved there */
+    WARM_WIPED   /* empty in each copy, as in a child of fork(2): MADV_WIPEONFORK */
 };
 
 struct warm_region {

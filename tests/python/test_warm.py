@@ -183,6 +183,59 @@ def test_a_damaged_table_harms_only_the_copy(tmp_path, image):
     assert start(image, "print(1)").stdout == "1\n"
 
 
+DRIVER = os.path.join(os.path.dirname(__file__), "..", "..", "data", "code", "python", "warm.py")
+DRAWS = """
+private = ctypes.create_string_buffer(8)
+crypto.RAND_priv_bytes(private, 8)
+print(random.random())
+print(ssl.RAND_bytes(8))
+print(private.raw)
+print(next(tempfile._get_candidate_names()))
+print(uuid.uuid1().node, uuid.uuid4())
+print(secrets.token_hex(8))
+print(os.urandom(8))
+"""
+
+
+def test_copies_draw_other_numbers_after_their_state_was_renewed(tmp_path):
+    modules = "import random, ssl, tempfile, uuid, secrets"
+    # Copies have the same process id, as in sandboxes.
+    draw = "crypto = ctypes.CDLL('libcrypto.so.3')\nos.getpid = lambda: 7" + DRAWS.replace("print", "repr")
+    draw = draw.replace("node, uuid", "node), repr(uuid")
+    assert save(tmp_path / "image", modules=modules, preparation=draw) == 0
+    renew = f"names = dict(globals())\nexec(open({DRIVER!r}).read(), names)\nnames['renew_random_state']()"
+    hash_of = "print(hash('text'))"
+    draws = [start(tmp_path / "image", f"{renew}\n{DRAWS}{hash_of}").stdout.splitlines() for _ in "12"]
+    assert len(draws[0]) == 8
+    assert [one == two for one, two in zip(*draws)] == [False] * 7 + [True]
+    # Without it some are the same.  OpenSSL notices the fork before the save.
+    same = [start(tmp_path / "image", DRAWS).stdout.splitlines() for _ in "12"]
+    assert [one == two for one, two in zip(*same)] == [True, False, False, True, False, False, False]
+
+
+def test_memory_that_is_wiped_on_fork_is_empty_in_copies_and_their_children(tmp_path):
+    preparation = (
+        "import mmap; state = mmap.mmap(-1, 8192, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
+        "state.madvise(18, 0, 4096)\n"
+        "def fill(): state[0] = state[4096] = 7\n"
+        "os.register_at_fork(after_in_child=fill)"
+    )
+    assert save(tmp_path / "image", preparation=preparation) == 0
+    code = """
+print(state[0], state[4096])
+os.register_at_fork(after_in_child=lambda: None)
+read, write = os.pipe()
+libc = ctypes.CDLL(None)
+state[0] = 9
+if libc.fork() == 0:
+    os.write(write, b"%d" % state[0])
+    os._exit(0)
+os.wait()
+print(os.read(read, 9), state[0])
+"""
+    assert start(tmp_path / "image", code).stdout == "0 7\nb'0' 9\n"
+
+
 def test_numpy_works_in_copies(tmp_path):
     pytest.importorskip("numpy")
     modules = "import numpy"

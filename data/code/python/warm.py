@@ -74,7 +74,9 @@ def numpy_state():
 
 def renew_random_state(numpy_at):
     """Copies must not draw the same numbers or have the same keys.  The seed of hash() is
-    the same in all."""
+    the same in all: it is part of every dictionary.  What uses the kernel (os.urandom,
+    secrets, uuid4) has no state; the C library's is in memory that no copy gets
+    (warm-save.c)."""
     loaded = sys.modules
     if "random" in loaded:
         loaded["random"].seed()
@@ -85,8 +87,10 @@ def renew_random_state(numpy_at):
         loaded["numpy.random"].seed()
     if "ssl" in loaded:
         loaded["ssl"].RAND_add(os.urandom(64), 64.0)
-    if "tempfile" in loaded:
+    if "tempfile" in loaded:  # its generator is renewed only in a process with another number
         loaded["tempfile"]._name_sequence = None
+    if "uuid" in loaded:
+        loaded["uuid"]._node = loaded["uuid"]._last_timestamp = None
     if "multiprocessing.process" in loaded:
         loaded["multiprocessing.process"].current_process().authkey = os.urandom(32)
 
