@@ -322,7 +322,6 @@ static void race_many(unsigned rounds)
     const struct entrant entrants[] = {
         {"100 bare python3, one for each processor at a time", .run = spawn_many,
          .cookie = &processors},
-        /* Beside other work a hundred get more of the processors than two. */
         {"100 bare python3 at once", .run = spawn_many, .cookie = &all},
         {"100 sandboxes at once, cold", .run = run_many, .cookie = &cold},
         {"100 sandboxes at once, warm", .run = run_many, .cookie = &warm},
