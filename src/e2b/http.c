@@ -73,7 +73,7 @@ static void init_libcurl(void)
 static int load_libcurl(const char *op, struct cay_error *err)
 {
     static const struct library_call calls[] = {
-#define X(name) {#name, offsetof(struct libcurl, name)},
+#define X(name) LIBRARY_CALL(struct libcurl, name),
         LIBCURL_CALLS(X)
 #undef X
     };

@@ -19,7 +19,7 @@ struct libarchive libarchive;
 int libarchive_load(const char *op, struct cay_error *err)
 {
     static const struct library_call calls[] = {
-#define X(name) {#name, offsetof(struct libarchive, name)},
+#define X(name) LIBRARY_CALL(struct libarchive, name),
         LIBARCHIVE_CALLS(X)
 #undef X
     };

@@ -32,7 +32,7 @@ struct sqlite sqlite;
 int sqlite_load(const char *op, struct cay_error *err)
 {
     static const struct library_call calls[] = {
-#define X(name) {#name, offsetof(struct sqlite, name)},
+#define X(name) LIBRARY_CALL(struct sqlite, name),
         SQLITE_CALLS(X)
 #undef X
     };

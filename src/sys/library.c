@@ -6,16 +6,20 @@
 
 static bool load(const struct library *library)
 {
-    void *handle = dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
+    void *handle =
+        library->calls->bundled ? NULL : dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
 
-    for (size_t i = 0; handle && i < library->call_count; i++) {
-        void *call = dlsym(handle, library->calls[i].name);
-        if (!call)
+    for (size_t i = 0; i < library->call_count; i++) {
+        const struct library_call *call = &library->calls[i];
+        void *found = call->bundled ? call->bundled
+                      : handle      ? dlsym(handle, call->name)
+                                    : NULL;
+        if (!found)
             return false;
         /* dlsym(3) returns an object pointer; the symbol is a function. */
-        memcpy((char *)library->table + library->calls[i].place, &call, sizeof call);
+        memcpy((char *)library->table + call->place, &found, sizeof found);
     }
-    return handle != NULL;
+    return true;
 }
 
 bool library_load(struct library *library)

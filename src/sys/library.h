@@ -7,11 +7,20 @@
 #include <stddef.h>
 
 /* A shared library that is loaded on first use: loading it takes longer than most
- * programs run. */
+ * programs run.  A build with -Dbundle=true is linked with the library instead. */
 struct library_call {
     const char *name;
-    size_t place; /* of its pointer in the table */
+    size_t place;  /* of its pointer in the table */
+    void *bundled; /* the function, if it is linked */
 };
+
+/* clang-format off */
+#ifdef CAY_BUNDLE
+#define LIBRARY_CALL(table, name) {#name, offsetof(table, name), (void *)name}
+#else
+#define LIBRARY_CALL(table, name) {#name, offsetof(table, name), NULL}
+#endif
+/* clang-format on */
 
 struct library {
     const char *file; /* "libarchive.so.13" */
