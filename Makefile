@@ -4,7 +4,7 @@ BUILD = build
 FUZZ_SECONDS = 60
 
 .PHONY: run demo check check-sandbox test test-long test-packages build deps bench fuzz \
-        lint install uninstall python clean help
+        lint install uninstall python packages clean help
 
 export CMD
 run: build ## build, and run CMD='...' in a fresh sandbox, or show what one is
@@ -29,7 +29,7 @@ test-long: ## valgrind, races, and the suites again with clang and sanitizers
 	@tools/install-packages build test
 	@tools/run-tests test-long
 
-test-packages: ## the packages of dist/, in clean systems made by debootstrap
+test-packages: ## the packages of `make packages`, in clean systems made by debootstrap
 	@tools/install-packages test package
 	@tools/run-tests test-packages
 
@@ -67,6 +67,10 @@ uninstall: ## remove what `make install` of this directory installed
 python: ## make .venv with the Python package and what its tests need
 	@tools/install-packages build test
 	@tools/make-venv
+
+packages: ## build the Debian packages, wheels and tarballs of dist/: CONTRIBUTING.md
+	@tools/install-packages build package
+	@package/all
 
 clean: ## remove what the other targets made
 	@rm -rf --one-file-system $(BUILD) $(BUILD)-* .venv dist

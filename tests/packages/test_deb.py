@@ -58,7 +58,11 @@ def test_the_server_creates_sandboxes(bookworm):
     done = bookworm.run(INSTALL + """
 apt-get -qq -y install --no-install-recommends curl >/dev/null
 cay serve --listen 127.0.0.1:3999 >/tmp/log 2>&1 &
-for i in $(seq 300); do eval "$(cay env 2>/dev/null)"; test "${E2B_API_KEY:-}" && break; sleep 0.1; done
+for i in $(seq 300); do
+    eval "$(cay env 2>/dev/null)"
+    test "${E2B_API_KEY:-}" && break
+    sleep 0.1
+done
 curl -sS --fail -H "X-API-Key: $E2B_API_KEY" -H 'Content-Type: application/json' \\
     -d '{"templateID": "base"}' "$E2B_API_URL/sandboxes"
 """)
