@@ -4,7 +4,7 @@ BUILD = build
 FUZZ_SECONDS = 60
 
 .PHONY: run demo check check-sandbox test test-long test-packages build deps bench fuzz \
-        lint install uninstall python packages clean help
+        lint install uninstall python packages release clean help
 
 export CMD
 run: build ## build, and run CMD='...' in a fresh sandbox, or show what one is
@@ -71,6 +71,12 @@ python: ## make .venv with the Python package and what its tests need
 packages: ## build the Debian packages, wheels and tarballs of dist/: CONTRIBUTING.md
 	@tools/install-packages build package
 	@package/all
+
+release: ## check CHANGELOG.md, then build dist/ with checksums; KEY=... signs them
+	@package/notes >/dev/null
+	@rm -rf dist
+	@$(MAKE) -s packages
+	@package/finish dist $(KEY)
 
 clean: ## remove what the other targets made
 	@rm -rf --one-file-system $(BUILD) $(BUILD)-* .venv dist

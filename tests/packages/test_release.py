@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What package/finish adds to the packages: checksums, a list of libraries, a signature."""
+
+import json
+import os
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+
+@pytest.fixture
+def dist(tmp_path):
+    for name in ("cay_1_amd64.deb", "cay-1-py3-none-any.whl", "cay-1.tar.gz"):
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+def finish(dist, *key):
+    subprocess.run([ROOT / "package/finish", dist, *key], check=True,
+                   env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"})
+
+
+def test_checksums_name_every_file_and_are_the_same_each_time(dist):
+    finish(dist)
+    first = (dist / "SHA256SUMS").read_bytes()
+    finish(dist)
+    assert (dist / "SHA256SUMS").read_bytes() == first
+    assert first.count(b"\n") == 4
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=True)
+    assert not (dist / "SHA256SUMS.sig").exists()
+
+
+def test_the_list_of_libraries_has_those_that_are_linked(dist):
+    finish(dist)
+    document = json.loads((dist / "sbom.cdx.json").read_text(encoding="utf-8"))
+    found = {each["name"]: each["version"] for each in document["components"]}
+    lines = (ROOT / "package" / "sources").read_text(encoding="utf-8").splitlines()
+    assert found == dict(line.split() for line in lines if not line.startswith("#"))
+    assert document["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
+
+
+def test_the_signature_verifies_until_a_checksum_changes(dist, tmp_path_factory):
+    keys = tmp_path_factory.mktemp("keys")
+    key, public = keys / "key.pem", keys / "public.pem"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
+    subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-out", public], check=True)
+    finish(dist, key)
+    verify = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", public, "-rawin",
+              "-in", dist / "SHA256SUMS", "-sigfile", dist / "SHA256SUMS.sig"]
+    assert subprocess.run(verify, capture_output=True, check=False).returncode == 0
+    (dist / "SHA256SUMS").write_text("other")
+    assert subprocess.run(verify, capture_output=True, check=False).returncode != 0
