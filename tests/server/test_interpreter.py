@@ -429,6 +429,18 @@ def test_a_client_that_does_not_read_makes_the_code_wait(server, sandbox):
     wait_until(lambda: server.held() < 40, "the front keeps descriptors")
 
 
+def test_large_output_arrives_without_a_pause(server, shared):
+    """A keepalive is a pause of five seconds; a slow machine may make one."""
+    pauses = 0
+    for _ in range(8):
+        with server.connect() as client:
+            client.sendall(execution(shared, "print(('x' * 8000 + '\\n') * 400)"))
+            lines = list(Lines(client).all())
+        assert sum(len(line["text"]) for line in lines if line["type"] == "stdout") == 8001 * 400 + 1
+        pauses += sum(line["type"] == "keepalive" for line in lines)
+    assert pauses <= 2
+
+
 def test_a_large_result_arrives_and_one_beyond_the_limit_is_reported(execute, shared):
     code = "from IPython.display import display\n" \
            "display({{f'text/{{i}}': 'a' * (7 << 20) for i in range({})}}, raw=True)"

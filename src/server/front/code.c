@@ -628,10 +628,7 @@ static bool pull(struct exchange *exchange)
     }
     if (state->pulls++ < PULLS_AT_A_TIME && step(exchange))
         return true;
-    if (state->pulls > PULLS_AT_A_TIME) {
-        exchange_suspend(exchange);
-        exchange_resume(exchange);
-    }
+    exchange->has_more = state->pulls > PULLS_AT_A_TIME;
     state->pulls = 0;
     return false;
 }

@@ -520,6 +520,9 @@ static ssize_t read_stream(void *cls, uint64_t position, char *data, size_t room
             if (exchange->handler->pull(exchange))
                 continue;
             exchange_suspend(exchange);
+            if (exchange->has_more) /* after other connections */
+                exchange_resume(exchange);
+            exchange->has_more = false;
             return 0;
         }
         int got = reply_receive(exchange->channel, reply);

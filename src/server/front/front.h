@@ -118,6 +118,7 @@ struct exchange {
     /* Streams */
     size_t out_at;
     bool is_over, is_cut; /* the stream has ended; it is aborted, not closed normally */
+    bool has_more;        /* pull() returned false, but has more to read */
     uint64_t heard_ms, keepalive_ms, deadline_ms; /* deadline: 0 for none */
     void (*keepalive)(struct exchange *exchange);
     struct wake client; /* detects that the client disconnected */
