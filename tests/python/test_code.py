@@ -19,6 +19,7 @@ from conftest import unavailable
 import cay
 from cay import CodeInterpreter, Sandbox, run_code
 from cay.errors import SandboxNotFoundError, SandboxUnsupportedError, SandboxValueError
+from cay.sandbox import threads
 
 PATIENCE = 120
 
@@ -224,6 +225,7 @@ def test_a_call_without_a_thread_leaves_nothing_behind(
     sandbox.execute_code("1")
     before = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
+        patch.setattr(threads, "_idle", [])
         patch.setattr(threading.Thread, "start", fail)
         with pytest.raises(RuntimeError, match="new thread"):
             sandbox.execute_code("1")
@@ -259,8 +261,6 @@ def test_an_execution_leaves_nothing_behind(sandbox: Sandbox) -> None:
 def test_a_thread_is_kept_for_the_next_call_and_ends_when_idle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from cay.sandbox import threads
-
     ran: list[int] = []
 
     def call() -> None:

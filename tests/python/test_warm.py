@@ -203,7 +203,7 @@ def test_copies_draw_other_numbers_after_their_state_was_renewed(tmp_path):
     draw = "crypto = ctypes.CDLL('libcrypto.so.3')\nos.getpid = lambda: 7" + DRAWS.replace("print", "repr")
     draw = draw.replace("node, uuid", "node), repr(uuid")
     assert save(tmp_path / "image", modules=modules, preparation=draw) == 0
-    renew = f"names = dict(globals())\nexec(open({DRIVER!r}).read(), names)\nnames['renew_random_state']()"
+    renew = f"names = dict(globals())\nexec(open({DRIVER!r}).read(), names)\nnames['renew_random_state'](None)"
     hash_of = "print(hash('text'))"
     draws = [start(tmp_path / "image", f"{renew}\n{DRAWS}{hash_of}").stdout.splitlines() for _ in "12"]
     assert len(draws[0]) == 8
