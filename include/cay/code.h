@@ -164,7 +164,7 @@ CAY_PUBLIC CAY_NODISC int cay_warm_create(const char *template_name, const char 
 CAY_PUBLIC CAY_NODISC int cay_code_warm(const char *template_name, struct cay_error *err);
 
 struct cay_warm_info {
-    char id[24], template_name[256], language[CAY_CONTEXT_MAX], preload[CAY_PRELOAD_MAX];
+    char id[40], template_name[256], language[CAY_CONTEXT_MAX], preload[CAY_PRELOAD_MAX];
     uint64_t bytes; /* on disk */
     int64_t created_ms, used_ms;
     char failure[512]; /* why it could not be saved, or "" */

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <linux/mount.h>
+#include <nettle/base16.h>
+#include <nettle/sha2.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,12 +22,15 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "code/warm.h"
 #include "sys/clone.h"
 #include "sys/io.h"
 #include "sys/path.h"
 #include "sys/state-home.h"
+
+/* Embedded texts, as src/init/embed makes them. */
+extern const char code_python_start_digest[] __attribute__((visibility("hidden")));
+extern const char warm_save_digest[] __attribute__((visibility("hidden")));
 
 static const char op[] = "code.warm", language[] = "python";
 
@@ -60,14 +65,35 @@ static int check_switch(struct cay_error *err)
                     "use on, or off to save no interpreters in the background");
 }
 
+/* Half of SHA-256: names that give the file of another template cannot be found. */
+static void name_key(struct warm_key *key)
+{
+    static const char boot_id[] = "/proc/sys/kernel/random/boot_id";
+    char boot[64] = "";
+    struct sha256_ctx context;
+    uint8_t digest[WARM_NAME_MAX / 2];
+
+    (void)io_read_text(AT_FDCWD, boot_id, boot, sizeof boot);
+    const char *const parts[] = {boot,
+                                 CAY_VERSION,
+                                 language,
+                                 code_python_start_digest,
+                                 warm_save_digest,
+                                 key->preload,
+                                 key->template_name};
+    sha256_init(&context);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        sha256_update(&context, strlen(parts[i]) + 1, (const uint8_t *)parts[i]);
+    sha256_digest(&context, sizeof digest, digest);
+    base16_encode_update(key->name, sizeof digest, digest);
+    key->name[WARM_NAME_MAX - 1] = '\0';
+}
+
 int warm_key_init(struct warm_key *key, const char *template_name, const char *preload,
                   struct cay_error *err)
 {
-    static const char boot_id[] = "/proc/sys/kernel/random/boot_id";
     const char *list = preload ? preload : getenv("CAY_PRELOAD");
     const char *subject = preload ? "preload" : "CAY_PRELOAD";
-    char boot[64] = "";
-    uint64_t hash = HASH_STABLE;
 
     *key = (struct warm_key){.template_name = template_name};
     TRY(check_switch(err));
@@ -77,17 +103,13 @@ int warm_key_init(struct warm_key *key, const char *template_name, const char *p
         return cay_fail(err, CAY_E_INVALID, 0, op, subject, "invalid list of modules",
                         "use names with commas, for example numpy,pandas");
     cay_copy_text(key->preload, sizeof key->preload, list);
-    (void)io_read_text(AT_FDCWD, boot_id, boot, sizeof boot);
-    const char *const parts[] = {boot, CAY_VERSION, template_name, language, list};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        hash = hash_stable(hash, parts[i], strlen(parts[i]) + 1);
-    snprintf(key->name, sizeof key->name, "%016llx", (unsigned long long)hash);
+    name_key(key);
     return CAY_OK;
 }
 
 static const char *with_suffix(char room[PATH_ROOM], const char *name, const char *suffix)
 {
-    snprintf(room, PATH_ROOM, "%.16s%.7s", name, suffix);
+    snprintf(room, PATH_ROOM, "%.32s%.7s", name, suffix);
     return room;
 }
 

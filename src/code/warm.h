@@ -14,9 +14,9 @@
  *   NAME.new    a draft, locked by the process that writes it
  *
  * The time of a file is that of the last use.  NAME is a hash of the template, the
- * language, the modules, the version of cay and the boot id. */
+ * language, the modules, the version of cay, the driver and the boot id. */
 
-enum { WARM_NAME_MAX = 17 };
+enum { WARM_NAME_MAX = 33 };
 
 struct warm_key {
     const char *template_name;

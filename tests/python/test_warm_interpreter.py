@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import time
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import cay
 from cay.errors import NotFoundError, SandboxValueError
 
 PATIENCE = 120
+BUILD = Path(os.environ.get("CAY_BUILD", "build"))
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +37,25 @@ def test_a_saved_interpreter_is_used_listed_and_removed() -> None:
     assert cay.WarmInterpreter.list() == []
     with pytest.raises(NotFoundError):
         found.remove()
+
+
+def digest(path: str) -> str:
+    return hashlib.sha256((BUILD / path).read_bytes()).hexdigest()[:16]
+
+
+def test_the_name_depends_on_the_driver_and_cannot_be_chosen() -> None:
+    cay.WarmInterpreter.create(preload=[])
+    (found,) = cay.WarmInterpreter.list()
+    parts = (
+        Path("/proc/sys/kernel/random/boot_id").read_text(),
+        cay.__version__,
+        "python",
+        digest("src/code/code_python_start.json"),
+        digest("src/init/warm-save.so"),
+        "",
+        "host",
+    )
+    assert found.id == hashlib.sha256("".join(f"{part}\0" for part in parts).encode()).hexdigest()[:32]
 
 
 def test_the_first_execution_saves_one_in_the_background(

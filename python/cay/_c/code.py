@@ -69,7 +69,7 @@ class ContextOptions(Structure):
 
 class WarmInfo(Structure):
     _fields_ = members(f"""
-        char id[24], template_name[256], language[{CONTEXT_MAX}], preload[{PRELOAD_MAX}];
+        char id[40], template_name[256], language[{CONTEXT_MAX}], preload[{PRELOAD_MAX}];
         uint64_t bytes; int64_t created_ms, used_ms; char failure[512];
     """)
 
