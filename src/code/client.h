@@ -43,7 +43,7 @@ int code_request(struct code_client *client, const struct code_query *query,
                  struct code_end *ret_end, struct cay_error *err);
 
 /* After a request that is_warm or not: saves an interpreter for the next sandbox if there
- * is none, and removes one that did not fit. */
+ * is none, and has one checked that did not fit. */
 void code_note_warm(const struct code_client *client, bool is_warm);
 
 /* cay_code_execute() with complete options and the driver of one's choice: NULL if the

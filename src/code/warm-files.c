@@ -22,6 +22,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/join.h"
 #include "code/warm.h"
 #include "sys/clone.h"
 #include "sys/io.h"
@@ -34,7 +35,7 @@ extern const char warm_save_digest[] __attribute__((visibility("hidden")));
 
 static const char op[] = "code.warm", language[] = "python";
 
-enum { PATH_ROOM = WARM_NAME_MAX + 8, TOUCH_S = 60, MISFIT_MS = 60000, TEXT_MAX = 4096 };
+enum { PATH_ROOM = WARM_NAME_MAX + 8, TOUCH_S = 60, CHECK_S = 60, TEXT_MAX = 4096 };
 
 /* --- Names --- */
 
@@ -65,11 +66,34 @@ static int check_switch(struct cay_error *err)
                     "use on, or off to save no interpreters in the background");
 }
 
+/* What tells a template from a later one of the same name.  "host" and "base" are the
+ * system of the machine: copies compare its directories themselves. */
+struct identity {
+    uint64_t dev, ino;
+    int64_t seconds, nanoseconds;
+};
+
+static struct identity identify(const char *template_name)
+{
+    char info[sizeof "templates//info" + NAME_MAX];
+    struct stat st = {0};
+
+    if (*template_name == '/') {
+        (void)stat(template_name, &st);
+    } else if (JOIN(info, sizeof info, "templates/", template_name, "/info")) {
+        AUTO_FD home = state_home_open(false, NULL);
+        if (home >= 0)
+            (void)fstatat(home, info, &st, AT_SYMLINK_NOFOLLOW);
+    }
+    return (struct identity){st.st_dev, st.st_ino, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+}
+
 /* Half of SHA-256: names that give the file of another template cannot be found. */
 static void name_key(struct warm_key *key)
 {
     static const char boot_id[] = "/proc/sys/kernel/random/boot_id";
     char boot[64] = "";
+    const struct identity identity = identify(key->template_name);
     struct sha256_ctx context;
     uint8_t digest[WARM_NAME_MAX / 2];
 
@@ -84,6 +108,7 @@ static void name_key(struct warm_key *key)
     sha256_init(&context);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         sha256_update(&context, strlen(parts[i]) + 1, (const uint8_t *)parts[i]);
+    sha256_update(&context, sizeof identity, (const uint8_t *)&identity);
     sha256_digest(&context, sizeof digest, digest);
     base16_encode_update(key->name, sizeof digest, digest);
     key->name[WARM_NAME_MAX - 1] = '\0';
@@ -276,13 +301,24 @@ int warm_open(const struct warm_key *key)
     return open_for_sandboxes(fd, key->name);
 }
 
-void warm_misfit(const struct warm_key *key)
+bool warm_may_check(const struct warm_key *key)
 {
-    struct cay_warm_info info;
+    char room[PATH_ROOM];
+    struct stat st;
     AUTO_FD dir = open_directory(false, NULL);
 
-    if (dir >= 0 && (!read_info(dir, key->name, &info) ||
-                     info.created_ms + MISFIT_MS < clock_since_1970_ms()))
+    if (dir < 0 || (fstatat(dir, with_suffix(room, key->name, ".check"), &st, 0) == 0 &&
+                    !is_older(&st, CHECK_S)))
+        return false;
+    AUTO_FD fd = openat(dir, room, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return fd >= 0 && futimens(fd, NULL) == 0;
+}
+
+void warm_forget(const struct warm_key *key)
+{
+    AUTO_FD dir = open_directory(false, NULL);
+
+    if (dir >= 0)
         remove_both(dir, key->name);
 }
 
@@ -382,9 +418,11 @@ void warm_abandon(const struct warm_key *key, const struct cay_error *why)
 
     if (dir < 0)
         return;
-    snprintf(text, sizeof text, "%s%s%s", why ? why->message : "",
-             why && *why->hint ? "; " : "", why ? why->hint : "");
-    (void)describe(dir, key, text);
+    if (why) {
+        snprintf(text, sizeof text, "%s%s%s", why->message, *why->hint ? "; " : "",
+                 why->hint);
+        (void)describe(dir, key, text);
+    }
     (void)unlinkat(dir, with_suffix(room, key->name, ".new"), 0);
 }
 

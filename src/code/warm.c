@@ -158,21 +158,44 @@ static int copy_out(cay_sandbox *sandbox, int fd, struct cay_error *err)
                           "the saved interpreter cannot be read", "try again");
 }
 
+typedef int sandbox_work(cay_sandbox *sandbox, const struct warm_key *key, void *cookie,
+                         struct cay_error *err);
+
 /* In a sandbox of its own, in which nothing else has run. */
-static int fill(const struct warm_key *key, int fd, struct cay_error *err)
+static int work_alone(const struct warm_key *key, sandbox_work *work, void *cookie,
+                      struct cay_error *err)
 {
     const struct cay_sandbox_options options = {
         .size = sizeof options, .template_name = key->template_name, .ephemeral = true};
     cay_sandbox *sandbox = NULL;
 
     TRY(cay_sandbox_create(&options, &sandbox, err));
-    int code = save_inside(sandbox, key->preload, err);
-    if (!code)
-        code = copy_out(sandbox, fd, err);
+    int code = work(sandbox, key, cookie, err);
     struct cay_error own;
     int killed = cay_sandbox_kill(sandbox, &own);
     cay_sandbox_free(sandbox);
     return code || !killed ? code : cay_fail_as(err, killed, &own);
+}
+
+static int save(cay_sandbox *sandbox, const struct warm_key *key, void *cookie,
+                struct cay_error *err)
+{
+    const int *fd = cookie;
+
+    TRY(save_inside(sandbox, key->preload, err));
+    return copy_out(sandbox, *fd, err);
+}
+
+static int fill(const struct warm_key *key, int fd, struct cay_error *err)
+{
+    struct cay_error why = {0};
+    int code = work_alone(key, save, &fd, &why);
+
+    if (!code)
+        code = warm_commit(key, &why);
+    if (code)
+        warm_abandon(key, &why);
+    return cay_fail_as(err, code, &why);
 }
 
 static int create(const struct warm_key *key, struct cay_error *err)
@@ -182,15 +205,8 @@ static int create(const struct warm_key *key, struct cay_error *err)
     AUTO_FD there = warm_open(key);
     if (there >= 0)
         return CAY_OK;
-    AUTO_FD fd = warm_draft(key, err);
-    if (fd < 0)
-        return fd;
-    int code = fill(key, fd, &why);
-    if (!code)
-        code = warm_commit(key, &why);
-    if (code)
-        warm_abandon(key, &why);
-    return cay_fail_as(err, code, &why);
+    AUTO_FD fd = warm_draft(key, &why);
+    return fd < 0 ? cay_fail_as(err, fd, &why) : fill(key, fd, err);
 }
 
 int cay_warm_create(const char *template_name, const char *preload, struct cay_error *err)
@@ -206,12 +222,48 @@ int cay_code_warm(const char *template_name, struct cay_error *err)
     return cay_warm_create(template_name, NULL, err);
 }
 
+/* --- Checking one --- */
+
+static int start_copy(cay_sandbox *sandbox, const struct warm_key *key, void *cookie,
+                      struct cay_error *err)
+{
+    const struct cay_code_options options = {.size = sizeof options,
+                                             .language = "python",
+                                             .timeout_ms = TIMEOUT_MS,
+                                             .preload = key->preload};
+    struct cay_code_execution done = {0};
+    bool *fits = cookie;
+
+    TRY(code_execute(sandbox, "", 0, &options, code_language_find("python"), &done, err));
+    *fits = done.is_warm;
+    cay_code_execution_done(&done);
+    return CAY_OK;
+}
+
+static int check(const struct warm_key *key, struct cay_error *err)
+{
+    bool fits = false;
+
+    AUTO_FD fd = warm_draft(key, err);
+    if (fd < 0)
+        return fd;
+    int code = work_alone(key, start_copy, &fits, err);
+    if (code || fits) {
+        warm_abandon(key, NULL);
+        return code;
+    }
+    warm_forget(key); /* or the new one would begin with it */
+    return fill(key, fd, err);
+}
+
 /* --- In the background --- */
+
+typedef int background_task(const struct warm_key *key, struct cay_error *err);
 
 /* As in session/start.c: fork(3) gives the child a working allocator, and the alarm ends
  * a child that waits for a lock which another thread held.  Nothing of the host program
  * is used: no descriptor, terminal, directory or signal handler. */
-static _Noreturn void save_alone(const struct warm_key *key)
+static _Noreturn void run_alone(background_task *task, const struct warm_key *key)
 {
     struct sigaction by_default = {.sa_handler = SIG_DFL};
     sigset_t only;
@@ -230,22 +282,38 @@ static _Noreturn void save_alone(const struct warm_key *key)
         dup3(0, 1, 0) != 1 || dup3(0, 2, 0) != 2 || /* allow: cloexec for children */
         chdir("/") != 0)
         _exit(1);
-    _exit(create(key, NULL) != CAY_OK);
+    _exit(task(key, NULL) != CAY_OK);
 }
 
-void warm_later(const struct warm_key *key)
+static void run_later(background_task *task, const struct warm_key *key)
 {
-    const char *value = getenv("CAY_WARM");
     sigset_t all, before;
 
-    if ((value && strcmp(value, "off") == 0) || warm_is_tried(key))
-        return;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pid_t pid = fork(); /* allow: fork (the child runs on without its parent) */
     if (pid == 0)
-        save_alone(key);
+        run_alone(task, key);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         continue;
+}
+
+static bool is_off(void)
+{
+    const char *value = getenv("CAY_WARM");
+
+    return value && strcmp(value, "off") == 0;
+}
+
+void warm_later(const struct warm_key *key)
+{
+    if (!is_off() && !warm_is_tried(key))
+        run_later(create, key);
+}
+
+void warm_misfit(const struct warm_key *key)
+{
+    if (!is_off() && warm_may_check(key))
+        run_later(check, key);
 }

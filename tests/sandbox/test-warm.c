@@ -3,6 +3,7 @@
 /* Interpreters that start as copies of a saved one. */
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -77,15 +78,31 @@ static void set_idle(time_t seconds)
     ASSERT_INT(utimensat(AT_FDCWD, about, times, 0), 0);
 }
 
-static void forget_creation(void)
+/* Waits for an event of the directory whose name has this suffix. */
+static void wait_for_event(int watch, const char *suffix)
 {
-    static const char text[] = "{\"template\":\"host\",\"created_ms\":1}";
-    char path[PATH_MAX];
+    _Alignas(struct inotify_event) char room[4096];
+    size_t len = strlen(suffix);
 
-    name_file(path, ".json");
-    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
-    ASSERT(fd >= 0 && write(fd, text, sizeof text - 1) == sizeof text - 1 &&
-           close(fd) == 0);
+    for (;;) {
+        ssize_t got = read(watch, room, sizeof room); /* the harness has a timeout */
+        ASSERT(got > 0);
+        for (char *at = room; at < room + got;) {
+            const struct inotify_event *event = (const void *)at;
+            size_t name = strlen(event->name);
+            if (name >= len && strcmp(event->name + name - len, suffix) == 0)
+                return;
+            at += sizeof *event + event->len;
+        }
+    }
+}
+
+static int watch_home(uint32_t events)
+{
+    int watch = inotify_init1(IN_CLOEXEC);
+
+    ASSERT(watch >= 0 && inotify_add_watch(watch, scratch_path("home/warm"), events) > 0);
+    return watch;
 }
 
 /* Each of the first lines differs; each other line is the same. */
@@ -206,7 +223,6 @@ TEST(what_does_not_fit_starts_as_usual)
     const struct cay_code_options by_root = {
         .size = sizeof by_root, .user = "root", .timeout_ms = PATIENCE_MS};
     struct cay_context_info info;
-    char path[PATH_MAX];
 
     make_warm();
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
@@ -219,20 +235,83 @@ TEST(what_does_not_fit_starts_as_usual)
     ASSERT_STR(done.out, "True\n");
     ASSERT(!done.is_warm);
     cay_context_info_done(&info);
+}
 
-    /* A file that is damaged is removed, but not for each sandbox that says so. */
+static ino_t find_inode(void)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    name_file(path, "");
+    ASSERT_INT(stat(path, &st), 0);
+    return st.st_ino;
+}
+
+static void expect_cold(const char *const *env)
+{
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .ephemeral = true, .env = env};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+
+    expect(sandbox, "print(1)", "1\n");
+    ASSERT(!done.is_warm);
+}
+
+static void use_again(void)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+
+    expect(sandbox, "print(1)", "1\n");
+}
+
+TEST(a_file_is_replaced_only_if_it_does_not_fit_a_sandbox_of_our_own)
+{
+    static const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    char path[PATH_MAX];
+
+    make_warm();
+    ASSERT_INT(setenv("CAY_WARM", "on", 1), 0);
+    ino_t first = find_inode();
+    int watch = watch_home(IN_DELETE);
+    expect_cold((const char *const[]){"PYTHONPATH=/tmp", NULL});
+    wait_for_event(watch, ".new"); /* the check has ended */
+    (void)close(watch);
+    ASSERT(find_inode() == first);
+    use_again();
+    ASSERT(done.is_warm);
+
     name_file(path, "");
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     ASSERT(fd >= 0 && pwrite(fd, "????", 4, 0) == 4 && close(fd) == 0);
-    AUTO(cay_sandbox) other = make_sandbox(NULL);
-    expect(other, "print(1)", "1\n");
-    ASSERT(!done.is_warm);
-    ASSERT_INT(access(path, F_OK), 0);
-    forget_creation();
-    AUTO(cay_sandbox) third = make_sandbox(NULL);
-    expect(third, "print(1)", "1\n");
-    ASSERT(access(path, F_OK) != 0);
-    ASSERT_STR(find_warm().id, "");
+    expect_cold(NULL); /* not checked again within a minute */
+    ASSERT(find_inode() == first);
+    name_file(path, ".check");
+    ASSERT_INT(utimensat(AT_FDCWD, path, long_ago, 0), 0);
+    name_file(path, "");
+    watch = watch_home(IN_MOVED_TO);
+    expect_cold(NULL);
+    wait_for_event(watch, strrchr(path, '/') + 1);
+    (void)close(watch);
+    use_again();
+    ASSERT(done.is_warm);
+    ASSERT_INT(setenv("CAY_WARM", "off", 1), 0);
+}
+
+TEST(a_template_that_was_replaced_has_another_file)
+{
+    struct cay_warm_info infos[2];
+
+    use_own_home();
+    put_file("from/usr/text", "no system\n");
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(try_template("tiny", CAY_TEMPLATE_DIR, scratch_path("from")));
+        ASSERT(cay_warm_create("tiny", NULL, &err) != CAY_OK);
+        infos[i] = find_warm();
+        ASSERT_STR(infos[i].template_name, "tiny");
+        ASSERT_OK(cay_warm_remove(NULL, &err));
+        ASSERT_OK(cay_template_remove("tiny", &err));
+    }
+    ASSERT(strcmp(infos[0].id, infos[1].id) != 0);
 }
 
 TEST(an_interpreter_that_starts_neither_as_a_copy_nor_anew_is_an_error)
@@ -306,13 +385,6 @@ TEST(each_list_of_modules_has_its_own_file)
     execute(four, NULL, code);
     ASSERT(done.is_warm && strstr(done.out, "True\n"));
     ASSERT_INT(unsetenv("CAY_PRELOAD"), 0);
-}
-
-static void use_again(void)
-{
-    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
-
-    expect(sandbox, "print(1)", "1\n");
 }
 
 TEST(a_file_goes_ten_minutes_after_its_last_use)
