@@ -445,7 +445,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench-code [--quick] CAY\n");
         return 2;
     }
-    need(cay_code_warm(NULL, &err), &err);
+    need(cay_warm_create(NULL, NULL, &err), &err);
     run_all("", cay, quick);
     race_pin(true);
     run_all(" on one processor", cay, quick);

@@ -160,9 +160,6 @@ CAY_PUBLIC CAY_NODISC int cay_context_interrupt(cay_sandbox *sandbox, const char
 CAY_PUBLIC CAY_NODISC int cay_warm_create(const char *template_name, const char *preload,
                                           struct cay_error *err);
 
-/* The same with the default list. */
-CAY_PUBLIC CAY_NODISC int cay_code_warm(const char *template_name, struct cay_error *err);
-
 struct cay_warm_info {
     char id[40], template_name[256], language[CAY_CONTEXT_MAX], preload[CAY_PRELOAD_MAX];
     uint64_t bytes; /* on disk */

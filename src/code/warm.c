@@ -217,11 +217,6 @@ int cay_warm_create(const char *template_name, const char *preload, struct cay_e
     return create(&key, err);
 }
 
-int cay_code_warm(const char *template_name, struct cay_error *err)
-{
-    return cay_warm_create(template_name, NULL, err);
-}
-
 /* --- Checking one --- */
 
 static int start_copy(cay_sandbox *sandbox, const struct warm_key *key, void *cookie,

@@ -195,7 +195,6 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_backend_load",  # a configuration does it
         "cay_code_exit",  # for the command
         "cay_code_slug",  # cay.errors knows the slugs
-        "cay_code_warm",  # cay_warm_create() does it
         "cay_command_configure",  # BackendSandbox has the fields itself
         "cay_config_boolean",  # cay_config_json() tells all of them
         "cay_config_field",

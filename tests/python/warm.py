@@ -7,16 +7,12 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import c_char_p
 from pathlib import Path
 
 from conftest import unavailable
 
-from cay import Sandbox, _c
-from cay._c.library import bind_call
+from cay import Sandbox, WarmInterpreter
 from cay.sandbox import Context
-
-_warm = bind_call("cay_code_warm", c_char_p)
 
 
 def need_libraries() -> None:
@@ -35,7 +31,7 @@ def warm_home(home: Path, template: str | None = None) -> Iterator[Path]:
     before = os.environ.get("CAY_HOME")
     os.environ["CAY_HOME"] = str(home)
     try:
-        _c.call(_warm, None if template is None else template.encode())
+        WarmInterpreter.create(template)
         yield max((home / "warm").iterdir(), key=lambda file: file.stat().st_size)
     finally:
         del os.environ["CAY_HOME"]
