@@ -156,18 +156,18 @@ static int send_query(const struct code_client *client, const struct code_query 
     return send_all(client, message.data, message.len, err);
 }
 
-/* Copies are the default user's.  The name of a template in the working directory could
- * mean another one later. */
-static int open_image(struct code_client *client, const struct code_query *query,
-                      int *ret_image, struct cay_error *err)
+/* Interpreters are saved for users that every sandbox of the template has.  The name of a
+ * template in the working directory could mean another one later. */
+int code_open_image(struct code_client *client, const char *preload, int *ret_image,
+                    struct cay_error *err)
 {
-    const char *template = client->template_name;
+    const char *template = client->template_name, *user = client->user;
 
     *ret_image = -1;
-    if (!template || client->user || query->driver != code_language_find("python") ||
+    if (!template || (user && strcmp(user, "root") != 0) ||
         (strchr(template, '/') && *template != '/'))
         return CAY_OK;
-    TRY(warm_key_init(&client->warm, template, query->preload, err));
+    TRY(warm_key_init(&client->warm, template, user, preload, err));
     *ret_image = warm_open(&client->warm);
     client->uses_warm = true;
     client->sent_image = *ret_image >= 0;
@@ -190,7 +190,8 @@ static int send_driver(struct code_client *client, const struct code_query *quer
 
     TRY(code_pack_driver(query, client->op, &message, err));
     AUTO_FD image = -1;
-    TRY(open_image(client, query, &image, err));
+    if (query->driver == code_language_find("python"))
+        TRY(code_open_image(client, query->preload, &image, err));
     if (image >= 0) { /* the descriptor goes with the head */
         const struct iovec part = {message.data, sizeof(struct code_request)};
         int error = rights_send(client->fd, &part, 1, &image, 1, MSG_NOSIGNAL);

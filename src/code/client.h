@@ -42,6 +42,11 @@ int code_request(struct code_client *client, const struct code_query *query,
                  code_on_event *on_event, void *cookie, const bool *stops,
                  struct code_end *ret_end, struct cay_error *err);
 
+/* The saved interpreter of Python for this sandbox and user, or -1; to be sent with the
+ * head of the driver. */
+int code_open_image(struct code_client *client, const char *preload, int *ret_image,
+                    struct cay_error *err);
+
 /* After a request that is_warm or not: saves an interpreter for the next sandbox if there
  * is none, and has one checked that did not fit. */
 void code_note_warm(const struct code_client *client, bool is_warm);

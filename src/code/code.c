@@ -130,7 +130,7 @@ static int check_preload(const char *preload, struct cay_error *err)
 {
     struct warm_key key;
 
-    return preload ? warm_key_init(&key, "", preload, err) : CAY_OK;
+    return preload ? warm_key_init(&key, "", NULL, preload, err) : CAY_OK;
 }
 
 int cay_code_execute(cay_sandbox *sandbox, const char *code, size_t len,

@@ -104,6 +104,7 @@ static void name_key(struct warm_key *key)
                                  code_python_start_digest,
                                  warm_save_digest,
                                  key->preload,
+                                 key->user ? key->user : "",
                                  key->template_name};
     sha256_init(&context);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -114,13 +115,13 @@ static void name_key(struct warm_key *key)
     key->name[WARM_NAME_MAX - 1] = '\0';
 }
 
-int warm_key_init(struct warm_key *key, const char *template_name, const char *preload,
-                  struct cay_error *err)
+int warm_key_init(struct warm_key *key, const char *template_name, const char *user,
+                  const char *preload, struct cay_error *err)
 {
     const char *list = preload ? preload : getenv("CAY_PRELOAD");
     const char *subject = preload ? "preload" : "CAY_PRELOAD";
 
-    *key = (struct warm_key){.template_name = template_name};
+    *key = (struct warm_key){.template_name = template_name, .user = user};
     TRY(check_switch(err));
     if (!list)
         list = CAY_PRELOAD_DEFAULT;

@@ -80,15 +80,17 @@ static char *make_body(const char *preload)
     return whole ? strndup(whole + 1, strlen(whole) - 2) : NULL;
 }
 
-static int save_inside(cay_sandbox *sandbox, const char *preload, struct cay_error *err)
+static int save_inside(cay_sandbox *sandbox, const struct warm_key *key,
+                       struct cay_error *err)
 {
     const struct cay_code_options options = {
         .size = sizeof options,
         .language = "python",
+        .user = key->user,
         .timeout_ms = TIMEOUT_MS,
-        .preload = preload}; /* the one being saved, so that it is not tried again */
+        .preload = key->preload}; /* the one being saved, so that it is not tried again */
     struct cay_code_execution done = {0};
-    AUTO_FREE char *body = make_body(preload);
+    AUTO_FREE char *body = make_body(key->preload);
 
     if (!body)
         return cay_fail_memory(err, op);
@@ -134,12 +136,14 @@ static int copy_piece(void *cookie, int stream, const void *data, size_t len)
     return copy->error;
 }
 
-static int copy_out(cay_sandbox *sandbox, int fd, struct cay_error *err)
+static int copy_out(cay_sandbox *sandbox, const struct warm_key *key, int fd,
+                    struct cay_error *err)
 {
     struct copy copy = {.fd = fd};
     const char *const argv[] = {"cat", file_inside, NULL};
     const struct cay_exec_options options = {.size = sizeof options,
                                              .argv = argv,
+                                             .user = key->user,
                                              .timeout_ms = TIMEOUT_MS,
                                              .on_output = copy_piece,
                                              .cookie = &copy};
@@ -182,8 +186,8 @@ static int save(cay_sandbox *sandbox, const struct warm_key *key, void *cookie,
 {
     const int *fd = cookie;
 
-    TRY(save_inside(sandbox, key->preload, err));
-    return copy_out(sandbox, *fd, err);
+    TRY(save_inside(sandbox, key, err));
+    return copy_out(sandbox, key, *fd, err);
 }
 
 static int fill(const struct warm_key *key, int fd, struct cay_error *err)
@@ -213,7 +217,7 @@ int cay_warm_create(const char *template_name, const char *preload, struct cay_e
 {
     struct warm_key key;
 
-    TRY(warm_key_init(&key, template_name ? template_name : "host", preload, err));
+    TRY(warm_key_init(&key, template_name ? template_name : "host", NULL, preload, err));
     return create(&key, err);
 }
 
@@ -224,6 +228,7 @@ static int start_copy(cay_sandbox *sandbox, const struct warm_key *key, void *co
 {
     const struct cay_code_options options = {.size = sizeof options,
                                              .language = "python",
+                                             .user = key->user,
                                              .timeout_ms = TIMEOUT_MS,
                                              .preload = key->preload};
     struct cay_code_execution done = {0};

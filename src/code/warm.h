@@ -14,14 +14,15 @@
  *   NAME.new    a draft, locked by the process that writes it or checks NAME
  *   NAME.check  empty; its time is that of the last check
  *
- * The time of a file is that of the last use.  NAME is a hash of the template and
- * its identity, the language, the modules, the version of cay, the driver and the boot
- * id. */
+ * The time of a file is that of the last use.  NAME is a hash of the template and its
+ * identity, the user, the language, the modules, the version of cay, the driver and the
+ * boot id. */
 
 enum { WARM_NAME_MAX = 33 };
 
 struct warm_key {
     const char *template_name;
+    const char *user; /* NULL: the default user of the template */
     char preload[CAY_PRELOAD_MAX];
     char name[WARM_NAME_MAX];
 };
@@ -30,8 +31,8 @@ struct warm_key {
 
 /* `preload` NULL: the default list, or that of $CAY_PRELOAD.  CAY_E_INVALID: a list that
  * is not one, or a variable with an unknown value. */
-int warm_key_init(struct warm_key *key, const char *template_name, const char *preload,
-                  struct cay_error *err);
+int warm_key_init(struct warm_key *key, const char *template_name, const char *user,
+                  const char *preload, struct cay_error *err);
 
 /* A descriptor for sandboxes, or -1. */
 int warm_open(const struct warm_key *key);

@@ -25,6 +25,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "code/warm.h"
 #include "server/broker/broker.h"
 #include "server/broker/recovery.h"
 #include "server/commands.h"
@@ -337,8 +338,11 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
 {
     struct serve_options *options = &state->options;
     struct front_options *front = &server.front;
-    int code = server_state_open(state, false, err);
+    struct warm_key key; /* keepers read its variables */
+    int code = warm_key_init(&key, "", NULL, NULL, err);
 
+    if (!code)
+        code = server_state_open(state, false, err);
     if (!code)
         code = registry_check(state->registry, false, NULL, err);
     if (!code)

@@ -42,6 +42,8 @@ static const char python[] = "python", javascript[] = "javascript";
 
 enum purpose {
     FOR_CONNECTION,
+    FOR_IMAGE,  /* the service needs Python: is there a saved interpreter? */
+    FOR_MISFIT, /* that was sent, but not used */
     FOR_HEALTH, /* the service hung up: does the sandbox exist? */
     FOR_KILLS   /* the interpreter was killed: for the memory limit? */
 };
@@ -52,7 +54,7 @@ struct interpreter {
     struct buf to; /* bytes not sent yet */
     struct code_reader reader;
     enum code_op wanted, current; /* of the client, and the one that the service has */
-    bool has_driver, has_event;
+    bool has_driver, has_event, sent_image;
     enum purpose purpose; /* of the last request to the broker */
     int64_t memory_kills; /* when it was connected */
     struct code_end end;
@@ -128,13 +130,17 @@ static void refuse(struct exchange *exchange, unsigned status, const char *forma
 /* Sends another request to the broker. */
 static void request_for(struct exchange *exchange, enum purpose purpose)
 {
+    static const uint32_t flags[] = {
+        [FOR_IMAGE] = CODE_IMAGE, [FOR_MISFIT] = CODE_MISFIT, [FOR_KILLS] = 0};
     struct interpreter *state = exchange->state;
     struct request request;
 
-    hang_up(exchange);
+    if (purpose != FOR_IMAGE)
+        hang_up(exchange);
     state->purpose = purpose;
     exchange_init_request(
         exchange, purpose == FOR_HEALTH ? OP_HEALTH : exchange->handler->op, &request);
+    request.flags |= flags[purpose];
     exchange_send(exchange, &request, NO_STRINGS);
 }
 
@@ -164,6 +170,17 @@ static void fail(struct exchange *exchange, const struct cay_error *error)
 
 /* --- The connection to the service --- */
 
+static void drop_sent(struct buf *to, size_t len)
+{
+    if (len == to->len) {
+        buf_done(to);
+        buf_init(to, CODE_MESSAGE_MAX);
+    } else if (len) {
+        memmove(to->data, to->data + len, to->len - len);
+        to->len -= len;
+    }
+}
+
 /* Sends as much as the socket accepts.  If the service has hung up, its last events say
  * why. */
 static void flush(struct interpreter *state)
@@ -179,13 +196,7 @@ static void flush(struct interpreter *state)
             break;
         done = sent < 0 ? state->to.len : done + (size_t)sent;
     }
-    if (done == state->to.len) {
-        buf_done(&state->to);
-        buf_init(&state->to, CODE_MESSAGE_MAX);
-    } else if (done) {
-        memmove(state->to.data, state->to.data + done, state->to.len - done);
-        state->to.len -= done;
-    }
+    drop_sent(&state->to, done);
 }
 
 static int fill_query(struct interpreter *state, struct code_query *query,
@@ -236,11 +247,32 @@ static void send_request(struct exchange *exchange)
         flush(state);
 }
 
-static void send_driver(struct exchange *exchange)
+/* With the descriptor of a saved interpreter, or -1: it goes with the head, and the
+ * service does without it. */
+static void send_driver(struct exchange *exchange, int image)
 {
     struct interpreter *state = exchange->state;
     const struct code_query query = {.language = state->language,
                                      .driver = state->driver};
+    struct cay_error error = {0};
+    bool is_first = state->to.len == 0;
+
+    if (code_pack_driver(&query, op, &state->to, &error) != CAY_OK) {
+        fail(exchange, &error);
+        return;
+    }
+    const struct iovec head = {state->to.data, sizeof(struct code_request)};
+    if (image >= 0 && is_first &&
+        rights_send(state->fd, &head, 1, &image, 1, MSG_DONTWAIT) == 0) {
+        state->sent_image = true;
+        drop_sent(&state->to, head.iov_len);
+    }
+    flush(state);
+}
+
+static void on_need(struct exchange *exchange)
+{
+    struct interpreter *state = exchange->state;
     struct cay_error error = {0};
 
     if (state->has_driver || state->id) {
@@ -249,10 +281,10 @@ static void send_driver(struct exchange *exchange)
         return;
     }
     state->has_driver = true;
-    if (code_pack_driver(&query, op, &state->to, &error) != CAY_OK)
-        fail(exchange, &error);
+    if (state->driver == code_language_find(python))
+        request_for(exchange, FOR_IMAGE);
     else
-        flush(state);
+        send_driver(exchange, -1);
 }
 
 /* --- Contexts --- */
@@ -377,6 +409,8 @@ static void on_execution_end(struct exchange *exchange)
 
     if (code_is_killed(&state->end))
         request_for(exchange, FOR_KILLS);
+    else if (state->sent_image && !state->execution.is_warm)
+        request_for(exchange, FOR_MISFIT);
     else
         end_execution(exchange, false);
 }
@@ -444,7 +478,7 @@ static bool on_event(struct exchange *exchange, const struct code_event *event,
         return true;
     }
     if (event->kind == CODE_EVENT_NEED) {
-        send_driver(exchange);
+        on_need(exchange);
         return true;
     }
     if (state->current != CODE_EXECUTE)
@@ -480,7 +514,7 @@ static void on_hang_up(struct exchange *exchange)
         request_for(exchange, FOR_HEALTH);
 }
 
-/* Handles what has arrived.  False if there is nothing to read. */
+/* Handles what has arrived.  False if there is nothing to read, or not yet. */
 static bool step(struct exchange *exchange)
 {
     struct interpreter *state = exchange->state;
@@ -490,6 +524,8 @@ static bool step(struct exchange *exchange)
     size_t room;
     int got;
 
+    if (state->purpose == FOR_IMAGE)
+        return false;
     flush(state);
     while ((got = code_reader_next(&state->reader, &event, &payload)) == 1) {
         if (!on_event(exchange, &event, payload)) {
@@ -497,7 +533,8 @@ static bool step(struct exchange *exchange)
             (void)code_fail_protocol(op, &error);
             fail(exchange, &error);
         }
-        if (is_settled(exchange) || state->fd < 0 || exchange->out.len >= OUT_ENOUGH)
+        if (is_settled(exchange) || state->fd < 0 || state->purpose == FOR_IMAGE ||
+            exchange->out.len >= OUT_ENOUGH)
             return true;
         has_handled = true;
     }
@@ -572,22 +609,32 @@ static void drop_connection(struct reply_packet *reply)
         rights_hang_up(TAKE_FD(reply->fd));
 }
 
-static void on_reply(struct exchange *exchange, struct reply_packet *reply)
+static void on_image(struct exchange *exchange, struct reply_packet *reply)
+{
+    struct interpreter *state = exchange->state;
+    AUTO_FD image = TAKE_FD(reply->fd);
+
+    exchange_close_channel(exchange);
+    state->purpose = FOR_CONNECTION;
+    send_driver(exchange, image);
+    on_ready(exchange, 0);
+}
+
+static void on_kills(struct exchange *exchange, struct reply_packet *reply)
+{
+    const struct interpreter *state = exchange->state;
+
+    drop_connection(reply);
+    exchange_close_channel(exchange);
+    end_execution(exchange,
+                  reply->head.kind == REPLY_SOCKET &&
+                      reply->head.numbers[SOCKET_MEMORY_KILLS] > state->memory_kills);
+}
+
+static void on_connection(struct exchange *exchange, struct reply_packet *reply)
 {
     struct interpreter *state = exchange->state;
 
-    if (state->purpose == FOR_HEALTH) {
-        on_health(exchange, reply);
-        return;
-    }
-    if (state->purpose == FOR_KILLS) {
-        drop_connection(reply);
-        exchange_close_channel(exchange);
-        end_execution(exchange,
-                      reply->head.kind == REPLY_SOCKET &&
-                          reply->head.numbers[SOCKET_MEMORY_KILLS] > state->memory_kills);
-        return;
-    }
     if (reply->head.kind != REPLY_SOCKET || reply->fd < 0) {
         exchange_refuse_with(exchange, reply);
         return;
@@ -605,6 +652,20 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
     on_ready(exchange, 0);
 }
 
+static void on_reply(struct exchange *exchange, struct reply_packet *reply)
+{
+    const struct interpreter *state = exchange->state;
+
+    if (state->purpose == FOR_HEALTH)
+        on_health(exchange, reply);
+    else if (state->purpose == FOR_KILLS || state->purpose == FOR_MISFIT)
+        on_kills(exchange, reply);
+    else if (state->purpose == FOR_IMAGE)
+        on_image(exchange, reply);
+    else
+        on_connection(exchange, reply);
+}
+
 /* A reply while there is a stream. */
 static void pull_reply(struct exchange *exchange, int got, struct reply_packet *reply)
 {
@@ -620,7 +681,7 @@ static bool pull(struct exchange *exchange)
     struct interpreter *state = exchange->state;
     struct reply_packet *reply = &exchange->front->reply;
 
-    if (state->fd < 0) {
+    if (state->fd < 0 || state->purpose == FOR_IMAGE) {
         int got = reply_receive(exchange->channel, reply);
         if (got != -EAGAIN)
             pull_reply(exchange, got, reply);

@@ -541,25 +541,61 @@ static int op_dial(struct keeper *keeper, struct keeper_request *request,
     return code;
 }
 
-/* A connection to the code service of root, as in E2B's cloud.  Strings: environment of
- * new contexts. */
+/* --- Code --- */
+
+/* To the code service of root, as in E2B's cloud. */
+static int connect_code(struct keeper *keeper, struct code_client *client,
+                        struct cay_error *err)
+{
+    static const char op[] = "server.code";
+    int code = code_connect(client, keeper->sandbox, "root", op, err);
+
+    if (code != CAY_E_UNSUPPORTED)
+        return code;
+    code_hang_up(client); /* the sandbox has no root user */
+    return code_connect(client, keeper->sandbox, NULL, op, err);
+}
+
+/* The front sends the saved interpreter to the service, which needs Python.  If there is
+ * none, one is saved for the next sandbox, by a process that does not belong to the
+ * server. */
+static int op_image(struct keeper *keeper, struct keeper_request *request,
+                    struct cay_error *err)
+{
+    struct reply reply = {.kind = REPLY_DONE};
+    struct code_client client;
+    AUTO_FD image = -1;
+    int code = connect_code(keeper, &client, err);
+
+    if (!code)
+        code = code_open_image(&client, NULL, &image, err);
+    code_hang_up(&client);
+    if (code)
+        return code;
+    (void)reply_send(request->channel, &reply, NULL,
+                     request->head.flags & CODE_IMAGE ? image : -1);
+    code_note_warm(&client, !(request->head.flags & CODE_MISFIT));
+    return CAY_OK;
+}
+
+/* Strings: environment of new contexts. */
 static int op_code(struct keeper *keeper, struct keeper_request *request,
                    struct cay_error *err)
 {
     const char *const env[] = {IDENTITY_ENV(keeper)};
     struct reply reply = {.kind = REPLY_SOCKET, .count = sizeof env / sizeof *env};
     AUTO_BUF strings = {.max = CHANNEL_PACKET};
-    AUTO_FD fd = -1;
-    uint64_t kills = 0;
-    int code = code_dial(keeper->sandbox, "root", &fd, &kills, err);
+    struct code_client client;
 
-    if (code == CAY_E_UNSUPPORTED) /* the sandbox has no root user */
-        code = code_dial(keeper->sandbox, NULL, &fd, &kills, err);
-    reply.numbers[SOCKET_MEMORY_KILLS] = (int64_t)kills;
+    if (request->head.flags & (CODE_IMAGE | CODE_MISFIT))
+        return op_image(keeper, request, err);
+    int code = connect_code(keeper, &client, err);
+    reply.numbers[SOCKET_MEMORY_KILLS] = (int64_t)client.memory_kills;
     for (size_t i = 0; i < reply.count; i++)
         strings_add(&strings, env[i]);
-    if (!code && reply_send(request->channel, &reply, &strings, fd) != 0)
-        rights_hang_up(TAKE_FD(fd));
+    if (!code && reply_send(request->channel, &reply, &strings, client.fd) == 0)
+        (void)close(TAKE_FD(client.fd));
+    code_hang_up(&client);
     return code;
 }
 

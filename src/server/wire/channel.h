@@ -154,6 +154,10 @@ enum request_flag {
     WATCH_ENTRIES = 1 << 1,
 
     FILE_SIGNED = 1 << 0, /* the credential is a signature */
+
+    /* EXECUTE, CONTEXTS: no connection, only REPLY_DONE */
+    CODE_IMAGE = 1 << 0,  /* and a descriptor of the saved interpreter if there is one */
+    CODE_MISFIT = 1 << 1, /* the interpreter in the sandbox is not a copy of it */
     REQUEST_FLAGS = (1 << 6) - 1
 };
 
@@ -171,7 +175,7 @@ struct request {
 };
 
 enum reply_kind {
-    REPLY_DONE = 1,    /* last; numbers depend on the request */
+    REPLY_DONE = 1,    /* last; numbers and descriptor depend on the request */
     REPLY_FAILED = 2,  /* last; strings: message, hint */
     REPLY_SANDBOX = 3, /* numbers: enum sandbox_number; strings: see there */
     REPLY_STARTED = 4,
