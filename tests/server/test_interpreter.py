@@ -470,7 +470,7 @@ def test_many_executions_at_a_time_are_served_in_turn(server, run, sandbox):
 
 
 def test_executions_beyond_the_limit_are_429(server, run, sandbox):
-    clients = [server.connect() for _ in range(257)]
+    clients = [server.connect() for _ in range(258)]  # one runs, 256 wait
     for client in clients:
         client.sendall(execution(sandbox, "import time; time.sleep(1000)", "Connection: close"))
     with selectors.DefaultSelector() as ready:
