@@ -127,8 +127,8 @@ static void refuse(struct exchange *exchange, unsigned status, const char *forma
     exchange_respond_text(exchange, status, "text/plain; charset=utf-8", &text);
 }
 
-/* Sends another request to the broker. */
-static void request_for(struct exchange *exchange, enum purpose purpose)
+/* Sends another request to the broker.  False if it has too many. */
+static bool request_for(struct exchange *exchange, enum purpose purpose)
 {
     static const uint32_t flags[] = {
         [FOR_IMAGE] = CODE_IMAGE, [FOR_MISFIT] = CODE_MISFIT, [FOR_KILLS] = 0};
@@ -141,7 +141,7 @@ static void request_for(struct exchange *exchange, enum purpose purpose)
     exchange_init_request(
         exchange, purpose == FOR_HEALTH ? OP_HEALTH : exchange->handler->op, &request);
     request.flags |= flags[purpose];
-    exchange_send(exchange, &request, NO_STRINGS);
+    return exchange_try_send(exchange, &request, NO_STRINGS) == 0;
 }
 
 /* Refuses the request, or ends its stream. */
@@ -281,9 +281,7 @@ static void on_need(struct exchange *exchange)
         return;
     }
     state->has_driver = true;
-    if (state->driver == code_language_find(python))
-        request_for(exchange, FOR_IMAGE);
-    else
+    if (state->driver != code_language_find(python) || !request_for(exchange, FOR_IMAGE))
         send_driver(exchange, -1);
 }
 
@@ -405,13 +403,12 @@ static void end_execution(struct exchange *exchange, bool is_memory)
 /* A connection shows how many processes the kernel has killed. */
 static void on_execution_end(struct exchange *exchange)
 {
-    struct interpreter *state = exchange->state;
+    const struct interpreter *state = exchange->state;
+    bool is_killed = code_is_killed(&state->end);
+    bool is_misfit = state->sent_image && !state->execution.is_warm;
 
-    if (code_is_killed(&state->end))
-        request_for(exchange, FOR_KILLS);
-    else if (state->sent_image && !state->execution.is_warm)
-        request_for(exchange, FOR_MISFIT);
-    else
+    if ((!is_killed && !is_misfit) ||
+        !request_for(exchange, is_killed ? FOR_KILLS : FOR_MISFIT))
         end_execution(exchange, false);
 }
 
@@ -508,10 +505,13 @@ static void on_hang_up(struct exchange *exchange)
     state->reader.from = state->reader.to = 0;
     buf_done(&state->to);
     buf_init(&state->to, CODE_MESSAGE_MAX);
-    if (!state->has_event && !exchange->is_stream && state->tries++ < TRIES)
-        request_for(exchange, FOR_CONNECTION);
+    bool is_new = !state->has_event && !exchange->is_stream && state->tries++ < TRIES;
+    if (request_for(exchange, is_new ? FOR_CONNECTION : FOR_HEALTH))
+        return;
+    if (exchange->is_stream)
+        exchange_end(exchange, true);
     else
-        request_for(exchange, FOR_HEALTH);
+        exchange_refuse(exchange, 503, "the server is overloaded");
 }
 
 /* Handles what has arrived.  False if there is nothing to read, or not yet. */

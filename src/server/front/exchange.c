@@ -442,14 +442,22 @@ static int try_send(struct exchange *exchange, struct request *request,
     return error ? error : -EAGAIN;
 }
 
-void exchange_send(struct exchange *exchange, struct request *request,
-                   const struct buf *strings)
+int exchange_try_send(struct exchange *exchange, struct request *request,
+                      const struct buf *strings)
 {
     int error = try_send(exchange, request, strings);
 
     if (!error)
         exchange_suspend(exchange);
-    else
+    return error;
+}
+
+void exchange_send(struct exchange *exchange, struct request *request,
+                   const struct buf *strings)
+{
+    int error = exchange_try_send(exchange, request, strings);
+
+    if (error)
         exchange_refuse(exchange, error == -EMSGSIZE ? 413 : 503,
                         error == -EMSGSIZE ? "the request is too large"
                         : error == -EMFILE ? "the server has too many connections"

@@ -201,7 +201,11 @@ bool exchange_charge_client(struct exchange *exchange, size_t len);
 /* Initializes a request about the sandbox of the exchange, with its credentials. */
 void exchange_init_request(const struct exchange *exchange, enum op op,
                            struct request *ret_request);
-/* Sends it; replies go to handler->on_reply().  Refuses the exchange on failure. */
+/* Sends it; replies go to handler->on_reply().  0 or a negative errno: EAGAIN if the
+ * broker has too many requests. */
+int exchange_try_send(struct exchange *exchange, struct request *request,
+                      const struct buf *strings);
+/* Refuses the exchange on failure. */
 void exchange_send(struct exchange *exchange, struct request *request,
                    const struct buf *strings);
 /* Sends handler->op without strings. */
