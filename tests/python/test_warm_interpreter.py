@@ -52,7 +52,8 @@ def test_the_name_depends_on_the_driver_and_cannot_be_chosen() -> None:
         "python",
         digest("src/code/code_python_start.json"),
         digest("src/init/warm-save.so"),
-        "",
+        "",  # no modules
+        "",  # the default user
         "host",
     )
     texts = "".join(f"{part}\0" for part in parts).encode()
