@@ -511,45 +511,49 @@ static ssize_t take_out(struct exchange *exchange, char *data, size_t room)
     return (ssize_t)len;
 }
 
+/* False if there is no reply yet. */
+static bool pull_reply(struct exchange *exchange)
+{
+    struct reply_packet *reply = &exchange->front->reply;
+    int got = reply_receive(exchange->channel, reply);
+
+    if (got == -EAGAIN)
+        return false;
+    exchange->heard_ms = uv_now(&exchange->front->loop);
+    if (got != 1) {
+        on_loss(exchange, got);
+        return true;
+    }
+    if (exchange->losses)
+        end_lost_stream(exchange, reply);
+    else
+        exchange->handler->on_reply(exchange, reply);
+    if (reply->fd >= 0)
+        rights_dismiss(reply->fd);
+    return true;
+}
+
 /* Called by libmicrohttpd when the client accepts more data. */
 static ssize_t read_stream(void *cls, uint64_t position, char *data, size_t room)
 {
     struct exchange *exchange = cls;
-    struct reply_packet *reply = &exchange->front->reply;
+    bool (*pull)(struct exchange *) =
+        exchange->handler->pull ? exchange->handler->pull : pull_reply;
 
     (void)position;
-    for (;;) {
-        if (exchange->out.len)
-            return take_out(exchange, data, room);
-        if (exchange->is_over)
-            return exchange->is_cut ? MHD_CONTENT_READER_END_WITH_ERROR
-                                    : MHD_CONTENT_READER_END_OF_STREAM;
-        if (exchange->handler->pull) {
-            if (exchange->handler->pull(exchange))
-                continue;
-            exchange_suspend(exchange);
-            if (exchange->has_more) /* after other connections */
-                exchange_resume(exchange);
-            exchange->has_more = false;
-            return 0;
-        }
-        int got = reply_receive(exchange->channel, reply);
-        if (got == -EAGAIN) {
-            exchange_suspend(exchange);
-            return 0;
-        }
-        exchange->heard_ms = uv_now(&exchange->front->loop);
-        if (got == 1) {
-            if (exchange->losses)
-                end_lost_stream(exchange, reply);
-            else
-                exchange->handler->on_reply(exchange, reply);
-            if (reply->fd >= 0)
-                rights_dismiss(reply->fd);
-        } else {
-            on_loss(exchange, got);
-        }
+    while (!exchange->out.len && !exchange->is_over) {
+        if (pull(exchange))
+            continue;
+        exchange_suspend(exchange);
+        if (exchange->has_more) /* after other connections */
+            exchange_resume(exchange);
+        exchange->has_more = false;
+        return 0;
     }
+    if (exchange->out.len)
+        return take_out(exchange, data, room);
+    return exchange->is_cut ? MHD_CONTENT_READER_END_WITH_ERROR
+                            : MHD_CONTENT_READER_END_OF_STREAM;
 }
 
 /* A client that closed or half-closed its side of the connection does not wait for more.
