@@ -33,7 +33,8 @@ def test_a_server_that_is_killed_is_not_missed(own_server, tmp_path, monkeypatch
 
     assert server.stop(signal.SIGKILL) == -signal.SIGKILL
     failed = sandbox.execute_bash("true")
-    assert failed.status == SandboxStatus.ERROR and "cannot connect to the server" in failed.error
+    # The front may live a moment longer, and end in the middle of a reply.
+    assert failed.status == SandboxStatus.ERROR and "the server" in failed.error
     server.start()
 
     assert sandbox.read_file("kept").content == "yes"
