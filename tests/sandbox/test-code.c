@@ -52,10 +52,12 @@ static const struct code_language fake = {
 };
 
 static struct cay_code_execution done;
+static struct cay_context_infos infos;
 
-static void forget_done(void)
+static void forget(void)
 {
     cay_code_execution_done(&done);
+    cay_context_infos_done(&infos);
 }
 
 static int try_code(cay_sandbox *sandbox, const struct cay_code_options *options,
@@ -63,7 +65,7 @@ static int try_code(cay_sandbox *sandbox, const struct cay_code_options *options
 {
     struct cay_code_options own = {.size = sizeof own, .timeout_ms = PATIENCE_MS};
 
-    harness_at_end(forget_done);
+    harness_at_end(forget);
     cay_code_execution_done(&done);
     if (options)
         own = *options;
@@ -419,16 +421,9 @@ static struct code_client send_only(cay_sandbox *sandbox, const char *code)
     return client;
 }
 
-static struct cay_context_infos infos;
-
-static void forget_infos(void)
-{
-    cay_context_infos_done(&infos);
-}
-
 static void list_contexts(cay_sandbox *sandbox)
 {
-    harness_at_end(forget_infos);
+    harness_at_end(forget);
     cay_context_infos_done(&infos);
     ASSERT_OK(cay_context_list(sandbox, NULL, &infos, &err));
 }
