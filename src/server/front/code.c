@@ -521,7 +521,7 @@ static bool step(struct exchange *exchange)
     struct code_event event;
     const char *payload;
     bool has_handled = false;
-    size_t room;
+    size_t count;
     int got;
 
     if (state->purpose == FOR_IMAGE)
@@ -540,13 +540,16 @@ static bool step(struct exchange *exchange)
     }
     if (has_handled)
         return true;
-    char *to = code_reader_room(&state->reader, &room);
-    ssize_t len = got < 0 ? 0 : recv(state->fd, to, room, MSG_DONTWAIT);
-    if (len < 0 && errno == EAGAIN)
+    struct iovec part;
+    part.iov_base = code_reader_room(&state->reader, &part.iov_len);
+    /* A descriptor that came with it is an error: closing it could take long. */
+    ssize_t len =
+        got < 0 ? 0 : rights_receive(state->fd, &part, 1, NULL, 0, &count, MSG_DONTWAIT);
+    if (len == -EAGAIN)
         return false;
     if (len > 0)
         state->reader.to += (size_t)len;
-    else if (len == 0 || errno != EINTR)
+    else
         on_hang_up(exchange);
     return true;
 }
