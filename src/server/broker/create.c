@@ -10,7 +10,8 @@
 #include "server/broker/broker.h"
 #include "server/broker/recovery.h"
 
-#define CODE_TEMPLATE "code" /* of cay template create code */
+#define CODE_TEMPLATE     "code" /* of cay template create code */
+#define E2B_CODE_TEMPLATE "code-interpreter-v1"
 
 static bool is_stored(const char *name)
 {
@@ -25,12 +26,18 @@ static bool is_stored(const char *name)
     return found;
 }
 
-/* The template of Cay for a name that clients use, or NULL: there is none. */
-static const char *find_template(const char *name)
+static bool has_template(const char *name)
 {
-    if (strcmp(name, "code-interpreter-v1") == 0)
-        return is_stored(CODE_TEMPLATE) ? CODE_TEMPLATE : KEEPER_TEMPLATE;
-    return strcmp(name, KEEPER_TEMPLATE) == 0 || is_stored(name) ? name : NULL;
+    return strcmp(name, KEEPER_TEMPLATE) == 0 || strcmp(name, E2B_CODE_TEMPLATE) == 0 ||
+           is_stored(name);
+}
+
+/* The template of Cay for one that exists under the name that clients use. */
+static const char *template_of(const char *name)
+{
+    if (strcmp(name, E2B_CODE_TEMPLATE) != 0)
+        return name;
+    return is_stored(CODE_TEMPLATE) ? CODE_TEMPLATE : KEEPER_TEMPLATE;
 }
 
 /* MemAvailable: what the kernel could give to a new program without swapping. */
@@ -59,9 +66,7 @@ static void send_create(struct broker *broker, struct broker_request *pending,
         .count = CREATE_ENV_AT + (uint32_t)env_count,
         .numbers = {[CREATE_TIMEOUT] = pending->timeout_s, [CREATE_ENV] = env_count}};
 
-    const char *source = find_template(name);
-
-    strings_add(&strings, source ? source : name);
+    strings_add(&strings, template_of(name));
     strings_add(&strings, name);
     strings_add(&strings, pending->row.tenant);
     strings_add(&strings, broker->pool.name);
@@ -84,7 +89,7 @@ void broker_find_template(struct request_packet *request)
     AUTO_FREE char *room = NULL;
     AUTO_FREE const char **strings = request_strings(request, &room);
 
-    if (!strings || !find_template(strings[0])) {
+    if (!strings || !has_template(strings[0])) {
         refuse_template(request, strings ? strings[0] : "");
         return;
     }
@@ -102,7 +107,7 @@ static bool may_create(struct broker *broker, struct request_packet *request,
         broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return false;
     }
-    if (strlen(strings[0]) >= TEMPLATE_MAX || !find_template(strings[0])) {
+    if (strlen(strings[0]) >= TEMPLATE_MAX || !has_template(strings[0])) {
         refuse_template(request, strings[0]);
         return false;
     }
