@@ -35,14 +35,16 @@ if [ -n "$("$cay" ls --all --quiet 2>/dev/null || true)" ]; then
     "$cay" kill --all >/dev/null
 fi
 
-directories=$(grep '/$' "$list" | LC_ALL=C sort -r) || true
+directories=$(mktemp)
+trap 'rm -f "$directories"' EXIT
+grep '/$' "$list" | LC_ALL=C sort -r >"$directories" || true
 grep -v '/$' "$list" | while read -r file; do
     rm -f "$file"
 done
 rm -f "$list"
-for directory in $directories; do
+while read -r directory; do
     rmdir "$directory" 2>/dev/null || true # another program uses it, too
-done
+done <"$directories"
 home=${CAY_HOME:-${XDG_STATE_HOME:-$HOME/.local/state}/cay}
 [ "$(id -u)" != 0 ] || home=${CAY_HOME:-/var/lib/cay}
 echo "cay is removed; templates, sessions and disks stay in $home"
