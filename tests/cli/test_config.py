@@ -273,6 +273,14 @@ def test_the_page_has_every_key_of_every_backend():
             assert value["description"][1:] in text.replace("\n", " "), key
 
 
+def test_the_page_in_the_tree_is_up_to_date():
+    command = [os.path.join(os.path.dirname(os.path.abspath(CAY)), "tools", "gen-config"),
+               ROOT / "docs" / "cay-config.5.scd.in"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == page("cay-config.5.scd"), \
+        "build/tools/gen-config docs/cay-config.5.scd.in > docs/cay-config.5.scd"
+
+
 # --- The schema ---
 
 
