@@ -90,6 +90,31 @@ def test_modules_of_the_working_directory_are_found(python, tmp_path):
         "('found', [''])"
 
 
+def test_modules_that_pip_installs_while_the_context_runs_are_found(start, tmp_path):
+    python = start("python", env={"HOME": str(tmp_path)})
+    python.run("x = 1")
+    place = python.run("import site; print(site.getusersitepackages())").out.strip()
+    assert place.startswith(str(tmp_path))
+    os.makedirs(place)
+    for name, value in ("fresh", 42), ("shlex", "taken"):
+        with open(f"{place}/{name}.py", "w", encoding="utf-8") as module:
+            module.write(f"value = {value!r}\n")
+    assert python.run("import fresh; fresh.value").value == "42"
+    assert python.run("import shlex; hasattr(shlex, 'split')").value == "True"  # the system's
+    ranks = python.run("import sys; [sys.path.index(path) for path in (site.getusersitepackages(), "
+                       "*site.getsitepackages()) if path in sys.path]").value
+    assert ranks == str(sorted(map(int, ranks.strip("[]").split(", "))))
+
+
+def test_a_cell_can_import_what_it_has_installed(start, tmp_path):
+    python = start("python", env={"HOME": str(tmp_path)})
+    python.run("import site")
+    execution = python.run("!mkdir -p {site.getusersitepackages()}; "
+                           "echo value = 7 > {site.getusersitepackages()}/fresh.py\n"
+                           "import fresh\nfresh.value")
+    assert execution.value == "7", execution.err
+
+
 def test_an_import_of_json_does_not_come_with_the_driver(python):
     loaded = python.run("import sys; sorted({'json', 're', 'enum', 'asyncio', 'traceback',"
                         " 'ast', 'subprocess'} & set(sys.modules))")

@@ -45,6 +45,7 @@ class State:
     channel = None  # the descriptor; None in a forked child
     count = 0
     loop = None  # the event loop of top-level await
+    has_user_site = False  # in sys.path
     unread = b""
     lock = _thread.RLock()
     thread = _thread.get_ident()
@@ -441,8 +442,27 @@ def report_error(error):
         os.write(2, part("trace")["text_of"](error).encode("utf-8", "replace"))
 
 
+def find_user_site():
+    """Adds the user's directory of modules, before those of the system as Python does, if pip
+    has created it since this interpreter, or the one that it is a copy of, started."""
+    site = sys.modules.get("site")
+    if State.has_user_site or not site or not site.ENABLE_USER_SITE:
+        return
+    place = site.getusersitepackages()
+    if place not in sys.path:
+        if not os.path.isdir(place):
+            return
+        end = len(sys.path)
+        site.addsitedir(place)
+        at = min((sys.path.index(path) for path in site.getsitepackages() if path in sys.path),
+                 default=end)
+        sys.path[at:] = sys.path[end:] + sys.path[at:end]
+    State.has_user_site = True
+
+
 def begin(message):
     """Returns the name of the code and the variables to restore."""
+    find_user_site()
     silent = bool(message.get("silent"))
     if not silent:
         State.count += 1

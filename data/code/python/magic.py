@@ -86,6 +86,7 @@ def start(argv, **options):
     flush()
     main["_exit_code"] = subprocess.run(argv, **options).returncode
     importlib.invalidate_caches()
+    find_user_site()
 
 
 def magic_system(line, cell):
