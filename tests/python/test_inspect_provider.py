@@ -118,7 +118,7 @@ def test_without_inspect_it_is_told_how_to_have_it() -> None:
         "from cay.inspect import CaySandboxEnvironment"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert "pip install 'cay[inspect]'" in done.stderr
+    assert "pip install inspect-ai" in done.stderr
 
 
 # --- exec ----------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def __getattr__(name: str) -> Any:
             if error.name != "inspect_ai":
                 raise
             raise ModuleNotFoundError(
-                "Inspect AI is not installed: pip install 'cay[inspect]', or inspect-ai",
+                "Inspect AI is not installed: pip install inspect-ai",
                 name=error.name,
             ) from error
         return CaySandboxEnvironment
