@@ -42,9 +42,10 @@ enum {
         TAIL | OVER_LONG_3 | TOO_LARGE, TAIL | SURROGATE | TOO_LARGE,                    \
         TAIL | SURROGATE | TOO_LARGE, FOUR(TOO_SHORT)
 
-#if defined(__x86_64__) && defined(__GLIBC__)
+#if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
-#include <sys/platform/x86.h>
+#include <stdatomic.h>
 
 #define LANES        16
 #define TARGET       __attribute__((target("ssse3")))
@@ -113,14 +114,44 @@ static inline TARGET size_t sum_64(__m512i v)
 static const struct utf8_kernel kernels[] = {
     {"avx512", look_64}, {"avx2", look_32}, {"ssse3", look_16}};
 
-/* AVX-512 only with VBMI: older processors lower their clock for it.  The C library has
- * already queried the processor; __builtin_cpu_supports() would run CPUID again in every
- * program that starts, which is slow in a virtual machine. */
+/* XCR0: the registers that the kernel saves, so that programs may use them. */
+enum { SAVES_AVX = 0x6, SAVES_AVX512 = 0xE6 };
+
+static unsigned query_lanes(void)
+{
+    unsigned a, b, c, d, basic, saved = 0;
+
+    __cpuid(1, a, b, basic, d);
+    if (basic & bit_OSXSAVE)
+        __asm__("xgetbv" : "=a"(saved), "=d"(d) : "c"(0));
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        b = c = 0;
+    /* AVX-512 only with VBMI: older processors lower their clock for it. */
+    return (saved & SAVES_AVX512) == SAVES_AVX512 && b & bit_AVX512BW &&
+                   c & bit_AVX512VBMI
+               ? 64
+           : (saved & SAVES_AVX) == SAVES_AVX && b & bit_AVX2 ? 32
+           : basic & bit_SSSE3                                ? 16
+                                                              : 1;
+}
+
+/* CPUID is slow in a virtual machine: a program that scans no text does not run it, as it
+ * would for __builtin_cpu_supports(). */
+unsigned utf8_lanes(void)
+{
+    static _Atomic(unsigned) known;
+    unsigned lanes = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (!lanes) {
+        lanes = query_lanes();
+        atomic_store_explicit(&known, lanes, memory_order_relaxed);
+    }
+    return lanes;
+}
+
 static bool is_here(size_t i)
 {
-    return i == 0   ? CPU_FEATURE_ACTIVE(AVX512BW) && CPU_FEATURE_ACTIVE(AVX512_VBMI)
-           : i == 1 ? CPU_FEATURE_ACTIVE(AVX2)
-                    : CPU_FEATURE_ACTIVE(SSSE3);
+    return utf8_lanes() >= 64u >> i;
 }
 
 #elif defined(__aarch64__)

@@ -35,4 +35,10 @@ const struct utf8_kernel *utf8_kernel(void);
  * last. */
 const struct utf8_kernel *utf8_kernel_at(size_t i);
 
+#ifdef __x86_64__
+/* How many bytes the vector instructions of this processor process at once: 64, 32, 16
+ * or 1. */
+unsigned utf8_lanes(void);
+#endif
+
 #endif

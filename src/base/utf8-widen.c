@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/utf8-kernel.h"
+
 #define INLINE inline __attribute__((always_inline))
 
 /* Bytes that hold at least this many characters are at hand where that many are written
@@ -107,7 +109,6 @@ size_t utf8_widen_plainly(const void *text, size_t len, unsigned width, void *to
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-#include <sys/platform/x86.h>
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,popcnt")))
 
@@ -191,7 +192,7 @@ static TARGET struct place widen_most(struct place place, unsigned width)
 /* Whatever has VBMI has VL, too. */
 static bool has_lanes(void)
 {
-    return CPU_FEATURE_ACTIVE(AVX512BW) && CPU_FEATURE_ACTIVE(AVX512_VBMI);
+    return utf8_lanes() == 64;
 }
 
 #else

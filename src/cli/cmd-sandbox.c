@@ -14,6 +14,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/signal.h"
 #include "cli/stream.h"
 
 /* --- Options --- */
@@ -81,23 +82,6 @@ static bool parse_layers(const char *text, void *field)
     return true;
 }
 
-#define SIGNAL(name)                                                                     \
-    {                                                                                    \
-#name, SIG##name                                                                 \
-    }
-static const struct {
-    const char *name;
-    int number;
-} signals[] = {
-    SIGNAL(HUP),    SIGNAL(INT),  SIGNAL(QUIT), SIGNAL(ILL),  SIGNAL(TRAP),
-    SIGNAL(ABRT),   SIGNAL(BUS),  SIGNAL(FPE),  SIGNAL(KILL), SIGNAL(USR1),
-    SIGNAL(SEGV),   SIGNAL(USR2), SIGNAL(PIPE), SIGNAL(ALRM), SIGNAL(TERM),
-    SIGNAL(CHLD),   SIGNAL(CONT), SIGNAL(STOP), SIGNAL(TSTP), SIGNAL(TTIN),
-    SIGNAL(TTOU),   SIGNAL(URG),  SIGNAL(XCPU), SIGNAL(XFSZ), SIGNAL(PROF),
-    SIGNAL(VTALRM), SIGNAL(POLL), SIGNAL(PWR),  SIGNAL(SYS),  SIGNAL(WINCH),
-    SIGNAL(STKFLT),
-};
-
 /* "TERM", "SIGTERM" or "15". */
 static bool parse_signal(const char *text, void *field)
 {
@@ -107,14 +91,8 @@ static bool parse_signal(const char *text, void *field)
         *(int *)field = (int)number;
         return true;
     }
-    if (strncmp(text, "SIG", 3) == 0)
-        text += 3;
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        if (strcmp(signals[i].name, text) == 0) {
-            *(int *)field = signals[i].number;
-            return true;
-        }
-    return false;
+    *(int *)field = signal_by_name(strncmp(text, "SIG", 3) == 0 ? text + 3 : text);
+    return *(int *)field != 0;
 }
 
 /* Exit status if cay itself fails, not the command: as env(1) and timeout(1) do. */

@@ -14,6 +14,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/signal.h"
 
 enum { EVENTS_ROOM = sizeof(struct code_event) + CODE_PIECE };
 
@@ -224,9 +225,7 @@ void code_describe_loss(uint32_t loss, int status, bool is_memory, char *text,
         snprintf(text, room, "the interpreter did not start in time and was killed");
     else if (WIFSIGNALED(status))
         snprintf(text, room, "the interpreter was killed by signal %d (SIG%s); %s",
-                 WTERMSIG(status),
-                 sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status)) : "?",
-                 lost);
+                 WTERMSIG(status), signal_name(WTERMSIG(status)), lost);
     else
         snprintf(text, room, "the interpreter exited with status %d; %s",
                  WEXITSTATUS(status), lost);

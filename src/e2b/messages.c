@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/signal.h"
 
 enum { NANOS = 1000000000, YEAR_MAX = 2200 };
 
@@ -98,12 +99,9 @@ static int signal_number(const char *name)
     const char *digits = strncmp(name, "signal ", 7) == 0 ? name + 7 : name;
     size_t len = core ? (size_t)(core - name) : strlen(name);
 
-    for (int number = 1; number < NSIG; number++) {
-        const char *known = sigdescr_np(number);
-        if (known && strlen(known) == len && strncasecmp(name, known, len) == 0)
-            return number;
-    }
-    long number = isdigit((unsigned char)*digits) ? strtol(digits, NULL, 10) : 0;
+    long number = signal_by_words(name, len);
+    if (!number && isdigit((unsigned char)*digits))
+        number = strtol(digits, NULL, 10);
     return number > 0 && number < NSIG ? (int)number : 0;
 }
 

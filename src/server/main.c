@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -244,7 +245,7 @@ static void close_others(int *const fds[], size_t count)
     for (size_t i = 0; i < count; i++)
         if (*fds[i] >= 0 && (*fds[i] = dup3(*fds[i], place++, O_CLOEXEC)) < 0)
             _exit(1);
-    if (close_range((unsigned)place, ~0u, 0) != 0)
+    if (syscall(SYS_close_range, place, ~0u, 0) != 0)
         _exit(1);
 }
 

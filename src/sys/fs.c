@@ -101,12 +101,8 @@ static int direct_rename(const struct fs *fs, int from_dir, const char *from, in
                          const char *to, unsigned flags)
 {
     (void)fs;
-#ifdef __GLIBC__
-    int result = renameat2(from_dir, from, to_dir, to, flags);
-#else /* musl's has it only since 1.2.6 */
-    long result = syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
-#endif
-    return result == 0 ? 0 : -errno;
+    /* musl has a function for it only since 1.2.6. */
+    return syscall(SYS_renameat2, from_dir, from, to_dir, to, flags) == 0 ? 0 : -errno;
 }
 
 static int direct_remove(const struct fs *fs, int dir, const char *name, int flags)

@@ -89,7 +89,7 @@ static int limit(int resource, rlim_t value)
 {
     struct rlimit bounds = {value, value};
 
-    return setrlimit((__rlimit_resource_t)resource, &bounds) == 0 ? 0 : -errno;
+    return syscall(SYS_prlimit64, 0, resource, &bounds, NULL) == 0 ? 0 : -errno;
 }
 
 /* The address sanitizer maps terabytes of shadow memory on demand. */

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 
 #include "init/plan.h"
 #include "sys/io.h"
+#include "sys/spawn.h"
 
 enum { OVERFLOW_ID = 65534 };
 
@@ -181,7 +181,6 @@ static int start_program(const char *name, pid_t pid, const struct idmap_line *l
 {
     char words[1 + IDMAP_LINES * 3][16], *argv[3 + IDMAP_LINES * 3], *env[] = {NULL};
     const char *program = subids_program(name);
-    posix_spawn_file_actions_t actions;
     size_t used = 0;
 
     if (!program)
@@ -196,19 +195,8 @@ static int start_program(const char *name, pid_t pid, const struct idmap_line *l
     for (size_t i = 0; i < used; i++)
         argv[1 + i] = words[i];
     argv[1 + used] = NULL;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDWR, 0);
-    posix_spawn_file_actions_adddup2(&actions, 0, 1);
-    posix_spawn_file_actions_adddup2(&actions, 0, 2);
-#ifdef __GLIBC__
-    /* Other code in this process may have opened files without O_CLOEXEC. */
-    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
-#endif
-    int error = posix_spawn(ret_child, program, &actions, NULL, argv, env);
-    if (error)
-        *ret_child = 0;
-    posix_spawn_file_actions_destroy(&actions);
-    return -error;
+    const struct spawn spawn = {program, argv, env, -1, {-1, -1, -1}};
+    return spawn_program(&spawn, ret_child);
 }
 
 void idmap_begin(const struct idmap *map, pid_t pid, struct idmap_helpers *ret_helpers)

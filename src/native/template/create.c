@@ -2,15 +2,16 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <poll.h>
 #include <search.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 #include "sys/fs.h"
 #include "sys/io.h"
 #include "sys/path.h"
+#include "sys/spawn.h"
 
 static const char op[] = TEMPLATE_OP;
 
@@ -342,9 +344,6 @@ static int spawn(const struct template_draft *draft, int output, pid_t *ret_pid)
     enum { WORDS = sizeof words / sizeof *words };
     char packages[PACKAGES_MAX + 64], suite[64], root[] = "root", path[64];
     char *argv[WORDS + 4] = {NULL}, *env[ENV_MAX];
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
 
     for (size_t i = 0; i < WORDS; i++)
         argv[i] = words[i];
@@ -355,23 +354,9 @@ static int spawn(const struct template_draft *draft, int output, pid_t *ret_pid)
     snprintf(packages, sizeof packages, "--include=%s%s%s", usual_packages,
              options->packages ? "," : "", options->packages ? options->packages : "");
     pick_env(env, path);
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_addfchdir_np(&actions, draft->dir);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, output, 1);
-    posix_spawn_file_actions_adddup2(&actions, 1, 2);
-    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    int error =
-        posix_spawn(ret_pid, "/usr/bin/setpriv", &actions, &attributes, argv, env);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    return -error;
+    const struct spawn spawn = {
+        "/usr/bin/setpriv", argv, env, draft->dir, {-1, output, output}};
+    return spawn_program(&spawn, ret_pid);
 }
 
 static void end_line(struct bootstrap_run *bootstrap_run)
@@ -639,7 +624,7 @@ static int finish(struct template_draft *draft, int store, const char *draft_nam
         return cay_fail_errno(err, errno, op, name);
     /* From now on it may be used, but not be swept. */
     (void)flock(draft->dir, LOCK_SH);
-    if (renameat2(store, draft_name, store, name, RENAME_NOREPLACE) == 0)
+    if (syscall(SYS_renameat2, store, draft_name, store, name, RENAME_NOREPLACE) == 0)
         return CAY_OK;
     return errno == EEXIST ? cay_fail(err, CAY_E_EXISTS, 0, op, name,
                                       "a template with this name exists",

@@ -11,12 +11,14 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/signal.h"
 #include "server/broker/broker.h"
 #include "server/wire/warn.h"
 #include "sys/rights.h"
@@ -48,7 +50,7 @@ static void leave_broker(struct broker *broker, int socket, const char *name)
     explicit_bzero(&broker->secrets, sizeof broker->secrets);
     zero_pages(&broker->request, sizeof broker->request);
     if ((socket != KEPT_FD && dup3(socket, KEPT_FD, O_CLOEXEC) != KEPT_FD) ||
-        close_range(KEPT_FD + 1, ~0u, 0) != 0)
+        syscall(SYS_close_range, KEPT_FD + 1, ~0u, 0) != 0)
         _exit(1);
     /* The broker ends its keepers after the drain; PID 1 of a sandbox resets the mask. */
     sigemptyset(&blocked);
@@ -339,7 +341,7 @@ static void note_end(struct broker *broker, struct keeper_handle *keeper, bool i
         warn_line(&warn, "the keeper of %s%s (process %d) exited with %s %d%s%s",
                   *keeper->id ? "sandbox " : "no sandbox yet", keeper->id,
                   (int)keeper->pid, is_signal ? "signal" : "status", status,
-                  is_signal ? ", " : "", is_signal ? strsignal(status) : "");
+                  is_signal ? ", " : "", is_signal ? signal_words(status) : "");
     if (*keeper->id && is_gone)
         broker_sandbox_ended(broker, keeper->id, status == KEEPER_OUT_OF_MEMORY);
     keepers_drop(broker, keeper);

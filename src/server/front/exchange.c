@@ -694,7 +694,7 @@ static void count_loss(const struct exchange *exchange, int got)
     warn_line(&front->loss_warn, "a request was lost: %s %.64s%s%s: %s%s%s",
               exchange->method, exchange->url, *exchange->route.sandbox ? " of " : "",
               exchange->route.sandbox, reasons[loss], loss == LOSS_ERROR ? ": " : "",
-              loss == LOSS_ERROR ? strerrorname_np(-got) : "");
+              loss == LOSS_ERROR ? cay_errno_words(-got) : "");
 }
 
 static void end_lost_stream(struct exchange *exchange, const struct reply_packet *reply)

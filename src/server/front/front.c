@@ -176,7 +176,7 @@ static bool accept_one(struct front *front)
                       "the front cannot accept connections (%s), %llu are open; new "
                       "clients wait (raise the limit of open files: ulimit -n, "
                       "LimitNOFILE=)",
-                      strerrorname_np(error), (unsigned long long)front->connections);
+                      cay_errno_words(error), (unsigned long long)front->connections);
         front->shortage = error;
         return false;
     }

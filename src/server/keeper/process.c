@@ -15,6 +15,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/signal.h"
 #include "server/keeper/keeper.h"
 
 /* A command started by this keeper: its configuration, and for a while its exit status.
@@ -359,7 +360,6 @@ static void describe(const struct cay_exec_result *result, struct reply *reply,
                      char *status, size_t room)
 {
     bool exited = result->cause == CAY_CAUSE_EXITED;
-    const char *name = sigdescr_np(result->signal);
 
     *reply = (struct reply){.kind = REPLY_ENDED, .count = 1};
     reply->numbers[END_EXITED] = exited;
@@ -367,7 +367,7 @@ static void describe(const struct cay_exec_result *result, struct reply *reply,
     if (exited)
         snprintf(status, room, "exit status %d", result->exit_code);
     else
-        snprintf(status, room, "signal: %s%s", name ? name : "unknown",
+        snprintf(status, room, "signal: %s%s", signal_words(result->signal),
                  result->cause == CAY_CAUSE_MEMORY ? " (out of memory)" : "");
     for (char *at = status; *at; at++)
         *at = (char)tolower((unsigned char)*at);
