@@ -366,6 +366,12 @@ int cay_backend_load(const char *file, const struct cay_backend **ret_backend,
     AUTO_FREE char *path = NULL;
 
     TRY(locate(file, &path, err));
+    if (!dlopen(NULL, RTLD_NOW)) /* in a static program of musl */
+        return cay_fail(
+            err, CAY_E_UNSUPPORTED, 0, load_op, file,
+            "a static program cannot load a backend",
+            "use the cay of a Debian package or of a manylinux wheel, or load "
+            "the backend from Python or C with libcay");
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!object)
         return fail_loading(file, path, err);

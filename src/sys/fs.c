@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -101,8 +100,7 @@ static int direct_rename(const struct fs *fs, int from_dir, const char *from, in
                          const char *to, unsigned flags)
 {
     (void)fs;
-    /* musl has a function for it only since 1.2.6. */
-    return syscall(SYS_renameat2, from_dir, from, to_dir, to, flags) == 0 ? 0 : -errno;
+    return path_rename(from_dir, from, to_dir, to, flags);
 }
 
 static int direct_remove(const struct fs *fs, int dir, const char *name, int flags)

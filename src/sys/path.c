@@ -28,6 +28,12 @@ int path_open(int dir, const char *path, uint64_t flags, uint64_t mode, uint64_t
     }
 }
 
+int path_rename(int from_dir, const char *from, int to_dir, const char *to,
+                unsigned flags)
+{
+    return syscall(SYS_renameat2, from_dir, from, to_dir, to, flags) == 0 ? 0 : -errno;
+}
+
 int path_name(int fd, char ret_path[PATH_MAX])
 {
     char link[32];

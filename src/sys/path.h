@@ -23,6 +23,10 @@ int path_open(int dir, const char *path, uint64_t flags, uint64_t mode, uint64_t
  * now. -ENOSYS if /proc is not mounted. */
 int path_reopen(int fd, int flags);
 
+/* renameat2(2), for which musl has no function before 1.2.6. */
+int path_rename(int from_dir, const char *from, int to_dir, const char *to,
+                unsigned flags);
+
 /* Where it is by now, without links; "" with a negative errno. */
 int path_name(int fd, char ret_path[PATH_MAX]);
 

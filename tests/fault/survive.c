@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "failing.h"
+#include "sys/path.h"
 #include "tree.h"
 
 /* --- The world the operations act in ----------------------------------------------- */
@@ -91,10 +92,10 @@ ssize_t __real_copy_file_range(int from, off64_t *from_at, int to, off64_t *to_a
                                size_t len, unsigned flags);
 ssize_t __wrap_copy_file_range(int from, off64_t *from_at, int to, off64_t *to_at,
                                size_t len, unsigned flags);
-int __real_renameat2(int from, const char *name, int to, const char *other,
-                     unsigned flags);
-int __wrap_renameat2(int from, const char *name, int to, const char *other,
-                     unsigned flags);
+int __real_path_rename(int from, const char *name, int to, const char *other,
+                       unsigned flags);
+int __wrap_path_rename(int from, const char *name, int to, const char *other,
+                       unsigned flags);
 
 ssize_t __wrap_copy_file_range(int from, off64_t *from_at, int to, off64_t *to_at,
                                size_t len, unsigned flags)
@@ -105,13 +106,12 @@ ssize_t __wrap_copy_file_range(int from, off64_t *from_at, int to, off64_t *to_a
     return -1;
 }
 
-int __wrap_renameat2(int from, const char *name, int to, const char *other,
-                     unsigned flags)
+int __wrap_path_rename(int from, const char *name, int to, const char *other,
+                       unsigned flags)
 {
-    if (!far_apart || flags != RENAME_NOREPLACE)
-        return __real_renameat2(from, name, to, other, flags);
-    errno = EXDEV;
-    return -1;
+    return far_apart && flags == RENAME_NOREPLACE
+               ? -EXDEV
+               : __real_path_rename(from, name, to, other, flags);
 }
 
 /* --- One operation, over and over -------------------------------------------------- */

@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <sys/mount.h>
 
+#include "sys/path.h"
+
 enum { OWNER = 4242 };
 
 /* SCRATCH/shared, of somebody who is neither root nor 1000. */
@@ -333,7 +335,7 @@ static pid_t begin_flipping(void)
 
     ASSERT(pid >= 0);
     while (pid == 0)
-        (void)renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+        (void)path_rename(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
     return pid;
 }
 

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -624,12 +623,12 @@ static int finish(struct template_draft *draft, int store, const char *draft_nam
         return cay_fail_errno(err, errno, op, name);
     /* From now on it may be used, but not be swept. */
     (void)flock(draft->dir, LOCK_SH);
-    if (syscall(SYS_renameat2, store, draft_name, store, name, RENAME_NOREPLACE) == 0)
-        return CAY_OK;
-    return errno == EEXIST ? cay_fail(err, CAY_E_EXISTS, 0, op, name,
-                                      "a template with this name exists",
-                                      "remove it first, or use another name")
-                           : cay_fail_errno(err, errno, op, name);
+    int error = path_rename(store, draft_name, store, name, RENAME_NOREPLACE);
+    if (error == -EEXIST)
+        return cay_fail(err, CAY_E_EXISTS, 0, op, name,
+                        "a template with this name exists",
+                        "remove it first, or use another name");
+    return error ? cay_fail_errno(err, -error, op, name) : CAY_OK;
 }
 
 static int make(struct template_draft *draft, int store, const char *draft_name,
