@@ -72,6 +72,7 @@ packages: ## build the Debian packages, wheels and tarballs of dist/: CONTRIBUTI
 	@tools/install-packages build package
 	@package/all
 
+release: export CAY_PROCESSORS ?= x86_64 aarch64
 release: ## check CHANGELOG.md, then build dist/ with checksums; KEY=... signs them
 	@package/notes >/dev/null
 	@rm -rf dist

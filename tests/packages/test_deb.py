@@ -6,9 +6,12 @@ import subprocess
 import pytest
 from conftest import PACKAGES
 
+ARCHITECTURE = subprocess.run(["dpkg", "--print-architecture"], check=True, text=True,
+                              capture_output=True).stdout.strip()
 INSTALL = """
+arch=$(dpkg --print-architecture)
 apt-get -qq update
-apt-get -qq -y install --no-install-recommends /share/cay_*.deb >/dev/null
+apt-get -qq -y install --no-install-recommends /share/cay_*_$arch.deb >/dev/null
 """
 # Processes by their programs: sandboxes run PID 1 from a file in memory.
 COUNT = """
@@ -24,9 +27,9 @@ count() {
 
 @pytest.fixture(scope="module", autouse=True)
 def packages():
-    found = sorted(path.name.split("_")[0] for path in PACKAGES.glob("*.deb"))
-    wanted = ["cay", "libcay-dev", "libcay0", "python3-cay"]
-    assert [name for name in found if "dbgsym" not in name] == wanted, "run `package/deb dist`"
+    names = [path.name.split("_")[0] for arch in (ARCHITECTURE, "all")
+             for path in sorted(PACKAGES.glob(f"*_{arch}.deb"))]
+    assert names == ["cay", "libcay-dev", "libcay0", "python3-cay"], "run `package/deb dist`"
 
 
 def test_lintian_finds_no_error():
@@ -99,8 +102,8 @@ find /run /tmp -name '*cay*'
 def test_python_uses_the_library_of_the_system(trixie):
     """Debian 12 has no pydantic 2."""
     done = trixie.run(INSTALL + """
-apt-get -qq -y install --no-install-recommends /share/libcay0_*.deb /share/python3-cay_*.deb \\
-    >/dev/null
+apt-get -qq -y install --no-install-recommends /share/libcay0_*_$arch.deb \\
+    /share/python3-cay_*.deb >/dev/null
 python3 - <<END
 import cay, cay.nexau
 from importlib.metadata import version
@@ -116,7 +119,7 @@ END
 def test_a_program_is_built_with_the_development_package(bookworm):
     done = bookworm.run(INSTALL + """
 apt-get -qq -y install --no-install-recommends gcc libc6-dev pkg-config \\
-    /share/libcay0_*.deb /share/libcay-dev_*.deb >/dev/null
+    /share/libcay0_*_$arch.deb /share/libcay-dev_*_$arch.deb >/dev/null
 cat >/tmp/a.c <<END
 #include <cay/sandbox.h>
 #include <stdio.h>
