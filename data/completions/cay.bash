@@ -42,7 +42,7 @@ _cay_reply_files() { # -f or -d
 _cay_value() { # of the option before the word; false if it takes none we know
     case $previous in
     --config | --edits | --from-tar | --from-oci) _cay_reply_files -f ;;
-    --base | --from-dir) _cay_reply_files -d ;;
+    --base | --from-dir | --root) _cay_reply_files -d ;;
     -v | --volume) _cay_reply_files -f ;;
     --template) _cay_reply "$(cay template ls -q 2>/dev/null)" ;;
     -o | --output) _cay_reply 'text json' ;;
@@ -51,7 +51,11 @@ _cay_value() { # of the option before the word; false if it takes none we know
     --storage) _cay_reply 'memory disk' ;;
     --require) _cay_reply 'user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk' ;;
     -u | --user)
-        [[ ${COMP_WORDS[1]} == session ]] || _cay_reply 'user root'
+        case ${COMP_WORDS[1]} in
+        session) ;;
+        setup) _cay_reply "$(compgen -u)" ;;
+        *) _cay_reply 'user root' ;;
+        esac
         ;;
     -s | --signal) _cay_reply 'TERM INT HUP KILL STOP CONT USR1 USR2' ;;
     *) return 1 ;;

@@ -84,6 +84,7 @@ complete -c cay -n '__cay_takes edits' -l edits -rF
 complete -c cay -n '__cay_takes from-tar' -l from-tar -rF
 complete -c cay -n '__cay_takes from-oci' -l from-oci -rF
 complete -c cay -n '__cay_takes base' -l base -xa '(__fish_complete_directories)'
+complete -c cay -n '__cay_takes root' -l root -xa '(__fish_complete_directories)'
 complete -c cay -n '__cay_takes from-dir' -l from-dir -xa '(__fish_complete_directories)'
 complete -c cay -n '__cay_takes volume' -s v -l volume -rF
 complete -c cay -n '__cay_takes template' -l template -xa '(cay template ls -q 2>/dev/null)'
@@ -92,5 +93,7 @@ complete -c cay -n '__cay_takes approve' -l approve -xa 'ask yes no'
 complete -c cay -n '__cay_takes network' -l network -xa 'none host'
 complete -c cay -n '__cay_takes storage' -l storage -xa 'memory disk'
 complete -c cay -n '__cay_takes require' -l require -xa "$layers"
-complete -c cay -n '__cay_takes user' -s u -l user -xa 'user root'
+complete -c cay -n '__cay_takes user; and not __fish_seen_subcommand_from setup' -s u -l user \
+    -xa 'user root'
+complete -c cay -n '__fish_seen_subcommand_from setup' -s u -l user -xa '(__fish_complete_users)'
 complete -c cay -n '__cay_takes signal' -s s -l signal -xa 'TERM INT HUP KILL STOP CONT USR1 USR2'

@@ -100,6 +100,7 @@ static const char commands_help[] =
     "  pool, warm      Create sandboxes, or save interpreters, before they are used\n"
     "  serve, key, env Serve the E2B SDKs; manage keys; print their environment\n"
     "  gc, doctor      Clean up after crashes; check this machine\n"
+    "  setup           Give ordinary users what sandboxes need, as root\n"
     "  help, version   Show the help for a command; print the version\n";
 
 typedef int command(char *const *argv); /* what follows the command's name */
@@ -121,6 +122,7 @@ static const struct {
     {"pool", &pool_grammar, NULL},
     {"serve", NULL, cmd_serve},
     {"session", &session_grammar, NULL},
+    {"setup", &setup_grammar, NULL},
     {"template", &template_grammar, NULL},
     {"version", NULL, cmd_version},
     {"warm", &warm_grammar, NULL},
@@ -237,8 +239,9 @@ static int run_command(char *const *argv)
             return call_run(&sandbox_grammar, argv);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(name, commands[i].name) == 0) {
-            /* The subcommand of `cay code` is its own name. */
-            bool is_whole = commands[i].grammar == &code_grammar;
+            /* The subcommand of `cay code` and `cay setup` is its own name. */
+            bool is_whole = commands[i].grammar == &code_grammar ||
+                            commands[i].grammar == &setup_grammar;
             return commands[i].grammar
                        ? call_run(commands[i].grammar, is_whole ? argv : argv + 1)
                        : commands[i].run(argv + 1);

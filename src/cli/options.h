@@ -108,6 +108,11 @@ struct options {
     uint64_t limit;
     bool foreground, daemon;
 
+    /* Setup */
+    struct option_list users;
+    const char *root;
+    bool dry_run, undo;
+
     /* Code */
     const char *language, *context, *code, *save, *preload;
     bool is_new;
@@ -129,8 +134,8 @@ struct options {
     bool help, quiet, all;
     bool interactive, tty, detach, follow, force; /* sandboxes */
     bool load;                                    /* config check */
-    bool yes, host, no_follow;                    /* files: all; resolve; stat */
-    bool lines, bytes, universal_newlines;        /* read */
+    bool yes, host, no_follow;             /* files: all; resolve; stat; yes also setup */
+    bool lines, bytes, universal_newlines; /* read */
     bool in_place, append, new_file, durable, no_parents, exist_ok; /* write and others */
     bool exact, recursive;           /* edit; delete, move */
     bool directories, details, null; /* list, glob; null also grep */

@@ -118,7 +118,7 @@ def test_every_command_about_sandboxes_is_on_a_page():
         for command in commands:
             assert re.search(rf"^\*cay {command}\*", text, re.M), command
     overview = page("cay.1.scd")
-    for command in [*SANDBOX_COMMANDS, "config", "session", "template", "files", "code", "context", "warm"]:
+    for command in [*SANDBOX_COMMANDS, "config", "session", "template", "files", "code", "context", "setup", "warm"]:
         assert re.search(rf"^\*.*\b{command}\*", overview, re.M), command
 
 
@@ -127,6 +127,7 @@ def test_every_command_about_sandboxes_is_on_a_page():
     ("cay-code", [["code"], *(["context", command] for command in CONTEXT_COMMANDS),
                   ["warm", "create"], ["warm", "rm"]]),
     ("cay-config", [["config", command] for command in CONFIG_COMMANDS]),
+    ("cay-setup", [["setup"]]),
     ("cay-session", [["session", command] for command in SESSION_COMMANDS]),
     ("cay-template", [["template", command] for command in TEMPLATE_COMMANDS])])
 def test_each_page_has_the_options_of_its_commands_and_no_others(name, helps):
@@ -173,6 +174,8 @@ def test_bash_completes_commands_options_and_values(path):
     assert complete_in_bash(["cay", "session", "st"], path) == ["start", "stop"]
     assert complete_in_bash(["cay", "session", "start", "--c"], path) == ["--config"]
     assert complete_in_bash(["cay", "config", "check", "--out"], path) == ["--output"]
+    assert complete_in_bash(["cay", "setup", "--un"], path) == ["--undo"]
+    assert "nobody" in complete_in_bash(["cay", "setup", "--user", "nob"], path)
     assert complete_in_bash(["cay", "files", "gl"], path) == ["glob"]
     assert complete_in_bash(["cay", "files", "read", "--of"], path) == ["--offset"]
     assert complete_in_bash(["cay", "files", "read", "--conf"], path) == ["--config"]
