@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/serving.md: names of sandboxes, TLS and nginx (issue 15, sections 3 and 4)."""
+"""docs/serving.md: names of sandboxes, TLS, nginx and Caddy (issue 15, sections 3 and 4)."""
 
 import contextlib
 import os
@@ -93,44 +93,163 @@ def test_get_host_works_with_tls_and_a_domain(tmp_path, certificate, by_domain):
         run_client(exports if by_domain else server.exports, "https://", cert)
 
 
-def test_the_configuration_of_nginx_works(tmp_path, certificate):
+# --- Behind a proxy --------------------------------------------------------------------------
+
+
+def block(language, changes):
+    """The configuration that the page shows, with names and ports of this test."""
+    text = re.search(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)[1]
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def nginx(place, port, server, certificate):
+    text = block("nginx", [("/etc/ssl/boxes.crt", str(certificate[0])),
+                           ("/etc/ssl/boxes.key", str(certificate[1])),
+                           ("listen 443", f"listen 127.0.0.1:{port}"),
+                           ("boxes.example.com", "boxes.localhost"),
+                           ("127.0.0.1:3000", f"127.0.0.1:{server.port}")])
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    (place / "nginx.conf").write_text(
+        f"pid {place}/nginx.pid; error_log {place}/error.log; daemon off;\n"
+        f"user root; events {{}}\nhttp {{\naccess_log off;\n" +
+        "".join(f"{kind}_temp_path {place}/{kind};\n" for kind in kinds) + text + "}\n")
+    return ["nginx", "-c", str(place / "nginx.conf"), "-e", str(place / "error.log")]
+
+
+def caddy(place, port, server, certificate):
+    text = block("caddy", [("/etc/ssl/boxes.crt", str(certificate[0])),
+                           ("/etc/ssl/boxes.key", str(certificate[1])),
+                           ("boxes.example.com", f"boxes.localhost:{port}"),
+                           ("127.0.0.1:3000", f"127.0.0.1:{server.port}")])
+    (place / "Caddyfile").write_text(
+        "{\nadmin off\nauto_https disable_redirects\ndefault_bind 127.0.0.1\n}\n" + text)
+    return ["env", f"XDG_DATA_HOME={place}", f"XDG_CONFIG_HOME={place}", "caddy", "run",
+            "--config", str(place / "Caddyfile")]
+
+
+def answers(port, certificate):
+    context = ssl.create_default_context(cafile=certificate)
+    with contextlib.suppress(OSError), \
+            socket.create_connection(("127.0.0.1", port), 5) as client, \
+            context.wrap_socket(client, server_hostname="boxes.localhost"):
+        return True
+    return False
+
+
+@pytest.fixture(params=[nginx, caddy], ids=lambda proxy: proxy.__name__)
+def proxied(request, tmp_path, certificate):
+    """What programs export to use a server behind a proxy."""
     needs_names()
-    if not shutil.which("nginx"):
-        unavailable("nginx is not there")
-    cert, key = certificate
+    if not shutil.which(request.param.__name__):
+        unavailable(f"{request.param.__name__} is not installed")
     port = free_port()
     with serving(tmp_path / "home", "--domain", f"boxes.localhost:{port}") as server:
-        block = re.search(r"^```nginx\n(.*?)^```", PAGE, re.M | re.S)[1]
-        for old, new in (("/etc/ssl/boxes.crt", str(cert)), ("/etc/ssl/boxes.key", str(key)),
-                         ("listen 443", f"listen 127.0.0.1:{port}"),
-                         ("boxes.example.com", "boxes.localhost"),
-                         ("127.0.0.1:3000", f"127.0.0.1:{server.port}")):
-            assert old in block
-            block = block.replace(old, new)
-        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        (tmp_path / "nginx.conf").write_text(
-            f"pid {tmp_path}/nginx.pid; error_log {tmp_path}/error.log; daemon off;\n"
-            f"user root; events {{}}\nhttp {{\naccess_log off;\n" +
-            "".join(f"{kind}_temp_path {tmp_path}/{kind};\n" for kind in kinds) + block + "}\n")
-        words = ["nginx", "-c", str(tmp_path / "nginx.conf"), "-e", str(tmp_path / "error.log")]
-        checked = subprocess.run([*words, "-t"], capture_output=True, text=True, check=False)
-        assert checked.returncode == 0, checked.stderr
-        with subprocess.Popen(words) as nginx:
+        words = request.param(tmp_path, port, server, certificate)
+        with (tmp_path / "proxy.log").open("wb") as log, \
+                subprocess.Popen(words, stderr=log, cwd=tmp_path) as proxy:
             try:
-                context = ssl.create_default_context(cafile=cert)
-
-                def answers():
-                    with contextlib.suppress(OSError), \
-                            socket.create_connection(("127.0.0.1", port), 5) as client, \
-                            context.wrap_socket(client, server_hostname="boxes.localhost"):
-                        return True
-                    return False
-
-                wait_until(answers, "nginx does not answer")
-                run_client({"E2B_DOMAIN": f"boxes.localhost:{port}", "E2B_API_KEY": server.key},
-                           "https://", cert)
+                wait_until(lambda: answers(port, certificate[0]) or proxy.poll() is not None,
+                           "the proxy does not answer")
+                assert proxy.poll() is None, (tmp_path / "proxy.log").read_text()
+                yield {"E2B_DOMAIN": f"boxes.localhost:{port}", "E2B_API_KEY": server.key}
             finally:
-                nginx.terminate()
+                proxy.terminate()
+
+
+def test_the_configuration_of_the_proxy_works(proxied, certificate):
+    run_client(proxied, "https://", certificate[0])
+
+
+# In the sandbox: prints headers, tries to direct nginx elsewhere, and speaks WebSocket.
+SITE = """
+import http.server, json
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        if self.headers.get("Upgrade"):
+            self.wfile.write(b"HTTP/1.1 101 Switching Protocols\\r\\nUpgrade: websocket\\r\\n"
+                             b"Connection: Upgrade\\r\\n\\r\\n")
+            self.wfile.write(self.connection.recv(100).upper())
+            self.close_connection = True
+            return
+        body = json.dumps({name.lower(): value for name, value in self.headers.items()}).encode()
+        self.send_response(200)
+        if self.path == "/elsewhere":
+            self.send_header("X-Accel-Redirect", "/redirected")
+        self.send_header("X-Path", self.path)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
+"""
+
+VISITOR = '''
+import json, os, socket, ssl, sys, threading, urllib.request
+from e2b import Sandbox
+with Sandbox.create(timeout=600) as sandbox:
+    sandbox.files.write("site.py", sys.argv[1])
+    sandbox.commands.run("python3 site.py", background=True, timeout=0)
+    sandbox.commands.run("until (: < /dev/tcp/127.0.0.1/8000); do sleep 0.05; done 2>/dev/null")
+    host = sandbox.get_host(8000)
+    def get(path):
+        request = urllib.request.Request(f"https://{host}{path}", headers={
+            "X-Forwarded-For": "6.6.6.6", "X-Forwarded-Proto": "gopher"})
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return reply.headers["X-Path"], json.load(reply)
+    path, seen = get("/")
+    print(seen["host"] == host, seen["x-forwarded-for"], seen["x-forwarded-proto"])
+    print(get("/elsewhere")[0])
+    name, port = host.rsplit(":", 1)
+    with socket.create_connection((name, int(port)), 60) as plain, \\
+            ssl.create_default_context().wrap_socket(plain, server_hostname=name) as client:
+        client.sendall(f"GET /ws HTTP/1.1\\r\\nHost: {host}\\r\\nUpgrade: websocket\\r\\n"
+                       "Connection: Upgrade\\r\\nSec-WebSocket-Version: 13\\r\\n"
+                       "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\\r\\n\\r\\n".encode())
+        head = b""
+        while b"\\r\\n\\r\\n" not in head:
+            head += client.recv(1)
+        client.sendall(b"frames")
+        print(head.split()[1].decode(), client.recv(100).decode())
+    sandbox.files.write("large", b"x" * (40 << 20))
+    print(sandbox.commands.run("wc -c < large").stdout.strip(), len(sandbox.files.read("large")))
+    first = threading.Event()
+    waiting = sandbox.commands.run("echo begun; until test -e go; do sleep 0.05; done; echo end",
+                                   background=True, timeout=0)
+    def on_output(text):
+        if "begun" in text:
+            sandbox.files.write("go", "")  # only after the output came
+    print(waiting.wait(on_stdout=on_output).stdout.split())
+    sandbox.kill()
+'''
+
+
+def visit(proxied, certificate, program, *arguments):
+    env = {name: value for name, value in os.environ.items() if not name.startswith("E2B_")}
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True,
+                          env={**env, **proxied, "SSL_CERT_FILE": str(certificate[0])},
+                          text=True, timeout=5 * PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_proxy_passes_names_addresses_websockets_uploads_and_streams(proxied, certificate):
+    assert visit(proxied, certificate, VISITOR, SITE) == [
+        "True 127.0.0.1 https", "/elsewhere", "101 FRAMES", f"{40 << 20} {40 << 20}",
+        "['begun', 'end']"]
+
+
+@pytest.mark.long
+def test_the_proxy_keeps_a_silent_stream(proxied, certificate):
+    """Defaults of proxies end a stream that is silent for 60 seconds."""
+    assert visit(proxied, certificate, """
+from e2b import Sandbox
+with Sandbox.create(timeout=600) as sandbox:
+    print(sandbox.commands.run("echo a; sleep 70; echo b", timeout=0).stdout.split())
+    sandbox.kill()
+""") == ["['a', 'b']"]
 
 
 def test_the_unit_takes_options_from_a_file():
