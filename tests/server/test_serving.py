@@ -4,6 +4,7 @@
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import socket
 import ssl
@@ -11,7 +12,7 @@ import subprocess
 import sys
 
 import pytest
-from serving import PATIENCE, ROOT, Server, free_port, unavailable, wait_until
+from serving import CAY, PATIENCE, ROOT, Server, free_port, unavailable, wait_until
 
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 CLIENT = """
@@ -43,6 +44,12 @@ def fixture_certificate(tmp_path_factory):
     command = re.search(r"^openssl req .*?\n(?=cay serve)", PAGE, re.M | re.S)[0]
     subprocess.run(["sh", "-euc", command], cwd=place, check=True, capture_output=True)
     return place / "boxes.crt", place / "boxes.key"
+
+
+def commands(section):
+    """The blocks of commands of a section."""
+    text = PAGE.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
 
 
 def needs_names():
@@ -83,14 +90,35 @@ def test_get_host_works_below_localhost(tmp_path):
         run_client(server.exports, "http://")
 
 
-@pytest.mark.parametrize("by_domain", [False, True])
-def test_get_host_works_with_tls_and_a_domain(tmp_path, certificate, by_domain):
+def test_get_host_works_with_tls_below_localhost(tmp_path, certificate):
     needs_names()
     cert, key = certificate
     with serving(tmp_path / "home", "--domain", "boxes.localhost:PORT", "--tls-cert", str(cert),
                  "--tls-key", str(key)) as server:
-        exports = {"E2B_DOMAIN": f"boxes.localhost:{server.port}", "E2B_API_KEY": server.key}
-        run_client(exports if by_domain else server.exports, "https://", cert)
+        run_client(server.exports, "https://", cert)
+
+
+def test_the_server_needs_no_proxy(tmp_path, certificate):
+    needs_names()
+    (command,) = commands("Without a proxy")
+    cay, serve, listen, address, *options = shlex.split(command.replace("\\\n", ""))
+    assert [cay, serve, listen, address] == ["cay", "serve", "--listen", "0.0.0.0:443"]
+    for old, new in (("/etc/ssl/boxes.crt", str(certificate[0])),
+                     ("/etc/ssl/boxes.key", str(certificate[1])),
+                     ("boxes.example.com", "boxes.localhost:PORT")):
+        options[options.index(old)] = new
+    with serving(tmp_path / "home", *options) as server:
+        run_client({"E2B_DOMAIN": f"boxes.localhost:{server.port}", "E2B_API_KEY": server.key},
+                   "https://", certificate[0])
+
+
+def test_the_options_of_the_service_are_accepted(tmp_path):
+    service, key = commands("As a service")
+    options = re.search(r"CAY_SERVE_OPTIONS=(.*)' > /etc/default/cay-serve", service)[1]
+    with serving(tmp_path / "home", *options.split()) as server:
+        done = subprocess.run(["sh", "-c", key.replace("cay ", f"'{CAY}' ", 1)], env=server.env,
+                              capture_output=True, text=True, check=True)
+        assert server.api("GET", "/v2/sandboxes", X_API_KEY=done.stdout.strip()) == (200, [])
 
 
 # --- Behind a proxy --------------------------------------------------------------------------
