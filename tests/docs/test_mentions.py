@@ -2,6 +2,7 @@
 """What the documents speak of exists."""
 
 import re
+from pathlib import Path
 
 import pages
 import pytest
@@ -35,11 +36,41 @@ def test_the_manual_of_the_library_names_every_public_function() -> None:
     assert {name for name in missing if not name.endswith(("_free", "_done"))} == set()
 
 
+def anchors(text: str) -> set[str]:
+    """The names that headings of Markdown get."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def dead_links(text: str, folder: Path, name: str) -> list[str]:
+    dead = []
+    for link in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", text):
+        path, _, anchor = link.partition("#")
+        target = folder / (path or name)
+        if not target.exists() or (anchor and target.suffix == ".md" and
+                                   anchor not in anchors(target.read_text(encoding="utf-8"))):
+            dead.append(link)
+    return dead
+
+
 @pytest.mark.parametrize("page", [page for page in DOCUMENTS if page.endswith(".md")])
 def test_every_local_link_leads_somewhere(page: str) -> None:
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", read(page))
-    folder = (pages.ROOT / page).parent
-    assert [link for link in links if not (folder / link).exists()] == []
+    path = pages.ROOT / page
+    assert dead_links(read(page), path.parent, path.name) == []
+
+
+def test_a_link_without_target_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# A page\n\n## Behind `nginx`, or not\n\n```sh\n# code\n```\n")
+    text = "[1](a.md) [2](b.md) [3](a.md#behind-nginx-or-not) [4](#code) [5](https://example.com/x)"
+    assert dead_links(text, tmp_path, "a.md") == ["b.md", "#code"]
+
+
+def test_every_page_is_linked_from_another() -> None:
+    linked = {(pages.ROOT / page).parent.joinpath(link).resolve()
+              for page in DOCUMENTS if page.endswith(".md")
+              for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", read(page))}
+    assert [page for page in DOCUMENTS if re.fullmatch(r"docs/[\w-]+\.md", page)
+            and (pages.ROOT / page).resolve() not in linked] == []
 
 
 @pytest.mark.parametrize("page", sorted(
