@@ -46,7 +46,8 @@ enum {
     RETRY_MAX_MS = 60000, /* ...up to this */
     LOOK_MS = 1000,       /* between looks at the machine's memory */
     YIELD_MS = 10000,     /* without spares after a shortage of memory */
-    SHORT_PERCENT = 5,    /* of the machine's memory: below it is short */
+    THREAD_STACK = 1 << 20,
+    SHORT_PERCENT = 5, /* of the machine's memory: below it is short */
     ENOUGH_PERCENT = 10,
     STOP_MS = 30000,  /* for cay_pool_stop() */
     CLAIMED_MAX = 64, /* claimed sandboxes that the pool watches */
@@ -578,12 +579,17 @@ void cay_pool_free(cay_pool *pool)
 /* The program's signal handlers do not run in the thread. */
 static int start_thread(cay_pool *pool)
 {
+    pthread_attr_t attributes;
     sigset_t all, before;
 
+    /* To create a sandbox takes 100 KiB of stack; musl gives 128 KiB. */
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, THREAD_STACK);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&pool->thread, NULL, run, pool);
+    int error = pthread_create(&pool->thread, &attributes, run, pool);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
     pool->has_thread = !error;
     return error;
 }
