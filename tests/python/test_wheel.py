@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -56,6 +58,7 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     before = sorted(checkout.rglob("*"))
     pip("wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", checkout / "python")
+    shutil.rmtree(checkout / "python" / "__pycache__", ignore_errors=True)  # of pip
     assert sorted(checkout.rglob("*")) == before, "the build left something behind"
     (built,) = folder.glob("*.whl")
     return built
@@ -68,7 +71,6 @@ def test_the_wheel_is_for_any_python_3_on_this_kind_of_machine(wheel: Path) -> N
     assert not [name for name in names if "test" in name or name.endswith(".c")]
     (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
     text = zipfile.ZipFile(wheel).read(metadata).decode()
-    # The older spelling stops builds with setuptools from February 2027 on.
     assert "\nLicense-Expression: Apache-2.0\n" in text
 
 
@@ -97,33 +99,51 @@ def test_the_wheel_works_with_the_checkout_gone(
     assert (fourth, fifth) == ("['cay.inspect._registry']", "inside")
 
 
-def test_what_is_missing_is_told_with_the_command_that_installs_it(
+def test_a_build_names_the_packages_that_are_missing(
     wheel: Path, checkout: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "pkg-config").write_text("#!/bin/sh\n[ $2 != nettle ]\n")
+    (tmp_path / "bin" / "pkg-config").chmod(0o755)
+    for name in ("cc", "ninja", "scdoc", "sh", "sed", "dirname"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
     done = subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--no-deps", checkout / "python"],
         cwd=tmp_path,
-        env={"PATH": str(tmp_path / "empty"), "HOME": os.environ.get("HOME", "/")},
+        env={"PATH": str(tmp_path / "bin"), "HOME": os.environ.get("HOME", "/")},
         capture_output=True,
         text=True,
     )
     assert done.returncode != 0
     said = done.stdout + done.stderr
-    assert "meson is not installed" in said and "make deps" in said
+    assert "building needs meson, nettle\n" in said
+    assert "apt install meson nettle-dev\n" in said
 
 
-def test_a_source_distribution_that_nobody_could_install_is_not_made(
-    checkout: Path, tmp_path: Path
-) -> None:
+def test_the_list_of_what_a_build_needs_is_that_of_the_build_files(checkout: Path) -> None:
+    backend = runpy.run_path(str(CHECKOUT / "python" / "backend.py"))
+    text = "".join(
+        (CHECKOUT / folder / "meson.build").read_text()
+        for folder in (".", "src/server", "docs")
+    )
+    assert set(backend["LIBRARIES"]) == set(re.findall(r"dependency\('([^']+)'", text))
+    listed = (CHECKOUT / "tools" / "packages").read_text().split()
+    for package in (*backend["LIBRARIES"].values(), *backend["PROGRAMS"].values()):
+        assert package in listed
+
+
+def test_an_editable_installation_uses_the_checkout(checkout: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    pip("--python", python, "install", "--quiet", "--no-deps", "--editable", checkout / "python")
     done = subprocess.run(
-        [sys.executable, "setup.py", "sdist", f"--dist-dir={tmp_path}"],
-        cwd=checkout / "python",
+        [python, "-c", "import importlib.util as u; print(u.find_spec('cay').origin)"],
         capture_output=True,
         text=True,
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
     )
-    assert done.returncode != 0 and "make a wheel" in done.stderr
-    assert not list(tmp_path.iterdir())
+    assert done.stdout.strip() == str(checkout / "python" / "cay" / "__init__.py")
 
 
 def import_with(library: str, package: Path) -> str:
