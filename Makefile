@@ -75,9 +75,10 @@ packages: ## build the Debian packages, wheels and tarballs of dist/: CONTRIBUTI
 release: export CAY_PROCESSORS ?= x86_64 aarch64
 release: ## check CHANGELOG.md, then build dist/ with checksums; KEY=... signs them
 	@package/notes >/dev/null
+	@test -z "$(KEY)" || openssl pkey -in "$(KEY)" -noout
 	@rm -rf dist
 	@$(MAKE) -s packages
-	@package/finish dist $(KEY)
+	@package/finish dist $(if $(KEY),"$(KEY)")
 
 clean: ## remove what the other targets made
 	@rm -rf --one-file-system $(BUILD) $(BUILD)-* .venv dist

@@ -1,18 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """What package/finish adds to the packages: checksums, a list of libraries, a signature."""
 
+import gzip
+import io
 import json
 import os
 import subprocess
+import tarfile
 
 import pytest
 from conftest import ROOT
+
+
+STATUS = """Package: libexample1
+Architecture: amd64
+Version: 1:2.0-3
+Description: an example
+ Version: of another
+
+Package: example-data
+Architecture: all
+Version: 4
+"""
+
+
+def pack(files, **options):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", **options) as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
 
 
 @pytest.fixture
 def dist(tmp_path):
     for name in ("cay_1_amd64.deb", "cay-1-py3-none-any.whl", "cay-1.tar.gz"):
         (tmp_path / name).write_text(name)
+    layer = gzip.compress(pack({"./var/lib/dpkg/status": STATUS.encode()}))
+    manifest = json.dumps([{"Config": "config", "Layers": ["layer"]}]).encode()
+    (tmp_path / "cay-1-image-x86_64.tar").write_bytes(
+        pack({"manifest.json": manifest, "layer": layer}))
     return tmp_path
 
 
@@ -26,7 +55,7 @@ def test_checksums_name_every_file_and_are_the_same_each_time(dist):
     first = (dist / "SHA256SUMS").read_bytes()
     finish(dist)
     assert (dist / "SHA256SUMS").read_bytes() == first
-    assert first.count(b"\n") == 4
+    assert first.count(b"\n") == 5
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=True)
     assert not (dist / "SHA256SUMS.sig").exists()
 
@@ -34,9 +63,19 @@ def test_checksums_name_every_file_and_are_the_same_each_time(dist):
 def test_the_list_of_libraries_has_those_that_are_linked(dist):
     finish(dist)
     document = json.loads((dist / "sbom.cdx.json").read_text(encoding="utf-8"))
-    found = {each["name"]: each["version"] for each in document["components"]}
-    lines = (ROOT / "package" / "sources").read_text(encoding="utf-8").splitlines()
-    assert found == dict(line.split() for line in lines if not line.startswith("#"))
+    found = {each["name"]: each["version"] for each in document["components"]
+             if each["type"] == "library"}
+    linked = {}
+    for name in ("sources", "toolchain"):
+        lines = (ROOT / "package" / name).read_text(encoding="utf-8").splitlines()
+        linked |= dict(line.split() for line in lines if not line.startswith("#"))
+    assert found == linked | {"libexample1": "1:2.0-3", "example-data": "4"}
+    assert {"musl", "zig"} <= set(linked)
+    depends = {each["ref"]: set(each["dependsOn"]) for each in document["dependencies"]}
+    image = depends["cay-1-image-x86_64.tar"]
+    assert image - depends["cay-1-py3-none-any.whl"] == {
+        "pkg:deb/debian/libexample1@1%3A2.0-3?arch=amd64", "pkg:deb/debian/example-data@4?arch=all"}
+    assert depends["cay"] <= image
     assert document["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
 
 

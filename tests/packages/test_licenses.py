@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The licences of the libraries that are linked into the programs are beside them."""
+
+import tarfile
+import zipfile
+
+import pytest
+from conftest import PACKAGES, ROOT
+
+LINKED = {line.split()[0] for line in
+          (ROOT / "package" / "sources").read_text(encoding="utf-8").splitlines()
+          if not line.startswith("#")} | {"musl", "zig"}
+TEXTS = {"LGPL-2.1", "LGPL-3", "GPL-2", "GPL-3"}  # which Debian's files only name
+FILES = sorted([*PACKAGES.glob("cay-*.whl"), *PACKAGES.glob("cay-*-linux-*.tar.gz")])
+
+
+def names(path):
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    with tarfile.open(path) as archive:
+        return archive.getnames()
+
+
+def test_there_are_packages():
+    assert FILES, "run `make packages`"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_linked_library_has_its_license(path):
+    found = {name.rpartition("/")[2] for name in names(path) if "/share/doc/cay/licenses/" in name}
+    assert LINKED | TEXTS <= found
