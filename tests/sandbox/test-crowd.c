@@ -597,3 +597,24 @@ TEST(an_idle_sandbox_has_only_init)
     ASSERT_STR(children, "");
     cay_exec_done(&result);
 }
+
+TEST(a_sandbox_with_another_protocol_is_reported_as_such_and_can_be_killed)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    cay_sandbox *other = NULL;
+    const char *const argv[] = {"true", NULL};
+    const struct cay_exec_options options = {.size = sizeof options, .argv = argv};
+    struct record record;
+
+    ASSERT_OK(runtime_load(cay_sandbox_id(sandbox), &record, &err));
+    ASSERT_INT(record.protocol, PROTOCOL_VERSION);
+    record.protocol = PROTOCOL_VERSION + 1; /* as if a later version had created it */
+    ASSERT_OK(runtime_save(&record, &err));
+    ASSERT_OK(cay_sandbox_open(cay_sandbox_id(sandbox), &other, &err));
+    ASSERT_INT(cay_sandbox_exec(other, &options, &result, &err), CAY_E_UNSUPPORTED);
+    ASSERT(strstr(err.message, "another protocol"));
+    ASSERT(runtime_is_alive(&record));
+    ASSERT_OK(cay_sandbox_kill(other, &err));
+    ASSERT(!runtime_is_alive(&record));
+    cay_sandbox_free(other);
+}

@@ -99,6 +99,11 @@ int native_connect_init(const struct record *record, int reply_ms, int *ret_sock
 
     if (code)
         return code;
+    if (runtime_protocol(record) != PROTOCOL_VERSION)
+        return cay_fail(
+            err, CAY_E_UNSUPPORTED, 0, "sandbox.connect", record->id,
+            "the sandbox was created by a version of cay with another protocol",
+            "use that version, or end the sandbox with cay kill %s", record->id);
     AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
         connect(fd, (const struct sockaddr *)&address, sizeof address) != 0)

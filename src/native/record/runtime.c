@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/join.h"
+#include "init/protocol.h"
 #include "native/record/idmap.h"
 #include "native/record/names.h"
 #include "native/record/remove.h"
@@ -358,6 +359,7 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
 {
     memset(ret_record, 0, sizeof *ret_record);
     ret_record->version = RECORD_VERSION;
+    ret_record->protocol = PROTOCOL_VERSION;
     ret_record->pid_namespace = runtime_pid_namespace();
     ret_record->size = sizeof *ret_record;
     if (id)

@@ -42,7 +42,7 @@ struct record {
     char home[1024];         /* the state directory of a sandbox on disk; "" if unknown */
     char name[CAY_NAME_MAX]; /* "" if it has none */
     uint32_t is_spare;       /* of a pool, and not claimed */
-    uint32_t padding;
+    uint32_t protocol;       /* PROTOCOL_VERSION of PID 1; 0: see runtime_protocol() */
     char mark[CAY_ID_MAX]; /* the id that was requested when the spare was claimed, or ""
                             */
     char pool[24]; /* the id of the pool that made it; "" if it was not made ahead */
@@ -109,6 +109,14 @@ int runtime_fail(int error, const char *subject, struct cay_error *err);
 /* The address of the control socket: "RUNTIME/ID.control". */
 int runtime_address(const char *id, struct sockaddr_un *ret_address,
                     struct cay_error *err);
+
+/* The version of the protocol that PID 1 of the sandbox speaks. */
+static inline uint32_t runtime_protocol(const struct record *record)
+{
+    enum { UNRECORDED = 2 }; /* of cay 0.1.0, which left the field 0 */
+
+    return record->protocol ? record->protocol : UNRECORDED;
+}
 
 /* Created by the backend "local". */
 static inline bool runtime_is_local(const struct record *record)
