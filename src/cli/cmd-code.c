@@ -233,7 +233,9 @@ static int fail_language(const char *name, const char *why, struct cay_error *er
         if (strcmp(names[count++], name) == 0)
             return cay_fail(err, CAY_E_UNSUPPORTED, 0, "code.run", name,
                             "the sandbox has no program for this language",
-                            "install it inside, or use a template that has it");
+                            "the templates host and base have the programs of this "
+                            "machine: install it here or inside, or use another "
+                            "template");
     const char *near = nearest_name(name, names, sizeof *names, count);
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, "code.run", name, "unknown language",
                     "%s%s%sthis sandbox has%s", near ? "did you mean " : "",

@@ -240,8 +240,8 @@ static int fail_start(const struct code_query *query, const char *op,
     if (end->reason == CODE_NO_EXEC)
         return cay_fail(err, CAY_E_EXEC_FAILED, end->error, op, program,
                         "the sandbox cannot execute the interpreter",
-                        "use a template that has it, install it inside, or choose "
-                        "another language");
+                        "the templates host and base have the programs of this machine: "
+                        "install it here or inside, or use another template");
     code_describe_loss(end->loss, end->status, false, text, sizeof text);
     return cay_fail(err, CAY_E_EXEC_FAILED, 0, op, program,
                     "the interpreter ended before it was ready",

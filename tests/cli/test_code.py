@@ -158,6 +158,7 @@ def test_a_language_that_the_sandbox_lacks_is_named(boxes, box):
     for language in lacking:
         told = boxes.fails(12, "code", "-l", language, box, "-c", "1")
         assert f"{language}: the sandbox has no program for this language" in told
+        assert "have the programs of this machine: install it here or inside" in told
 
 
 @pytest.mark.parametrize("words, message", [
