@@ -4,6 +4,7 @@
 import functools
 import http.server
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -79,14 +80,18 @@ def person():
         assert someone.run("cay", "ls", "--quiet") == ""
 
 
+def without_ids(text):
+    return re.sub(r"\bsb-[a-z0-9]{16}\b", "sb-ID", text)
+
+
 def test_the_commands_print_what_is_shown(person, index):
     shown, printed = "", ""
     for command in pages.sessions(PAGE):
         shown += f"$ {command.text}\n{command.output}"
         text = command.text.replace("cay create ", f"cay create -e PIP_INDEX_URL={index} ")
         printed += f"$ {command.text}\n{person.run('bash', '-c', text)}"
-    assert printed == shown
-    assert index and shown.count("cay create ") == 1
+    assert without_ids(printed) == without_ids(shown)
+    assert shown.count("cay create ") == 1
 
 
 def is_reachable(path):
