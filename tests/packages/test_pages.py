@@ -84,7 +84,7 @@ python3 -m venv venv
 
 def test_the_lines_for_uv_work(python, share):
     check(python, "uv", share, after=end_what_runs(), before="""
-export PIP_NO_INDEX=1 PIP_FIND_LINKS=/share UV_NO_INDEX=1 UV_FIND_LINKS=/share
+export PIP_NO_INDEX=1 PIP_FIND_LINKS=/share UV_OFFLINE=1 UV_FIND_LINKS=/share
 python3 -m venv venv
 venv/bin/pip install --quiet uv
 export PATH=/tmp/venv/bin:/root/.local/bin:$PATH
