@@ -215,7 +215,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
 """
 
 VISITOR = '''
-import json, os, socket, ssl, sys, threading, urllib.request
+import json, socket, ssl, sys, urllib.request
 from e2b import Sandbox
 with Sandbox.create(timeout=600) as sandbox:
     sandbox.files.write("site.py", sys.argv[1])
@@ -243,7 +243,6 @@ with Sandbox.create(timeout=600) as sandbox:
         print(head.split()[1].decode(), client.recv(100).decode())
     sandbox.files.write("large", b"x" * (40 << 20))
     print(sandbox.commands.run("wc -c < large").stdout.strip(), len(sandbox.files.read("large")))
-    first = threading.Event()
     waiting = sandbox.commands.run("echo begun; until test -e go; do sleep 0.05; done; echo end",
                                    background=True, timeout=0)
     def on_output(text):
@@ -267,6 +266,18 @@ def test_the_proxy_passes_names_addresses_websockets_uploads_and_streams(proxied
     assert visit(proxied, certificate, VISITOR, SITE) == [
         "True 127.0.0.1 https", "/elsewhere", "101 FRAMES", f"{40 << 20} {40 << 20}",
         "['begun', 'end']"]
+
+
+def test_the_proxy_passes_code_on(proxied, certificate):
+    pytest.importorskip("e2b_code_interpreter", reason="it needs Python 3.11")
+    assert visit(proxied, certificate, """
+from e2b_code_interpreter import Sandbox
+with Sandbox.create(timeout=600) as sandbox:
+    seen = []
+    execution = sandbox.run_code("print('out'); 6 * 7", on_stdout=lambda part: seen.append(part.line))
+    print(seen, execution.text)
+    sandbox.kill()
+""") == ["['out\\n'] 42"]
 
 
 @pytest.mark.long
