@@ -215,11 +215,25 @@ const char *e2b_value_text(const json_t *object, const char *name)
     return json_string_value(get(object, name));
 }
 
+/* "Z" or "+01:00": strptime(3) of musl has no "%z". */
+static bool read_zone(const char *text, int64_t *ret_seconds)
+{
+    struct tm zone = {0};
+
+    *ret_seconds = 0;
+    if (strcmp(text, "Z") == 0)
+        return true;
+    const char *end =
+        *text == '+' || *text == '-' ? strptime(text + 1, "%H:%M", &zone) : NULL;
+    *ret_seconds = (*text == '-' ? -60 : 60) * (zone.tm_hour * 60 + zone.tm_min);
+    return end && !*end;
+}
+
 int64_t e2b_value_time(const json_t *object, const char *name)
 {
     const char *text = e2b_value_text(object, name);
     struct tm tm = {0};
-    int64_t nanos = 0, unit = NANOS;
+    int64_t nanos = 0, unit = NANOS, zone;
 
     if (!text || !(text = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm)) ||
         tm.tm_year < 1970 - 1900 || tm.tm_year >= YEAR_MAX - 1900)
@@ -229,9 +243,5 @@ int64_t e2b_value_time(const json_t *object, const char *name)
             unit /= 10;
             nanos += (*text - '0') * unit;
         }
-    text = strptime(text, "%z", &tm);
-    if (!text || *text)
-        return 0;
-    int64_t zone = tm.tm_gmtoff; /* timegm() clears it */
-    return ((int64_t)timegm(&tm) - zone) * NANOS + nanos;
+    return read_zone(text, &zone) ? ((int64_t)timegm(&tm) - zone) * NANOS + nanos : 0;
 }

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -167,7 +168,7 @@ static void flip(int dir, const char *name)
     char link[64];
 
     snprintf(link, sizeof link, "%s.link", name);
-    (void)renameat2(dir, name, dir, link, RENAME_EXCHANGE);
+    (void)path_rename(dir, name, dir, link, RENAME_EXCHANGE);
 }
 
 static pid_t start_flipping(void)

@@ -2,6 +2,7 @@
 
 /* Native sandboxes made by a configuration. */
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 

@@ -5,6 +5,7 @@
  * the one it comes from is root. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <time.h>

@@ -3,6 +3,8 @@
 /* Directories and files of the host that are shown inside, one by one and by a policy. */
 #include "templates.h"
 
+#include <linux/fs.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
 

@@ -2,6 +2,7 @@
 
 /* Processes that their starter holds on to. */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -2,6 +2,7 @@
 
 /* Interpreters that start as copies of a saved one. */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>

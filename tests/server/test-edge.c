@@ -4,7 +4,6 @@
  * and how a front is confined where nobody is root. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/stat.h>
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>

@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +22,8 @@ static int keep_what_never_was(unsigned descriptors)
     pid_t pid = fork();
     if (pid == 0) {
         const struct rlimit limit = {SOCKET + 1 + descriptors, SOCKET + 1 + descriptors};
-        if (dup2(ends[1], SOCKET) != SOCKET || close_range(SOCKET + 1, ~0u, 0) != 0 ||
+        if (dup2(ends[1], SOCKET) != SOCKET ||
+            syscall(SYS_close_range, SOCKET + 1, ~0u, 0) != 0 ||
             setrlimit(RLIMIT_NOFILE, &limit) != 0)
             _exit(99);
         keeper_run(SOCKET, &(struct keeper_spec){.id = "aaaaaaaaaaaaaaaa"}, &options);

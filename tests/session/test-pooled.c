@@ -4,6 +4,7 @@
 #include "cay/pool.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <time.h>
 
 #include "sandbox/backend.h"

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "harness.h"
+#include "sys/path.h"
 
 /* The disk takes minutes for a hundred thousand directories, memory one second. */
 static void use_memory(void)
@@ -365,7 +367,7 @@ static atomic_bool stop_flipping;
 static void *flip(void *dir)
 {
     while (!atomic_load(&stop_flipping))
-        (void)renameat2(*(int *)dir, "a/d", *(int *)dir, "a/link", RENAME_EXCHANGE);
+        (void)path_rename(*(int *)dir, "a/d", *(int *)dir, "a/link", RENAME_EXCHANGE);
     return NULL;
 }
 

@@ -59,10 +59,9 @@ static void probe_all(const struct probe *probe, int input, int results[PROBES])
         outcome(syscall(SYS_openat, AT_FDCWD, probe->path, O_WRONLY, 0));
     results[SOCKET] = outcome(socket(AF_UNIX, SOCK_STREAM, 0));
     results[KILL_PARENT] = outcome(kill(probe->parent, 0));
-    results[EXECUTABLE_MEMORY] = mmap(NULL, 4096, PROT_READ | PROT_EXEC,
-                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED
-                                     ? errno
-                                     : 0;
+    /* Not mmap(): musl's turns EPERM into ENOMEM. */
+    results[EXECUTABLE_MEMORY] = outcome(syscall(
+        SYS_mmap, NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     results[DUPLICATE] = outcome(dup(input));
     results[CHDIR] = outcome(chdir("/"));
     results[READ_INPUT] = outcome(read(input, &byte, 1));
