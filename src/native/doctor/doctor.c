@@ -293,8 +293,21 @@ static void check_capabilities(struct doctor *doctor)
 
 /* --- Limits --- */
 
-static const char delegate[] =
-    "run the program with systemd-run --user --scope -p Delegate=yes";
+/* How an ordinary user gets a cgroup with controllers: from systemd alone. */
+static const char *fix_delegation(void)
+{
+    char path[128], there[256] = "";
+
+    if (access("/run/systemd/system", F_OK) != 0)
+        return "create sandboxes as root: only systemd delegates cgroups to users";
+    snprintf(path, sizeof path,
+             "/sys/fs/cgroup/user.slice/user-%u.slice/user@%u.service/cgroup.controllers",
+             (unsigned)geteuid(), (unsigned)geteuid());
+    if (io_read_text(AT_FDCWD, path, there, sizeof there) >= 0 &&
+        !(strstr(there, "cpu") && strstr(there, "memory") && strstr(there, "pids")))
+        return "sudo cay setup, then log in again";
+    return "run the program with systemd-run --user --scope -p Delegate=yes";
+}
 
 /* How this user can get a writable cgroup2; in containers it is read-only. */
 static const char *fix_for_cgroup(const struct doctor *doctor)
@@ -305,7 +318,7 @@ static const char *fix_for_cgroup(const struct doctor *doctor)
     struct statfs fs;
 
     if (!doctor->is_root)
-        return delegate;
+        return fix_delegation();
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (statfs(commands[i][0], &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC)
             return fs.f_flags & ST_RDONLY
@@ -359,8 +372,8 @@ static void check_limit(struct doctor *doctor, const struct cgroup *groups,
         add_check(doctor, CAY_FINDING_OK, facility, "", "%s", by);
     else
         add_check(doctor, CAY_FINDING_WEAKER, facility,
-                  !doctor->is_root ? delegate : fix_for_controller(groups, layer), "%s",
-                  without);
+                  !doctor->is_root ? fix_delegation() : fix_for_controller(groups, layer),
+                  "%s", without);
 }
 
 static void check_exec_cgroup(struct doctor *doctor, int leaf)
@@ -497,6 +510,10 @@ static int result_of(uint64_t namespaces, int (*inside)(void), int (*outside)(pi
 
 /* --- Results --- */
 
+/* cay-setup(1) */
+static const char set_up[] = "sudo cay setup";
+static const char profile[] = "/etc/apparmor.d/cay"; /* that it writes */
+
 static const char see_namespaces[] = "see \"user namespaces\"";
 static const char see_capabilities[] = "see \"capabilities\"";
 static const char in_container[] =
@@ -531,7 +548,8 @@ static bool blame_switch(struct doctor *doctor, const char *facility, uint64_t n
     if (!kind)
         return false;
     snprintf(fix, sizeof fix, "sysctl -w user.max_%s_namespaces=15000", kind);
-    add_check(doctor, CAY_FINDING_MISSING, facility, fix,
+    add_check(doctor, CAY_FINDING_MISSING, facility,
+              geteuid() != 0 && strcmp(kind, "user") == 0 ? set_up : fix,
               "disabled: user.max_%s_namespaces is 0", kind);
     return true;
 }
@@ -545,13 +563,13 @@ static void explain_namespaces(struct doctor *doctor, struct probe_result outcom
     if (blame_switch(doctor, facility, MOUNTS))
         return;
     if (read_number("/proc/sys/kernel/unprivileged_userns_clone") == 0)
-        add_check(doctor, CAY_FINDING_MISSING, facility,
-                  "sysctl -w kernel.unprivileged_userns_clone=1",
+        add_check(doctor, CAY_FINDING_MISSING, facility, set_up,
                   "disabled for ordinary users: kernel.unprivileged_userns_clone is 0");
     else if (read_number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1)
         add_check(doctor, CAY_FINDING_MISSING, facility,
-                  "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or add an "
-                  "AppArmor profile with \"userns,\" for the program that uses cay",
+                  access(profile, F_OK) != 0
+                      ? set_up
+                      : "run the program with aa-exec -p cay --, or let it run cay",
                   "AppArmor denies their capabilities to programs without a profile: "
                   "kernel.apparmor_restrict_unprivileged_userns is 1");
     else if (outcome.step == PROBE_CLONE && outcome.error == ENOSPC)
@@ -597,7 +615,7 @@ static void check_helpers(struct doctor *doctor, const struct subids *users,
     const struct probe probe = {.namespaces = CLONE_NEWUSER, .cgroup = -1, .map = &map};
 
     if (!programs[0] || !programs[1]) {
-        add_check(doctor, CAY_FINDING_WEAKER, facility, "apt-get install uidmap",
+        add_check(doctor, CAY_FINDING_WEAKER, facility, "sudo apt-get install uidmap",
                   "/etc/subuid has one, but newuidmap and newgidmap are missing");
         return;
     }
@@ -605,7 +623,7 @@ static void check_helpers(struct doctor *doctor, const struct subids *users,
         const char *obstacle = subids_obstacle(programs[i]);
         if (obstacle) {
             add_check(doctor, CAY_FINDING_WEAKER, facility,
-                      "apt-get install --reinstall uidmap, and start this program "
+                      "sudo apt-get install --reinstall uidmap, and start this program "
                       "without no_new_privs",
                       "newuidmap and newgidmap cannot set ids: %s", obstacle);
             return;
@@ -629,7 +647,6 @@ static void check_range(struct doctor *doctor)
 {
     static const char facility[] = "range of user ids";
     struct subids users, groups;
-    char fix[256], name[64];
 
     if (doctor->is_root) {
         add_check(doctor, CAY_FINDING_OK, facility, "",
@@ -642,13 +659,11 @@ static void check_range(struct doctor *doctor)
         check_helpers(doctor, &users, &groups);
         return;
     }
-    uint32_t next = subids_free_from();
     bool has_helpers = subids_program("newuidmap") && subids_program("newgidmap");
-    snprintf(fix, sizeof fix, "%susermod --add-subuids %u-%u --add-subgids %u-%u %.64s",
-             has_helpers ? "" : "apt-get install uidmap && ", next,
-             next + IDMAP_COUNT - 1, next, next + IDMAP_COUNT - 1,
-             subids_user(name, sizeof name));
-    add_check(doctor, CAY_FINDING_WEAKER, facility, fix,
+    add_check(doctor, CAY_FINDING_WEAKER, facility,
+              geteuid() == 0 ? "run cay as an ordinary user of the host"
+              : has_helpers  ? set_up
+                             : "sudo apt-get install uidmap && sudo cay setup",
               "/etc/subuid has %u ids for this user and /etc/subgid %u; 65536 are needed",
               users.count, groups.count);
 }

@@ -343,25 +343,6 @@ bool subids_overlap(const char *file, uint32_t first, uint32_t count)
     return run.count == 0;
 }
 
-static bool keep_end(const char *name, struct subids ids, void *cookie)
-{
-    uint32_t *end = cookie;
-
-    (void)name;
-    if (ids.first + ids.count > *end)
-        *end = ids.first + ids.count;
-    return true;
-}
-
-uint32_t subids_free_from(void)
-{
-    uint32_t end = 100000;
-
-    read_lines(SUBIDS_USERS, keep_end, &end);
-    read_lines(SUBIDS_GROUPS, keep_end, &end);
-    return end;
-}
-
 const char *subids_program(const char *name)
 {
     static const char *const places[][2] = {

@@ -91,9 +91,6 @@ bool subids_own(const char *file, struct subids *ret_subids);
 /* Whether the file gives any of these ids to any user. */
 bool subids_overlap(const char *file, uint32_t first, uint32_t count);
 
-/* The first id above all ranges of both files. */
-uint32_t subids_free_from(void);
-
 /* The name of the user of this process, or its number. */
 const char *subids_user(char *name, size_t room);
 
