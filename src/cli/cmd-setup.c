@@ -64,14 +64,13 @@ static int look_up(const struct setup *setup, const char *name, uint32_t *ret_ui
     struct passwd_line line;
     AUTO_BUF text;
 
+    buf_init(&text, PASSWD_MAX);
     if (setup->is_host) {
-        errno = 0;
         const struct passwd *entry = getpwnam(name);
         if (entry)
             *ret_uid = entry->pw_uid;
         return entry ? 0 : -ENOENT;
     }
-    buf_init(&text, PASSWD_MAX);
     int error = setup_read(setup->root, "etc/passwd", &text);
     if (error)
         return error;

@@ -549,3 +549,65 @@ def test_a_crash_at_any_step_is_mended(tmp_path, then):
         assert left == {path: state for path, state in before.items() if path in left}
         assert left.keys() == before.keys()
     assert crashes >= 10
+
+
+# --- As an ordinary user ---
+
+UID = 54322
+# A machine whose /etc and records are copies; `user` runs a command as an ordinary user of it.
+OWN_MACHINE = f"""
+work=$1 cay=$2
+mount -t tmpfs none "$work"
+mkdir "$work/upper" "$work/work" "$work/run"
+mount -t overlay -o "lowerdir=/etc,upperdir=$work/upper,workdir=$work/work" none /etc
+mkdir -p /var/lib/cay
+mount -t tmpfs -o mode=700 none /var/lib/cay
+echo "cayuser:x:{UID}:{UID}::/:/bin/sh" >>/etc/passwd
+: >/etc/subuid
+: >/etc/subgid
+chown {UID}:{UID} "$work/run"
+chmod 700 "$work/run"
+user() {{
+    setpriv --reuid={UID} --regid={UID} --clear-groups env -u CAY_HOME -u XDG_STATE_HOME \\
+        XDG_RUNTIME_DIR="$work/run" HOME="$work/run" "$@" 2>&1
+}}
+level() {{
+    id=$(user "$cay" create)
+    user "$cay" inspect "$id" | sed -n 's/^isolation: level \\([a-z]*\\).*/\\1/p'
+    user "$cay" kill "$id" >/dev/null
+}}
+level
+user "$cay" run -u root -- id -u || echo "status $?"
+user "$cay" setup </dev/null || echo "status $?"
+"$cay" setup --yes --user cayuser
+level
+user "$cay" run -u root -- id -u
+user "$cay" run -- id -un
+user "$cay" setup
+"$cay" setup --undo --yes
+level
+cat /etc/subuid /etc/subgid
+ls -A /var/lib/cay
+"""
+
+
+def test_an_ordinary_user_gets_the_level_range_until_undo():
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    (folder / "work").mkdir()
+    done = subprocess.run(["unshare", "--mount", "sh", "-euc", OWN_MACHINE, "sh", folder / "work",
+                           copy_command(folder)], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=PATIENCE, check=False)
+    shutil.rmtree(folder)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    refused, setup = done.stdout.split("cay setup changes:\n", 1)
+    assert refused.startswith("single\n") and "only one user" in refused
+    assert refused.endswith("status 125\n")
+    missing, changed = setup.split("cay setup changes:\n", 1)
+    assert "add to /etc/subuid: cayuser:100000:65536" in missing
+    assert f"(sudo {folder}/cay setup)" in missing and "status 3\n" in missing
+    after, undone = changed.split("cay setup --undo changes:\n")
+    assert "takes it back.\nrange\n0\nuser\ncay setup has nothing to change.\n" in after
+    assert undone.endswith("\nsingle\n")
