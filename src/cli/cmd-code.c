@@ -16,6 +16,7 @@
 #include "cli/cmd-sandbox.h"
 #include "cli/input.h"
 #include "cli/local-file.h"
+#include "cli/scope.h"
 #include "json/json.h"
 
 enum { CODE_MAX = 16 << 20, LANGUAGES_MAX = 64, STATUS_ERROR = 1, STATUS_TIMEOUT = 124 };
@@ -373,6 +374,7 @@ static int open_sandbox(const struct call *call, struct sandbox_plan *plan,
     plan->sandbox.ephemeral = true;
     plan->sandbox.env = NULL; /* the variables are those of the execution */
     plan->sandbox.user = NULL;
+    scope_join();
     return cay_sandbox_create(&plan->sandbox, ret_sandbox, err);
 }
 

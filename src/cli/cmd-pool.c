@@ -17,6 +17,7 @@
 #include "base/quantity.h"
 #include "cli/cli.h"
 #include "cli/cmd-sandbox.h"
+#include "cli/scope.h"
 #include "cli/signals.h"
 #include "json/json.h"
 
@@ -127,6 +128,7 @@ static int start_here(struct call *call, struct cay_error *err)
 {
     cay_pool *pool = NULL;
 
+    scope_join();
     signals_catch();
     TRY(create_pool(&call->options, &pool, err));
     int code = print_id(call, cay_pool_id(pool), err);

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/signal.h"
+#include "cli/scope.h"
 #include "cli/stream.h"
 
 /* --- Options --- */
@@ -641,6 +642,9 @@ static void collect_for(const struct subcommand *command)
 static int run_command(struct call *call, struct cay_error *err)
 {
     const struct subcommand *command = call->line.subcommand;
+
+    if (UINT32_C(1) << (command - commands) & (CREATES | BIT(START) | BIT(DOCTOR)))
+        scope_join();
     int status = call->options.config ? sandbox_program.configure(call, err) : CAY_OK;
 
     if (!status) {

@@ -12,6 +12,7 @@
 #include "cay/session.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/scope.h"
 #include "json/json.h"
 
 /* --- Showing sessions --- */
@@ -286,6 +287,7 @@ static int open_manager(const struct call *call, const char *user, const char *n
                                              .config = config,
                                              .pool = ""};
 
+    scope_join();
     return cay_manager_new(&wish, ret_manager, err);
 }
 

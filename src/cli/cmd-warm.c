@@ -7,6 +7,7 @@
 #include "cay/code.h"
 #include "cli/cli.h"
 #include "cli/cmd-sandbox.h"
+#include "cli/scope.h"
 
 enum { CREATE, RM, COMMANDS };
 
@@ -17,6 +18,7 @@ static int create(struct call *call, struct cay_error *err)
     struct sandbox_plan plan;
     int code = sandbox_plan(&call->options, NULL, NULL, &plan, err);
 
+    scope_join();
     if (!code)
         code = cay_warm_create(plan.sandbox.template_name, call->options.preload, err);
     sandbox_plan_done(&plan);

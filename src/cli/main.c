@@ -11,6 +11,7 @@
 #include "cli/cmd-sandbox.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/scope.h"
 
 /* --- Sandboxes --- */
 
@@ -182,6 +183,7 @@ static int cmd_serve(char *const *argv)
 {
     struct cay_error err;
 
+    scope_join();
     (void)cli_exec("cay-serve", argv - 2, &err);
     return output_error(&err, false);
 }
