@@ -60,6 +60,7 @@ install: build ## install the library, the command, headers and manual pages
 uninstall: ## remove what `make install` of this directory installed
 	@test -f $(BUILD)/meson-logs/install-log.txt || \
 		{ echo "make uninstall: nothing was installed from $(BUILD)" >&2; exit 1; }
+	@[ -n "$$DESTDIR" ] || [ ! -f /var/lib/cay/setup ] || $(BUILD)/cay setup --undo --yes
 	@ninja -C $(BUILD) --quiet uninstall >/dev/null
 	@rm $(BUILD)/meson-logs/install-log.txt
 	@if [ -z "$$DESTDIR" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi

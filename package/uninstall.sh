@@ -35,6 +35,10 @@ if [ -n "$("$cay" ls --all --quiet 2>/dev/null || true)" ]; then
     "$cay" kill --all >/dev/null
 fi
 
+if [ -f /var/lib/cay/setup ]; then # only root can see it
+    "$cay" setup --undo --yes
+fi
+
 directories=$(mktemp)
 trap 'rm -f "$directories"' EXIT
 grep '/$' "$list" | LC_ALL=C sort -r >"$directories" || true

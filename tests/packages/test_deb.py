@@ -81,10 +81,15 @@ useradd --create-home ordinary
 su ordinary -c 'cay create --name of-user >/dev/null'
 cay serve --listen 127.0.0.1:3999 >/dev/null 2>&1 &
 for i in $(seq 300); do cay env >/dev/null 2>&1 && break; sleep 0.1; done
+useradd --system plain
+cp /etc/subuid /etc/subgid /tmp
+cay setup --yes --user plain >/dev/null
+grep -q plain /etc/subgid
 ls /sys/fs/cgroup >/tmp/before
 test "$(count)" -gt 3
 apt-get -qq -y remove cay
 echo "left $(count)"
+cmp /etc/subuid /tmp/subuid && cmp /etc/subgid /tmp/subgid && echo "setup undone"
 test -d /var/lib/cay && echo "state kept"
 apt-get -qq -y purge cay >/dev/null
 find / -xdev -name '*cay*' -not -path '/share/*'
@@ -94,9 +99,9 @@ find /run /tmp -name '*cay*'
     said, _, left = done.stdout.partition("left ")
     for text in ("ending the processes of cay", "serve --listen 127.0.0.1:3999",
                  "ending the sandboxes of root", "of-root-2", "ending the sandboxes of ordinary",
-                 "of-user"):
+                 "of-user", "remove from /etc/subuid: plain:"):
         assert text in said
-    assert left.splitlines() == ["0", "state kept"]
+    assert left.splitlines() == ["0", "setup undone", "state kept"]
 
 
 def test_python_uses_the_library_of_the_system(trixie):

@@ -27,15 +27,21 @@ files >/tmp/before
 head -c 1 /tmp/schema
 echo
 grep -o 'ExecStart={prefix}/bin/cay serve' {prefix}/lib/systemd/system/cay.service
+useradd --system plain
+cp /etc/subuid /tmp
+{prefix}/bin/cay setup --yes --user plain >/dev/null
+grep -o plain /etc/subuid
 {prefix}/bin/cay create --name living >/dev/null
 {prefix}/share/cay/uninstall.sh --prefix {prefix} >/tmp/said 2>&1 || echo refused
 grep -o living /tmp/said
 {prefix}/share/cay/uninstall.sh --prefix {prefix} --force >/dev/null
+cmp /etc/subuid /tmp/subuid
+userdel plain
 files | diff /tmp/before -
 """)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines() == ["run", "{", f"ExecStart={prefix}/bin/cay serve",
-                                        "refused", "living"]
+                                        "plain", "refused", "living"]
 
 
 def test_bad_arguments_are_refused(bookworm):
