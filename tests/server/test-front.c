@@ -190,6 +190,24 @@ TEST(a_front_can_do_nothing_with_the_system)
     close(others);
 }
 
+TEST(a_front_creates_its_loop_without_an_io_uring)
+{
+    int status = 0;
+    pid_t child = fork();
+
+    ASSERT(child >= 0);
+    if (child == 0) {
+        struct cay_error error;
+        if (confine_deny_rings(&error) != CAY_OK)
+            _exit(1);
+        /* Without the filter, NULL is EFAULT. */
+        _exit(syscall(SYS_io_uring_setup, 1, NULL) == -1 && errno == ENOSYS ? 0 : 2);
+    }
+    ASSERT_INT(waitpid(child, &status, 0), child);
+    ASSERT(WIFEXITED(status));
+    ASSERT_INT(WEXITSTATUS(status), 0);
+}
+
 /* A port of a sandbox's, as its first process may hand it out: full, and told to wait at
  * its end until all of that was read.  It is the child's alone when that closes it. */
 static int connect_lingering(struct sockaddr_in *address, int *ret_other)

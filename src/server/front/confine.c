@@ -135,6 +135,19 @@ static int set_filter(struct cay_error *err)
     return error ? cay_fail_errno(err, -error, op, "seccomp") : CAY_OK;
 }
 
+int confine_deny_rings(struct cay_error *err)
+{
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    int error = filter ? seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS),
+                                          SCMP_SYS(io_uring_setup), 0)
+                       : -ENOMEM;
+
+    if (!error)
+        error = seccomp_load(filter);
+    seccomp_release(filter);
+    return error ? cay_fail_errno(err, -error, op, "seccomp") : CAY_OK;
+}
+
 int confine(struct cay_error *err)
 {
     const struct rlimit none = {0, 0};

@@ -747,7 +747,8 @@ _Noreturn void front_run(const struct front_options *options)
     static struct front front;
     struct cay_error error;
 
-    if (!front_open(&front, options) || confine(&error) != CAY_OK)
+    if (confine_deny_rings(&error) != CAY_OK || !front_open(&front, options) ||
+        confine(&error) != CAY_OK)
         _exit(1);
     (void)uv_run(&front.loop, UV_RUN_DEFAULT);
     _exit(1);

@@ -419,6 +419,10 @@ extern const struct handler port_handler;
 
 /* --- Confinement (confine.c) --- */
 
+/* Before front_open(): newer versions of libuv create an io_uring with the loop if they
+ * can, and the filter of confine() does not allow its calls. */
+int confine_deny_rings(struct cay_error *err);
+
 /* From here on the process cannot open files or reach new peers. */
 int confine(struct cay_error *err);
 
