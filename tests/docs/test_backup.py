@@ -71,6 +71,8 @@ cay exec $id -- sh -c 'echo draft > report.txt'
 cay exec -u root $id -- sh -c 'rm /etc/motd; echo mine > /bin/own'
 serve
 echo "key=$(cay key new alice)" >key
+curl -fsS -H "X-API-KEY: $E2B_API_KEY" -d '{{"templateID": "host", "timeout": 3600}}' \
+    -H 'Content-Type: application/json' $E2B_API_URL/sandboxes >/dev/null
 kill $server; wait $server || true; server=
 {block("Back up", 0)}
 cay ls
@@ -87,7 +89,7 @@ serve
 curl -fsS -H "X-API-KEY: $key" $E2B_API_URL/v2/sandboxes
 kill $server; wait $server || true; server=
 """)
-    for text in ("tiny", "report", "draft\nmine\n", "No such file", "1000", "[]"):
+    for text in ("tiny", "report", "alice", "draft\nmine\n", "No such file", "1000", "[]"):
         assert text in second, second
 
 
