@@ -92,9 +92,10 @@ export PATH=/tmp/venv/bin:/root/.local/bin:$PATH
 
 
 def test_every_way_of_the_page_is_known():
-    """The source is installed and uninstalled by tests/docs/test_version.py."""
+    """tests/docs/test_version.py installs and uninstalls the source, test_image.py runs the
+    image."""
     ways = [re.findall(r"^\| ([\w ]+) \| `", text, re.M)
             for text in PAGE.split("\n## Uninstall\n")]
-    assert ways == [["pip", "uv", "apt", "tarball", "source"]] * 2
+    assert ways == [["pip", "uv", "apt", "tarball", "source", "container"]] * 2
     assert line("install", "source") == "sudo make install"
     assert line("Uninstall", "source") == "sudo make uninstall"
