@@ -71,7 +71,7 @@ static void take_lease(const char *path)
                                                   : 0);
 }
 
-__attribute__((constructor)) static void be_inside(int argc, char **argv)
+int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "--flip") == 0)
         flip(argv[2], argv[3]);
@@ -79,6 +79,7 @@ __attribute__((constructor)) static void be_inside(int argc, char **argv)
         grow_and_shrink(argv[2]);
     if (argc == 3 && strcmp(argv[1], "--lease") == 0)
         take_lease(argv[2]);
+    return harness_run(argc - 1, argv + 1);
 }
 
 /* Puts this program there as /tmp/enemy. */
