@@ -183,7 +183,8 @@ static int cmd_serve(char *const *argv)
 {
     struct cay_error err;
 
-    scope_join();
+    if (strcmp(argv[-1], "serve") == 0)
+        scope_join();
     (void)cli_exec("cay-serve", argv - 2, &err);
     return output_error(&err, false);
 }
