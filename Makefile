@@ -4,7 +4,7 @@ BUILD = build
 FUZZ_SECONDS = 60
 
 .PHONY: run demo check check-sandbox test test-long test-packages build deps bench fuzz \
-        lint install uninstall python packages release clean help
+        lint install uninstall python packages release release-check clean help
 
 export CMD
 run: build ## build, and run CMD='...' in a fresh sandbox, or show what one is
@@ -80,6 +80,9 @@ release: ## check CHANGELOG.md, then build dist/ with checksums; KEY=... signs t
 	@rm -rf dist
 	@$(MAKE) -s packages
 	@package/finish dist $(if $(KEY),"$(KEY)")
+
+release-check: ## build dist/ again in another directory, and compare the checksums
+	@package/reproduce dist
 
 clean: ## remove what the other targets made
 	@rm -rf --one-file-system $(BUILD) $(BUILD)-* .venv dist
