@@ -75,11 +75,9 @@ def test_the_lines_for_the_tarball_work(bookworm, share):
 
 
 def test_the_lines_for_pip_work(python, share):
-    check(python, "pip", share, after=end_what_runs(), before="""
-export PIP_NO_INDEX=1 PIP_FIND_LINKS=/share
-python3 -m venv venv
-. venv/bin/activate
-""")
+    environment = re.search(r"`(python3 -m venv [^`]+)`", PAGE)[1]
+    check(python, "pip", share, after=end_what_runs(),
+          before=f"export PIP_NO_INDEX=1 PIP_FIND_LINKS=/share\n{environment}\n")
 
 
 def test_the_lines_for_uv_work(python, share):
