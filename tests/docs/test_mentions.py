@@ -82,5 +82,10 @@ def test_every_manual_page_that_is_referred_to_is_ours_or_the_systems(page: str)
         assert f"{name}.{section}" in ours
 
 
+def test_the_first_screen_of_the_readme_has_the_line_of_the_install_page() -> None:
+    line = re.search(r"^\| pip \| `([^`]+)` \|", read("docs/install.md"), re.M)
+    assert line and f"    {line[1]} " in "".join(read("README.md").splitlines(True)[:20])
+
+
 def test_the_readme_is_short() -> None:
     assert len(read("README.md").splitlines()) < 200
