@@ -29,7 +29,7 @@ def test_the_description_of_the_server_has_the_version():
     assert document["info"]["version"] == version()
 
 
-@pytest.mark.parametrize("page", ["install", "serving"])
+@pytest.mark.parametrize("page", ["install", "container"])
 def test_the_pages_name_the_image_of_the_version(page):
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\bcay:(\d[\d.]*\d)", text)) == {version()}
