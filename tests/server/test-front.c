@@ -461,7 +461,9 @@ static void send_wrong(void (*spoil)(struct request *head), size_t len, bool wit
     union {
         struct cmsghdr head;
         char room[CMSG_SPACE(sizeof(int))];
-    } control = {.head = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
+    } control = {.head = {.cmsg_len = CMSG_LEN(sizeof(int)),
+                          .cmsg_level = SOL_SOCKET,
+                          .cmsg_type = SCM_RIGHTS}};
     memcpy(CMSG_DATA(&control.head), &ends[1], sizeof(int));
     struct iovec part = {&head, len};
     struct msghdr message = {.msg_iov = &part,
