@@ -113,7 +113,7 @@ int level_identify(enum cay_level level, struct record *record, struct idmap *re
             return cay_fail(err, CAY_E_UNAVAILABLE, ENOENT, "sandbox.map", SUBIDS_USERS,
                             "this user has no range of subordinate ids in /etc/subuid "
                             "and /etc/subgid",
-                            "run cay doctor for the command that adds one");
+                            "sudo cay setup adds one");
         idmap_for_range(ret_map, users.first, groups.first);
         record->id_base = *ret_owner = users.first;
         record->id_count = IDMAP_COUNT;
@@ -196,7 +196,7 @@ static int check_options(enum cay_level level, const struct cay_sandbox_options 
                            level == CAY_LEVEL_LANDLOCK
                                ? namespaces_hint
                                : "give this user 65536 ids in /etc/subuid and "
-                                 "/etc/subgid: cay doctor prints the command",
+                                 "/etc/subgid: sudo cay setup adds them",
                            err);
     return level == CAY_LEVEL_LANDLOCK ? check_landlock(options, err) : CAY_OK;
 }
