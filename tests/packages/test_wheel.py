@@ -41,7 +41,8 @@ def dynamic(path):
                           capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize("wheel", WHEELS, ids=lambda path: path.name)
+@pytest.mark.parametrize("wheel", [path for path in WHEELS if "manylinux" in path.name],
+                         ids=lambda path: path.name)
 def test_programs_and_library_need_only_the_c_library_of_the_tag(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
