@@ -2,10 +2,12 @@
 """The packages of the other processor than this machine's: arm64 on x86_64, amd64 on arm64.
 
 They are cross-built.  Here qemu's user mode runs their programs with the libraries of an
-unpacked Debian.  It emulates no openat2 and no clone3, and without binfmt_misc a program cannot
-start another one: so the programs, the library and the Python package start and answer, but
-create no sandbox.  `ARCH=arm64 tools/vm` runs the tests of sandboxes on an emulated machine."""
+unpacked Debian.  It has no clone3, seccomp and Landlock, in Debian 12 no openat2 either, and
+without binfmt_misc a program cannot start another one: so the programs, the library and the
+Python package start and answer, but create no sandbox.  The unit tests that need none of these
+run, too.  `ARCH=arm64 tools/vm` runs the tests of sandboxes on an emulated machine."""
 
+import functools
 import os
 import platform
 import re
@@ -15,7 +17,7 @@ import sys
 import tarfile
 
 import pytest
-from conftest import MIRROR, PACKAGES, ROOTS
+from conftest import MIRROR, PACKAGES, ROOT, ROOTS, System
 
 PROCESSOR, ARCHITECTURE, MACHINE = {
     "x86_64": ("aarch64", "arm64", 183), "aarch64": ("x86_64", "amd64", 62)}[platform.machine()]
@@ -25,9 +27,12 @@ LIBRARIES = ("libarchive13,libfyaml0,libgnutls30,libjansson4,libmicrohttpd12,lib
              "libseccomp2,libsqlite3-0,libuv1,python3,python3-venv")
 
 
+MISSING = "run `make packages CAY_PROCESSORS='x86_64 aarch64'`"
+
+
 def package(pattern):
     found = list(PACKAGES.glob(pattern))
-    assert len(found) == 1, f"{pattern}: run `make packages CAY_PROCESSORS='x86_64 aarch64'`"
+    assert len(found) == 1, f"{pattern}: {MISSING}"
     return found[0]
 
 
@@ -88,26 +93,28 @@ def system():
     return root
 
 
-@pytest.fixture
-def run(system, share):
-    """Runs a program of the system, or of what is unpacked in /share."""
+def emulate(system, share, *command, status=0, **environ):
+    """Runs a program of the system, or of the directory that is /share in it."""
     script = """
 mount --bind "$1" "$0/share"
 mount -t proc proc "$0/proc"
+mount --bind /dev "$0/dev"
 mount -t tmpfs -o mode=1777 tmp "$0/tmp"
 shift
-chroot "$0" /qemu "$@" || exit $?
+unshare --root "$0" --wd /tmp /qemu "$@" || exit $?
 """
+    done = subprocess.run(
+        ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation=private",
+         "--", "sh", "-euc", script, system, share, *command],
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **environ},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
 
-    def call(*command, status=0, **environ):
-        done = subprocess.run(
-            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation=private",
-             "--", "sh", "-euc", script, system, share, *command],
-            env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **environ},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        assert done.returncode == status, done.stdout + done.stderr
-        return done.stdout
-    return call
+
+@pytest.fixture
+def run(system, share):
+    return functools.partial(emulate, system, share)
 
 
 def machines(data):
@@ -170,3 +177,28 @@ except cay.CayError as error:
 """
     said = run("/usr/bin/python3", "-c", program, PYTHONPATH="/share/wheel")
     assert said == f"{PROCESSOR} SandboxUnavailableError\n"
+
+
+@pytest.fixture(scope="session")
+def tests():
+    """All programs of the sources, compiled in the system that package/deb made."""
+    root = ROOT / "build-package" / "debian" / ARCHITECTURE
+    assert root.exists(), MISSING
+    build = f"build-{ARCHITECTURE}"
+    done = System(root).run(f"""
+cd /share
+test -e {build}/build.ninja ||
+    meson setup {build} --cross-file tools/cross-{ARCHITECTURE}.ini -Dwerror=true
+ninja -j2 -C {build} all meson-test-prereq
+""", ROOT)
+    assert done.returncode == 0, done.stdout[-10000:] + done.stderr
+    return ROOT / build / "tests"
+
+
+@pytest.mark.parametrize("name", [
+    "array", "backend", "buf", "config", "config-expand", "config-fields", "config-json",
+    "config-keys", "e2b-wire", "env", "error", "execution", "glob", "hash", "json", "nearest",
+    "passwd", "policy-grant", "policy-new", "policy-place", "policy-rules", "rights", "ring",
+    "state-home", "tail", "tar-filter", "text", "text-index", "utf8", "utf8-widen"])
+def test_unit_tests_pass(system, tests, name):
+    assert "\nok 1 " in emulate(system, tests, f"/share/test-{name}")
