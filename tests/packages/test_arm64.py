@@ -17,10 +17,11 @@ import sys
 import tarfile
 
 import pytest
-from conftest import MIRROR, PACKAGES, ROOT, ROOTS, System
+from conftest import PACKAGES, ROOT, ROOTS
 
 PROCESSOR, ARCHITECTURE, MACHINE = {
     "x86_64": ("aarch64", "arm64", 183), "aarch64": ("x86_64", "amd64", 62)}[platform.machine()]
+MIRROR = os.environ.get("CAY_DEBIAN_MIRROR", "http://deb.debian.org/debian")
 QEMU = f"qemu-{PROCESSOR}-static"
 # Those that the Debian packages depend on, and Python.
 LIBRARIES = ("libarchive13,libfyaml0,libgnutls30,libjansson4,libmicrohttpd12,libpcre2-8-0,"
@@ -185,12 +186,15 @@ def tests():
     root = ROOT / "build-package" / "debian" / ARCHITECTURE
     assert root.exists(), MISSING
     build = f"build-{ARCHITECTURE}"
-    done = System(root).run(f"""
+    script = f"""
 cd /share
 test -e {build}/build.ninja ||
     meson setup {build} --cross-file tools/cross-{ARCHITECTURE}.ini -Dwerror=true
 ninja -j2 -C {build} all meson-test-prereq
-""", ROOT)
+"""
+    done = subprocess.run([ROOT / "tests/packages/in-root", root, "sh", "-euc", script],
+                          env={**os.environ, "SHARE": str(ROOT)}, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-10000:] + done.stderr
     return ROOT / build / "tests"
 
