@@ -579,7 +579,8 @@ level() {{
 level
 user "$cay" run -u root -- id -u || echo "status $?"
 user "$cay" setup </dev/null || echo "status $?"
-"$cay" setup --yes --user cayuser
+SUDO_UID=0 "$cay" setup --yes 2>&1 || echo "status $?"
+SUDO_UID={UID} "$cay" setup --yes
 level
 user "$cay" run -u root -- id -u
 user "$cay" run -- id -un
@@ -608,6 +609,7 @@ def test_an_ordinary_user_gets_the_level_range_until_undo():
     missing, changed = setup.split("cay setup changes:\n", 1)
     assert "add to /etc/subuid: cayuser:100000:65536" in missing
     assert f"(sudo {folder}/cay setup)" in missing and "status 3\n" in missing
+    assert "no user given" in missing and missing.endswith("status 2\n")
     after, undone = changed.split("cay setup --undo changes:\n")
     assert "takes it back.\nrange\n0\nuser\ncay setup has nothing to change.\n" in after
     assert undone.endswith("\nsingle\n")
