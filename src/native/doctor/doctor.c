@@ -259,6 +259,7 @@ static void check_capabilities(struct doctor *doctor)
         {"CAP_CHOWN", CAP_CHOWN, true},
         {"CAP_DAC_OVERRIDE", CAP_DAC_OVERRIDE, true},
         {"CAP_KILL", CAP_KILL, true},
+        {"CAP_MKNOD", CAP_MKNOD, true},
         {"CAP_SYS_PTRACE", CAP_SYS_PTRACE, true}, /* to open /proc/PID/ns/user */
         {"CAP_SYS_RESOURCE", CAP_SYS_RESOURCE, false},
     };
