@@ -35,6 +35,15 @@ def test_the_pages_name_the_image_of_the_version(page):
     assert set(re.findall(r"\bcay:(\d[\d.]*\d)", text)) == {version()}
 
 
+def test_the_library_has_the_major_version_in_its_soname():
+    major = version().split(".", maxsplit=1)[0]
+    meson = (ROOT / "meson.build").read_text(encoding="utf-8")
+    assert re.search(r"soversion: '(\d+)'", meson)[1] == major
+    assert (ROOT / "debian" / f"libcay{major}.install").exists()
+    control = (ROOT / "debian" / "control").read_text(encoding="utf-8")
+    assert f"\nPackage: libcay{major}\n" in control
+
+
 def notes(tmp_path, changelog):
     (tmp_path / "package").mkdir()
     for name in ("notes", "version"):
