@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -35,7 +36,7 @@ IN_CLONE static long take_streams(const struct child *child)
     }
     for (int i = 0; i < 3 && error >= 0; i++)
         error = high[i] < 0 ? high[i] : raw_call(SYS_dup3, high[i], i, 0, 0, 0);
-    return error < 0 ? error : raw_call(SYS_close_range, 3, (long)~0u, 0, 0, 0);
+    return error < 0 ? error : raw_call(SYS_close_range, 3, UINT_MAX, 0, 0, 0);
 }
 
 IN_CLONE static void run(void *cookie)
