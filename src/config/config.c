@@ -13,9 +13,9 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "base/nearest.h"
+#include "base/words.h"
 #include "config/record.h"
 #include "config/yaml.h"
-#include "policy/words.h"
 
 #define VALUES_MAX    65536
 #define VARIABLES_MAX 4096

@@ -14,9 +14,9 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/words.h"
 #include "config/record.h"
 #include "config/yaml.h"
-#include "policy/words.h"
 
 #define ITEMS_MAX 4096
 

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/utf8.h"
-#include "policy/words.h"
+#include "base/words.h"
 
 struct yaml {
     struct fy_diag *diag;

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/words.h"
 #include "policy/policy.h"
 #include "policy/tidy.h"
-#include "policy/words.h"
 
 const struct prefix *grant_find(const struct grant *grant, size_t mount, const char *rel)
 {

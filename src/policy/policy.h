@@ -4,9 +4,9 @@
 
 #include <limits.h>
 
+#include "base/words.h"
 #include "cay/files.h" /* struct cay_strings */
 #include "cay/policy.h"
-#include "policy/words.h"
 
 /* The engine under the three styles: mounts at virtual points, and for each access either
  * everything the mounts grant or a list of prefixes (a derived policy).  Pure: it

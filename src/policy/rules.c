@@ -5,8 +5,8 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "policy/policy.h"
-#include "policy/words.h"
 
 /* "" if the name has none. */
 static const char *suffix_of(const char *path, size_t *ret_len)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/words.h"
+#include "base/words.h"
 
 #include <inttypes.h>
 #include <stdio.h>
