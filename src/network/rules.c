@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "network/rules.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "base/words.h"
+#include "network/rule.h"
+
+static const char op[] = "network.rules";
+
+static const char *const slugs[] = {
+    [NETWORK_RULES] = "rules", [NETWORK_OPEN] = "open", [NETWORK_E2B] = "e2b"};
+
+void network_rules_free(struct network_rules *rules)
+{
+    if (rules)
+        free(rules->text);
+    free(rules);
+}
+
+enum network_mode network_rules_mode(const struct network_rules *rules)
+{
+    return rules->mode;
+}
+
+const char *network_mode_slug(enum network_mode mode)
+{
+    return slugs[mode];
+}
+
+size_t network_rules_count(const struct network_rules *rules)
+{
+    return rules->count;
+}
+
+bool network_rules_write(const struct network_rules *rules, struct buf *text)
+{
+    char rule[NETWORK_RULE_MAX];
+
+    buf_format(text, NETWORK_MAGIC "%s\n", slugs[rules->mode]);
+    for (size_t i = 0; i < rules->count; i++) {
+        const char *group = rules->at[i].group;
+        network_rule_format(&rules->at[i], rule);
+        buf_format(text, "%s%s%s\n", rule, group ? "\t" : "", group ? group : "");
+    }
+    return !text->failed;
+}
+
+/* Ends the line at `*text` and moves on; NULL after the last one. */
+static char *next_line(char **text)
+{
+    char *line = *text, *end = strchr(line, '\n');
+
+    if (!end)
+        return NULL;
+    *end = '\0';
+    *text = end + 1;
+    return line;
+}
+
+static enum network_mode parse_head(const char *line)
+{
+    size_t magic = strlen(NETWORK_MAGIC);
+
+    for (unsigned i = NETWORK_RULES; i <= NETWORK_E2B; i++)
+        if (line && strncmp(line, NETWORK_MAGIC, magic) == 0 &&
+            strcmp(line + magic, slugs[i]) == 0)
+            return (enum network_mode)i;
+    return 0;
+}
+
+static int fail_form(const char *message, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, 0, op, NULL, message,
+                    "network rules are at most %d lines and %d bytes that begin with "
+                    "\"" NETWORK_MAGIC "\"",
+                    NETWORK_RULES_MAX, NETWORK_TEXT_MAX);
+}
+
+static int parse_line(char *line, struct network_rule *ret_rule, struct cay_error *err)
+{
+    char *group = strchr(line, '\t');
+
+    if (group)
+        *group++ = '\0';
+    if (strlen(line) >= NETWORK_RULE_MAX - NETWORK_GROUP_MAX ||
+        (group && (strlen(group) >= NETWORK_GROUP_MAX || !network_is_group(group))))
+        return cay_fail(err, CAY_E_INVALID, 0, op, line, "invalid rule",
+                        "a rule has at most %d bytes, the name of its group %d",
+                        NETWORK_RULE_MAX - NETWORK_GROUP_MAX - 1, NETWORK_GROUP_MAX - 1);
+    TRY(network_rule_parse(line, ret_rule, err));
+    ret_rule->group = group;
+    return CAY_OK;
+}
+
+bool network_is_group(const char *word)
+{
+    size_t len = strlen(word);
+
+    return len > 0 && len < NETWORK_GROUP_MAX && word[0] != '-' &&
+           strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789-_") == len;
+}
+
+static size_t count_lines(const char *text)
+{
+    size_t count = 0;
+
+    for (; (text = strchr(text, '\n')); text++)
+        count++;
+    return count;
+}
+
+int network_rules_read(const char *text, size_t len, struct network_rules **ret_rules,
+                       struct cay_error *err)
+{
+    if (len > NETWORK_TEXT_MAX || memchr(text, '\0', len))
+        return fail_form("the network rules are too large or not text", err);
+    AUTO_FREE char *copy = strndup(text, len);
+    size_t lines = copy ? count_lines(copy) : 0;
+    if (lines > NETWORK_RULES_MAX)
+        return fail_form("too many network rules", err);
+    AUTO_NETWORK_RULES rules = calloc(1, sizeof *rules + lines * sizeof *rules->at);
+    if (!copy || !rules)
+        return cay_fail_memory(err, op);
+    char *at = rules->text = TAKE_PTR(copy), *line;
+    rules->mode = parse_head(next_line(&at));
+    if (!rules->mode)
+        return fail_form("unknown version or mode of network rules", err);
+    while ((line = next_line(&at))) {
+        TRY(parse_line(line, &rules->at[rules->count], err));
+        rules->count++;
+    }
+    if (*at)
+        return fail_form("the last network rule is cut off", err);
+    *ret_rules = TAKE_PTR(rules);
+    return CAY_OK;
+}
+
+const char *network_rules_list(const struct network_rules *rules, struct words_list *list)
+{
+    char text[NETWORK_RULE_MAX];
+
+    for (size_t i = 0; i < rules->count; i++) {
+        const struct network_rule *rule = &rules->at[i];
+        const char *group = rule->group;
+        if (rule->denies || (group && i > 0 && rules->at[i - 1].group &&
+                             strcmp(rules->at[i - 1].group, group) == 0))
+            continue;
+        network_rule_format(rule, text);
+        words_add(list, group ? group : text);
+    }
+    return words_end(list);
+}
