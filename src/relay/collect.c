@@ -28,7 +28,7 @@ enum {
     BACKLOG = 256,
     PRIORITY_MANGLE = -150,
     HEADER_BYTES = 64, /* of a refused packet */
-    REPLY_ROOM = 4096
+    REPLY_ROOM = 512
 };
 
 /* --- Netlink messages --- */
@@ -421,7 +421,7 @@ IN_CLONE static long open_netlink(int protocol)
  * and with 0 for one that asks for a reply. */
 IN_CLONE static long exchange(long fd, const void *bytes, uint32_t len)
 {
-    char reply[REPLY_ROOM] __attribute__((aligned(4)));
+    char reply[REPLY_ROOM] __attribute__((aligned(4))) = {0};
     long sent = raw_call6(SYS_sendto, fd, (long)bytes, len, 0, 0, 0);
 
     if (sent < 0)
