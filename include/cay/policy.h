@@ -11,8 +11,9 @@ extern "C" {
 #endif
 
 /* A policy defines which host directories a caller may see, under which names, and which
- * operations are allowed there.  Nothing is visible unless a mount shows it.  A policy is
- * pure data: creating one opens no file; cay_files_open() (files.h) opens the
+ * operations are allowed there; and which hosts of the network a sandbox may reach.
+ * Nothing is visible unless a mount shows it, and no host unless a rule allows it.  A
+ * policy is pure data: creating one opens no file; cay_files_open() (files.h) opens the
  * directories.  A policy is immutable, so threads may share it. */
 typedef struct cay_policy cay_policy;
 
@@ -106,6 +107,74 @@ CAY_PUBLIC size_t cay_policy_mount_count(const cay_policy *policy);
  * the last one. */
 CAY_PUBLIC bool cay_policy_mount(const cay_policy *policy, size_t index,
                                  struct cay_mount *ret_mount);
+
+/* --- Network ------------------------------------------------------------------------
+ */
+
+enum cay_network {
+    CAY_NETWORK_NONE = 0,  /* own network namespace, loopback up */
+    CAY_NETWORK_HOST = 1,  /* the network of this machine; not for a policy */
+    CAY_NETWORK_RULES = 2, /* only what a rule allows */
+    CAY_NETWORK_OPEN = 3   /* every public address, but for rules that deny */
+};
+
+/* Rules about hosts.  A rule is a group of hosts ("pypi"), a name ("api.example.com"),
+ * the names below one ("*.example.com"), an address or a range of addresses
+ * ("192.0.2.0/24"), each but the group with ports ("host:443", "host:8000-8010",
+ * "host:*"; without them 80 and 443); names also with HTTP methods before them and a path
+ * after them ("GET api.example.com/v1").  "!" before a rule makes it deny, every port
+ * unless it names some.  cay-policy(5) describes them all. */
+struct cay_network_config {
+    size_t size; /* sizeof(struct cay_network_config) */
+    enum cay_network
+        network; /* NONE: that of the policy; else RULES if there are rules */
+    /* With OPEN: rules that allow come before rules that deny, instead of after them; a
+     * rule for addresses without ports is for all ports; and no rule opens a private
+     * address.  These are the rules of E2B's API. */
+    bool allow_first;
+    const char *const *rules;
+    size_t rule_count;
+    /* Hosts added to groups, for these rules and for those added later:
+     * "pypi=mirror.example.com". */
+    const char *const *groups;
+    size_t group_count;
+};
+
+/* Returns a copy of the policy (NULL: one without mounts) that has these rules too.  The
+ * caller owns it.  CAY_E_INVALID names the rule and what is allowed instead. */
+CAY_PUBLIC CAY_NODISC int cay_policy_add_network(const cay_policy *policy,
+                                                 const struct cay_network_config *config,
+                                                 cay_policy **ret_policy,
+                                                 struct cay_error *err);
+
+/* NONE, RULES or OPEN. */
+CAY_PUBLIC enum cay_network cay_policy_network(const cay_policy *policy);
+
+enum cay_network_verdict {
+    CAY_NETWORK_DENY = 0,
+    CAY_NETWORK_ALLOW = 1,
+    CAY_NETWORK_REQUESTS = 2 /* some HTTP requests are allowed: see method and path */
+};
+
+struct cay_network_query {
+    size_t size;
+    const char *host;    /* a name or an address */
+    uint16_t port;       /* 0: any port */
+    const char *address; /* an address that the lookup of the name returned, or NULL */
+    const char *method, *path; /* of a request, or NULL: "GET", "/v1/models" */
+};
+
+struct cay_network_answer {
+    enum cay_network_verdict verdict;
+    char rule[640]; /* the rule that decides, or "default" */
+    char why[768];  /* one or two sentences */
+};
+
+/* What the policy says about a connection or a request, and why.  Looks nothing up. */
+CAY_PUBLIC CAY_NODISC int
+cay_policy_explain_network(const cay_policy *policy,
+                           const struct cay_network_query *query,
+                           struct cay_network_answer *ret_answer, struct cay_error *err);
 
 #ifdef __cplusplus
 }

@@ -38,11 +38,6 @@ enum cay_layer {
     CAY_LAYER_DISK = 1 << 12
 };
 
-enum cay_network {
-    CAY_NETWORK_NONE = 0, /* own network namespace, loopback up */
-    CAY_NETWORK_HOST = 1
-};
-
 /* A host directory or file shown inside.  Its owner on the host is mapped to the default
  * user inside if that is `user`, root, a number or a name of the template's /etc/passwd,
  * else to `user`; that user has the rights of the owner.  Files of other owners appear as
@@ -89,6 +84,8 @@ struct cay_sandbox_options {
     uint64_t disk_bytes;   /* 0: CAY_DISK_DEFAULT; must be 0 on disk: not enforced */
     uint32_t pids;         /* 0: CAY_PIDS_DEFAULT */
     uint32_t cpu_percent;  /* of one CPU: 150 is one and a half; 0: no limit */
+    /* CAY_NETWORK_NONE: what the policy says, which is none if it says nothing.
+     * CAY_NETWORK_HOST cannot be combined with a policy that has network rules. */
     enum cay_network network;
     const struct cay_bind *binds;
     size_t bind_count;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "config/config.h"
+#include "policy/policy.h"
 #include "json/json.h"
 
 #define JSON_MAX ((size_t)16 << 20)
@@ -92,6 +93,33 @@ static void put_mount(struct json *json, enum cay_style style,
     json_put_end(json);
 }
 
+/* The rules that allow, or those that deny, without their "!". */
+static void put_network_rules(struct json *json, const struct network_rules *rules,
+                              bool denies)
+{
+    char text[NETWORK_RULE_MAX];
+
+    json_put_key(json, denies ? "deny" : "allow");
+    json_put_array(json);
+    for (size_t i = 0; i < network_rules_count(rules); i++) {
+        network_rules_text(rules, i, text);
+        if ((text[0] == '!') == denies)
+            put_plain(json, text + denies);
+    }
+    json_put_end(json);
+}
+
+static void put_network(struct json *json, const cay_policy *policy)
+{
+    json_put_key(json, "network");
+    json_put_object(json);
+    json_set_text(json, "mode",
+                  cay_policy_network(policy) == CAY_NETWORK_OPEN ? "open" : "rules");
+    put_network_rules(json, policy->network, false);
+    put_network_rules(json, policy->network, true);
+    json_put_end(json);
+}
+
 static void put_policy(struct json *json, const cay_policy *policy)
 {
     static const char *const keys[] = {[CAY_STYLE_ROOT] = "root",
@@ -110,6 +138,8 @@ static void put_policy(struct json *json, const cay_policy *policy)
         put_mount(json, style, &mount);
     if (style != CAY_STYLE_ROOT)
         json_put_end(json);
+    if (policy->network)
+        put_network(json, policy);
     json_put_end(json);
 }
 

@@ -87,6 +87,20 @@ static json_t *closed(json_t *properties, json_t *required)
                      "required", required, "properties", properties);
 }
 
+static json_t *make_network(void)
+{
+    json_t *rules = json_pack("{s:[{s:s},{s:s,s:{s:s}}]}", "anyOf", "type", "string",
+                              "type", "array", "items", "type", "string");
+    json_t *map = closed(json_pack("{s:o,s:O,s:O,s:{s:s,s:O}}", "mode",
+                                   text_like("^(rules|open)$|\\$\\{"), "allow", rules,
+                                   "deny", rules, "groups", "type", "object",
+                                   "additionalProperties", rules),
+                         json_array());
+    json_decref(rules);
+    return json_pack("{s:[o,{s:s,s:{s:s}},o]}", "anyOf", text_like("^open$|\\$\\{"),
+                     "type", "array", "items", "type", "string", map);
+}
+
 static json_t *make_policy(void)
 {
     json_t *root =
@@ -100,12 +114,15 @@ static json_t *make_policy(void)
                                        "mount_point", "type", "string")),
                json_pack("[s,s]", "host_path", "mount_point"));
 
-    return json_pack(
-        "{s:s,s:s,s:i,s:i,s:b,s:{s:{s:[{s:s},o]},s:{s:s,s:o},s:{s:s,s:i,s:o}}}", "type",
-        "object", "description", "See cay-policy(5).", "minProperties", 1,
-        "maxProperties", 1, "additionalProperties", 0, "properties", "root", "anyOf",
-        "type", "string", root, "paths", "type", "object", "additionalProperties", path,
-        "mounts", "type", "array", "minItems", 1, "items", mount);
+    return json_pack("{s:s,s:s,s:i,s:{s:[{s:[s,s]},{s:[s,s]},{s:[s,s]}]},s:b,"
+                     "s:{s:{s:[{s:s},o]},s:{s:s,s:o},s:{s:s,s:i,s:o},s:o}}",
+                     "type", "object", "description", "See cay-policy(5).",
+                     "minProperties", 1, "not", "anyOf", "required", "root", "paths",
+                     "required", "root", "mounts", "required", "paths", "mounts",
+                     "additionalProperties", 0, "properties", "root", "anyOf", "type",
+                     "string", root, "paths", "type", "object", "additionalProperties",
+                     path, "mounts", "type", "array", "minItems", 1, "items", mount,
+                     "network", make_network());
 }
 
 /* --- Fields ---------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "config/policy-network.h"
 #include "config/value.h"
 #include "config/yaml.h"
 #include "policy/policy.h"
@@ -293,10 +294,12 @@ struct draft {
     unsigned unknown_line;
     struct entry *entries;
     size_t count;
+    struct network_key network;
 };
 
 static void draft_done(struct draft *draft)
 {
+    network_key_done(&draft->network);
     for (size_t i = 0; i < draft->count; i++)
         entry_done(&draft->entries[i]);
     free(draft->entries);
@@ -375,6 +378,7 @@ static const char *const styles[] = {
     [CAY_STYLE_ROOT] = "root",
     [CAY_STYLE_PATHS] = "paths",
     [CAY_STYLE_MOUNTS] = "mounts",
+    "network",
     NULL,
 };
 
@@ -412,6 +416,35 @@ static int read_style(struct draft *draft, enum cay_style style, unsigned line,
     return CAY_OK;
 }
 
+static int read_network(struct draft *draft, unsigned line, struct cay_error *err)
+{
+    struct yaml_event value;
+
+    if (draft->network.line)
+        return yaml_fail(err, draft->yaml, line, "is given twice",
+                         "line %u already has it; keep one of the two",
+                         draft->network.line);
+    TRY(yaml_next(draft->yaml, &value, err));
+    return network_key_read(draft->yaml, &value, &draft->network, err);
+}
+
+/* The value of a key that find_key() knows. */
+static int read_key(struct draft *draft, const char *name, unsigned line,
+                    struct cay_error *err)
+{
+    enum cay_style style = find_style(name);
+    size_t mark = yaml_enter(draft->yaml, name);
+
+    TRY(style ? read_style(draft, style, line, err) : read_network(draft, line, err));
+    yaml_leave(draft->yaml, mark);
+    return CAY_OK;
+}
+
+static bool is_key(const char *name)
+{
+    return find_style(name) || strcmp(name, "network") == 0;
+}
+
 /* The map below "policy:". */
 static int read_styles(struct draft *draft, const struct yaml_event *first,
                        struct cay_error *err)
@@ -420,18 +453,15 @@ static int read_styles(struct draft *draft, const struct yaml_event *first,
 
     if (first->kind != YAML_MAP)
         return yaml_fail(err, draft->yaml, first->line, "must be a map",
-                         "write one of root, paths and mounts below it");
+                         "write one of root, paths and mounts, or network, below it");
     for (;;) {
         TRY(yaml_next_key(draft->yaml, &key, err));
         if (key.kind == YAML_MAP_END)
             return CAY_OK;
-        enum cay_style style = find_style(key.text);
-        if (!style)
+        if (!is_key(key.text))
             return yaml_fail_unknown(draft->yaml, key.line, key.text,
                                      styles + CAY_STYLE_ROOT, err);
-        size_t mark = yaml_enter(draft->yaml, key.text);
-        TRY(read_style(draft, style, key.line, err));
-        yaml_leave(draft->yaml, mark);
+        TRY(read_key(draft, key.text, key.line, err));
     }
 }
 
@@ -454,28 +484,27 @@ static int pass_over(struct draft *draft, const struct yaml_event *key,
 static int read_top_key(struct draft *draft, const struct yaml_event *key,
                         struct cay_error *err)
 {
-    enum cay_style style = find_style(key->text);
+    struct yaml_event first;
 
-    if (!style && strcmp(key->text, "policy") != 0)
+    if (is_key(key->text))
+        return read_key(draft, key->text, key->line, err);
+    if (strcmp(key->text, "policy") != 0)
         return pass_over(draft, key, err);
     size_t mark = yaml_enter(draft->yaml, key->text);
-    if (!style && draft->has_policy)
+    if (draft->has_policy)
         return yaml_fail(err, draft->yaml, key->line, "is given twice",
                          "keep one of the two");
-    draft->has_policy |= !style;
-    struct yaml_event first;
-    int code = style ? read_style(draft, style, key->line, err)
-                     : yaml_next(draft->yaml, &first, err);
-    if (!code && !style)
-        code = read_styles(draft, &first, err);
-    if (!code)
-        yaml_leave(draft->yaml, mark);
-    return code;
+    draft->has_policy = true;
+    TRY(yaml_next(draft->yaml, &first, err));
+    TRY(read_styles(draft, &first, err));
+    yaml_leave(draft->yaml, mark);
+    return CAY_OK;
 }
 
 static int read_top(struct draft *draft, struct cay_error *err)
 {
-    static const char *const keys[] = {"policy", "root", "paths", "mounts", NULL};
+    static const char *const keys[] = {"policy", "root",    "paths",
+                                       "mounts", "network", NULL};
     struct yaml_event key;
     int code = yaml_next(draft->yaml, &key, err);
 
@@ -483,7 +512,7 @@ static int read_top(struct draft *draft, struct cay_error *err)
         return yaml_fail(err, draft->yaml, key.line,
                          key.kind == YAML_END ? "the text is empty"
                                               : "the text is not a map of keys",
-                         "start with one of policy, root, paths and mounts");
+                         "start with one of policy, root, paths, mounts and network");
     while (!code) {
         code = yaml_next_key(draft->yaml, &key, err);
         if (!code && key.kind == YAML_MAP_END)
@@ -494,9 +523,10 @@ static int read_top(struct draft *draft, struct cay_error *err)
     if (!code && draft->unknown && !draft->has_policy)
         return yaml_fail_unknown(draft->yaml, draft->unknown_line, draft->unknown, keys,
                                  err);
-    if (!code && !draft->style)
+    if (!code && !draft->style && !draft->network.line)
         return yaml_fail(err, draft->yaml, 1, "no policy found",
-                         "add one of root, paths and mounts, at the top or below policy");
+                         "add one of root, paths and mounts, or network, at the top or "
+                         "below policy");
     return code ? code : yaml_next(draft->yaml, &key, err);
 }
 
@@ -526,6 +556,7 @@ static int build(const struct draft *draft, cay_policy **ret_policy,
                  struct cay_error *err)
 {
     AUTO_FREE struct cay_mount *mounts = calloc(draft->count + 1, sizeof *mounts);
+    cay_policy *policy = NULL;
     struct cay_error rule;
     struct policy_fault fault;
 
@@ -542,16 +573,22 @@ static int build(const struct draft *draft, cay_policy **ret_policy,
     }
     struct cay_policy_config config = {
         .size = sizeof config,
-        .style = draft->style,
+        .style = draft->style ? draft->style : CAY_STYLE_PATHS,
         .mounts = mounts,
         .mount_count = draft->count,
         .base = yaml_origin(draft->yaml)->base,
     };
-    int code = policy_build(&config, ret_policy, &fault, &rule);
+    int code = policy_build(&config, &policy, &fault, &rule);
     if (code == CAY_E_INVALID)
         return fail_rule(draft, &fault, &rule, err);
-    if (code && err)
-        *err = rule;
+    if (code)
+        return cay_fail_as(err, code, &rule);
+    if (draft->network.line)
+        code = network_key_apply(draft->yaml, &draft->network, &policy, err);
+    if (code)
+        cay_policy_free(policy);
+    else
+        *ret_policy = policy;
     return code;
 }
 
@@ -561,9 +598,9 @@ int policy_read(struct yaml *yaml, const struct yaml_event *first,
     struct draft draft __attribute__((cleanup(draft_done))) = {.yaml = yaml};
 
     int code = read_styles(&draft, first, err);
-    if (!code && !draft.style)
+    if (!code && !draft.style && !draft.network.line)
         return yaml_fail(err, yaml, first->line, "no policy found",
-                         "add one of root, paths and mounts below it");
+                         "add one of root, paths and mounts, or network, below it");
     return code ? code : build(&draft, ret_policy, err);
 }
 

@@ -16,7 +16,7 @@ static const char op[] = "sandbox.create";
 
 #define TTL_MAX_S 1e12
 
-static const char *const networks[] = {"none", "host", NULL};
+static const char *const networks[] = {"none", "host", "rules", "open", NULL};
 static const char *const storages[] = {"memory", "disk", NULL};
 static const char *const levels[] = {"best", "root", "range", "single", "landlock", NULL};
 
@@ -38,7 +38,17 @@ const struct cay_field native_fields[NATIVE_FIELDS] = {
      "CPU limit in percent of one CPU: 150 is one and a half CPUs", .least = 1,
      .most = 10000000},
     {"network", NULL, CAY_FIELD_CHOICE, "none",
-     "none: a loopback interface only; host: the network of this machine", networks},
+     "none: a loopback interface only; host: the network of this machine; rules: what "
+     "allow, or the policy, allows; open: every public address",
+     networks},
+    {"allow", NULL, CAY_FIELD_TEXTS, NULL,
+     "network rules: groups (pypi), hosts (api.example.com:443, *.example.com) and "
+     "addresses (192.0.2.0/24:5432); see cay-policy(5)"},
+    {"deny", NULL, CAY_FIELD_TEXTS, NULL,
+     "network rules for what must not be reached, before all rules that allow"},
+    {"network_groups", NULL, CAY_FIELD_MAP, NULL,
+     "hosts added to groups of network rules, with blanks between them: a mirror of a "
+     "package registry"},
     {"storage", NULL, CAY_FIELD_CHOICE, "memory",
      "where the sandbox's files are stored; on disk it can be stopped and started again",
      storages},
@@ -66,6 +76,8 @@ struct config_options {
     struct cay_bind *binds;
     char **mounts; /* text that the binds point into; NULL-terminated like env */
     char **env;
+    char **rules, **groups; /* of the network; NULL-terminated */
+    cay_policy *policy;     /* with these rules */
 };
 
 void native_free_texts(char **texts)
@@ -84,6 +96,9 @@ void cay_sandbox_options_free(struct cay_sandbox_options *options)
     free(config_options->binds);
     native_free_texts(config_options->mounts);
     native_free_texts(config_options->env);
+    native_free_texts(config_options->rules);
+    native_free_texts(config_options->groups);
+    cay_policy_free(config_options->policy);
     free(config_options);
 }
 
@@ -151,6 +166,73 @@ static int take_mounts(const cay_config *config, struct config_options *config_o
     config_options->options.binds = config_options->binds;
     config_options->options.bind_count = count;
     return code;
+}
+
+/* --- Network --- */
+
+static int take_rules(const cay_config *config, const char *field, const char *prefix,
+                      char **rules, size_t *count, struct cay_error *err)
+{
+    const char *key, *rule;
+
+    for (size_t i = 0; cay_config_item(config, field, i, &key, &rule); i++) {
+        if (asprintf(&rules[*count], "%s%s", prefix, rule) < 0) {
+            rules[*count] = NULL;
+            return cay_fail_memory(err, op);
+        }
+        ++*count;
+    }
+    return CAY_OK;
+}
+
+/* "pypi: a.test b.test" is "pypi=a.test" and "pypi=b.test". */
+static int take_groups(const cay_config *config, char ***groups, size_t *count,
+                       struct cay_error *err)
+{
+    const char *name, *hosts;
+
+    for (size_t i = 0; cay_config_item(config, "network_groups", i, &name, &hosts); i++) {
+        for (hosts += strspn(hosts, " "); *hosts; hosts += strspn(hosts, " ")) {
+            int len = (int)strcspn(hosts, " ");
+            char **grown = reallocarray(*groups, *count + 2, sizeof *grown);
+            if (!grown)
+                return cay_fail_memory(err, op);
+            *groups = grown;
+            grown[*count + 1] = NULL;
+            if (asprintf(&grown[*count], "%s=%.*s", name, len, hosts) < 0) {
+                grown[*count] = NULL;
+                return cay_fail_memory(err, op);
+            }
+            ++*count;
+            hosts += len;
+        }
+    }
+    return CAY_OK;
+}
+
+/* The policy with the rules beside it. */
+static int take_network(const cay_config *config, struct config_options *config_options,
+                        struct cay_error *err)
+{
+    struct cay_sandbox_options *options = &config_options->options;
+    size_t most = cay_config_count(config, "allow") + cay_config_count(config, "deny");
+    struct cay_network_config network = {.size = sizeof network};
+    char **rules = config_options->rules = calloc(most + 1, sizeof *rules);
+
+    if (!rules)
+        return cay_fail_memory(err, op);
+    TRY(take_rules(config, "allow", "", rules, &network.rule_count, err));
+    TRY(take_rules(config, "deny", "!", rules, &network.rule_count, err));
+    TRY(take_groups(config, &config_options->groups, &network.group_count, err));
+    bool by_rules = options->network > CAY_NETWORK_HOST;
+    if (!by_rules && !network.rule_count && !network.group_count)
+        return CAY_OK;
+    network.network = by_rules ? options->network : CAY_NETWORK_NONE;
+    network.rules = (const char *const *)rules;
+    network.groups = (const char *const *)config_options->groups;
+    TRY(cay_policy_add_network(options->policy, &network, &config_options->policy, err));
+    options->policy = config_options->policy;
+    return CAY_OK;
 }
 
 static unsigned layer_of(const char *slug)
@@ -249,6 +331,8 @@ static int take_options(const cay_config *config, struct config_options *config_
         code = take_layers(config, config_options, err);
     if (!code)
         code = take_mounts(config, config_options, err);
+    if (!code)
+        code = take_network(config, config_options, err);
     if (!code)
         code = native_take_env(config, &config_options->env, err);
     config_options->options.env = (const char *const *)config_options->env;

@@ -320,7 +320,9 @@ void network_check_request(const struct network_rules *rules, const char *name,
         return;
     put_foreign(shown_method, sizeof shown_method, method);
     put_foreign(shown_path, sizeof shown_path, path);
-    snprintf(subject.text, sizeof subject.text, "%s %s:%d%s", shown_method, clean, port,
+    subject = subject_of(clean, port);
+    struct subject host = subject;
+    snprintf(subject.text, sizeof subject.text, "%s %.*s%s", shown_method, 280, host.text,
              shown_path);
     if (!network_path_clean(path, clean_path, sizeof clean_path)) {
         give(ret_answer, NETWORK_DENY, NULL,
@@ -423,7 +425,8 @@ void network_check_resolved(const struct network_rules *rules, const char *name,
     if (ret_answer->verdict == NETWORK_DENY)
         return;
     network_address_format(address, text);
-    snprintf(subject.text, sizeof subject.text, "%s:%d at %s", clean, port, text);
+    struct subject host = subject_of(clean, port);
+    snprintf(subject.text, sizeof subject.text, "%.*s at %s", 300, host.text, text);
     bool allowed = rules->mode == NETWORK_E2B && (by_name.allow || found.allow);
     if (closed.bits && !found.allow)
         give_closed(ret_answer, &closed, address, &subject);

@@ -83,6 +83,18 @@ int network_groups_init(struct network_groups *groups, struct cay_error *err)
     return CAY_OK;
 }
 
+int network_groups_copy(const struct network_groups *groups,
+                        struct network_groups *ret_copy, struct cay_error *err)
+{
+    *ret_copy = (struct network_groups){NULL};
+    for (size_t i = 0; i < groups->count; i++) {
+        const struct network_member *member = &groups->at[i];
+        TRY(add(ret_copy, member->group, strlen(member->group), member->rule,
+                strlen(member->rule), err));
+    }
+    return CAY_OK;
+}
+
 /* --- Rules as a user writes them --- */
 
 static int fail_group(const struct network_groups *groups, const char *word,
@@ -149,17 +161,25 @@ static int add_text(const struct network_groups *groups, const char *rule,
     return CAY_OK;
 }
 
-static int write_texts(enum network_mode mode, const char *const *texts, size_t count,
+static int write_texts(const struct network_rules *first, enum network_mode mode,
+                       const char *const *texts, size_t count,
                        const struct network_groups *groups, struct buf *text,
                        struct cay_error *err)
 {
+    AUTO_BUF before = {.max = NETWORK_TEXT_MAX};
+
     buf_format(text, NETWORK_MAGIC "%s\n", network_mode_slug(mode));
+    if (first && !network_rules_write(first, &before))
+        return cay_fail_memory(err, op);
+    if (first)
+        buf_text(text, strchr(before.data, '\n') + 1);
     for (size_t i = 0; i < count; i++)
         TRY(add_text(groups, texts[i], text, err));
     return CAY_OK;
 }
 
-int network_rules_new(enum network_mode mode, const char *const *texts, size_t count,
+int network_rules_add(const struct network_rules *first, enum network_mode mode,
+                      const char *const *texts, size_t count,
                       const struct network_groups *groups,
                       struct network_rules **ret_rules, struct cay_error *err)
 {
@@ -168,7 +188,7 @@ int network_rules_new(enum network_mode mode, const char *const *texts, size_t c
     int code = groups ? CAY_OK : network_groups_init(&own, err);
 
     if (!code)
-        code = write_texts(mode, texts, count, groups ? groups : &own, &text, err);
+        code = write_texts(first, mode, texts, count, groups ? groups : &own, &text, err);
     network_groups_done(&own);
     if (code)
         return code;
@@ -176,7 +196,14 @@ int network_rules_new(enum network_mode mode, const char *const *texts, size_t c
         return cay_fail_memory(err, op);
     if (text.failed)
         return cay_fail(err, CAY_E_INVALID, 0, op, NULL, "too many network rules",
-                        "a table has at most %d rules and %d bytes", NETWORK_RULES_MAX,
-                        NETWORK_TEXT_MAX);
+                        "a table has at most %d rules and %d bytes",
+                        NETWORK_RULES_MAX - 1, NETWORK_TEXT_MAX);
     return network_rules_read(text.data, text.len, ret_rules, err);
+}
+
+int network_rules_new(enum network_mode mode, const char *const *texts, size_t count,
+                      const struct network_groups *groups,
+                      struct network_rules **ret_rules, struct cay_error *err)
+{
+    return network_rules_add(NULL, mode, texts, count, groups, ret_rules, err);
 }

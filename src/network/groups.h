@@ -16,8 +16,10 @@ struct network_groups {
     size_t count, room;
 };
 
-/* The built-in groups.  Needs network_groups_done() also on failure. */
+/* The built-in groups, and a copy.  Both need network_groups_done() also on failure. */
 int network_groups_init(struct network_groups *groups, struct cay_error *err);
+int network_groups_copy(const struct network_groups *groups,
+                        struct network_groups *ret_copy, struct cay_error *err);
 void network_groups_done(struct network_groups *groups);
 
 /* Adds a rule to a group, which need not exist.  The rule may not deny, name a method or

@@ -284,6 +284,9 @@ int network_rule_parse(char *text, struct network_rule *ret_rule, struct cay_err
     bool is_range;
     char next;
 
+    if (strstr(text, "://"))
+        return cay_fail(err, CAY_E_INVALID, 0, op, text, "a rule has no scheme",
+                        "leave out https:// and write the host: api.example.com:443");
     if (*text == '!') {
         rule.denies = true;
         text++;

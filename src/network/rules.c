@@ -37,6 +37,12 @@ size_t network_rules_count(const struct network_rules *rules)
     return rules->count;
 }
 
+void network_rules_text(const struct network_rules *rules, size_t index,
+                        char ret_text[NETWORK_RULE_MAX])
+{
+    network_rule_format(&rules->at[index], ret_text);
+}
+
 bool network_rules_write(const struct network_rules *rules, struct buf *text)
 {
     char rule[NETWORK_RULE_MAX];
@@ -81,9 +87,10 @@ static int fail_form(const char *message, struct cay_error *err)
                     NETWORK_RULES_MAX, NETWORK_TEXT_MAX);
 }
 
+/* An error names the whole rule. */
 static int parse_line(char *line, struct network_rule *ret_rule, struct cay_error *err)
 {
-    char *group = strchr(line, '\t');
+    char *group = strchr(line, '\t'), whole[NETWORK_RULE_MAX];
 
     if (group)
         *group++ = '\0';
@@ -92,9 +99,12 @@ static int parse_line(char *line, struct network_rule *ret_rule, struct cay_erro
         return cay_fail(err, CAY_E_INVALID, 0, op, line, "invalid rule",
                         "a rule has at most %d bytes, the name of its group %d",
                         NETWORK_RULE_MAX - NETWORK_GROUP_MAX - 1, NETWORK_GROUP_MAX - 1);
-    TRY(network_rule_parse(line, ret_rule, err));
+    memcpy(whole, line, strlen(line) + 1);
+    int code = network_rule_parse(line, ret_rule, err);
     ret_rule->group = group;
-    return CAY_OK;
+    if (code && err)
+        cay_copy_text(err->subject, sizeof err->subject, whole);
+    return code;
 }
 
 bool network_is_group(const char *word)
@@ -138,6 +148,16 @@ int network_rules_read(const char *text, size_t len, struct network_rules **ret_
         return fail_form("the last network rule is cut off", err);
     *ret_rules = TAKE_PTR(rules);
     return CAY_OK;
+}
+
+int network_rules_copy(const struct network_rules *rules, struct network_rules **ret_copy,
+                       struct cay_error *err)
+{
+    AUTO_BUF text = {.max = NETWORK_TEXT_MAX};
+
+    if (!network_rules_write(rules, &text))
+        return cay_fail_memory(err, op);
+    return network_rules_read(text.data, text.len, ret_copy, err);
 }
 
 const char *network_rules_list(const struct network_rules *rules, struct words_list *list)

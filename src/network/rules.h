@@ -49,6 +49,14 @@ struct network_groups;
 int network_rules_new(enum network_mode mode, const char *const *texts, size_t count,
                       const struct network_groups *groups,
                       struct network_rules **ret_rules, struct cay_error *err);
+
+/* The same with the rules of `first`, unless it is NULL, before them. */
+int network_rules_add(const struct network_rules *first, enum network_mode mode,
+                      const char *const *texts, size_t count,
+                      const struct network_groups *groups,
+                      struct network_rules **ret_rules, struct cay_error *err);
+int network_rules_copy(const struct network_rules *rules, struct network_rules **ret_copy,
+                       struct cay_error *err);
 void network_rules_free(struct network_rules *rules); /* NULL is allowed */
 
 static inline void auto_network_rules(struct network_rules *const *rules)
@@ -67,6 +75,10 @@ int network_rules_read(const char *text, size_t len, struct network_rules **ret_
 enum network_mode network_rules_mode(const struct network_rules *rules);
 const char *network_mode_slug(enum network_mode mode); /* "rules", "open", "e2b" */
 size_t network_rules_count(const struct network_rules *rules);
+
+/* A rule in its one spelling, without its group. */
+void network_rules_text(const struct network_rules *rules, size_t index,
+                        char ret_text[NETWORK_RULE_MAX]);
 
 /* --- Verdicts --- */
 

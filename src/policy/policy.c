@@ -36,6 +36,8 @@ void cay_policy_free(cay_policy *policy)
     free(policy->mounts);
     free(policy->by_length);
     free(policy->base);
+    network_rules_free(policy->network);
+    network_groups_done(&policy->groups);
     grant_done(&policy->read);
     grant_done(&policy->write);
     free(policy);
@@ -411,6 +413,10 @@ int policy_copy(const cay_policy *policy, cay_policy **ret_copy, struct cay_erro
         copy->base = strdup(policy->base);
         code = copy->base ? CAY_OK : cay_fail_memory(err, op);
     }
+    if (!code)
+        code = network_groups_copy(&policy->groups, &copy->groups, err);
+    if (!code && policy->network)
+        code = network_rules_copy(policy->network, &copy->network, err);
     if (!code && (!grant_copy(&policy->read, &copy->read) ||
                   !grant_copy(&policy->write, &copy->write)))
         code = cay_fail_memory(err, op);

@@ -7,6 +7,7 @@
 #include "base/words.h"
 #include "cay/files.h" /* struct cay_strings */
 #include "cay/policy.h"
+#include "network/groups.h"
 
 /* The engine under the three styles: mounts at virtual points, and for each access either
  * everything the mounts grant or a list of prefixes (a derived policy).  Pure: it
@@ -43,6 +44,8 @@ struct cay_policy {
     size_t mount_count;
     size_t *by_length; /* mount indexes, longest point first (stable) */
     struct grant read, write;
+    struct network_rules *network; /* or NULL: none */
+    struct network_groups groups;  /* for more rules; empty: the built-in ones */
     char *base; /* else NULL: these are a sandbox's own files, in its own spelling, and
                    relative paths start here */
 };

@@ -84,7 +84,7 @@ def test_what_a_terminal_would_obey_is_not_printed(config):
     ("type: natve\n", "line 1: type: unknown backend (did you mean native?"),
     ("user: ${env.CAY_TEST_UNSET}\n",
      "line 1: user: the environment variable CAY_TEST_UNSET is not set ("),
-    ("network: maybe\n", "line 1: network: invalid choice (the choices are none, host)"),
+    ("network: maybe\n", "line 1: network: invalid choice (the choices are none, host, rules, open)"),
     ("policy:\n  paths:\n    a: {root: b, mode: x}\n",
      "line 3: policy.paths.a.mode: must be ro or rw ("),
     ("user: a\nuser: b\n", "line 2: user: is given twice (already set in line 1"),
@@ -141,7 +141,7 @@ def test_a_policy_is_a_configuration(config, tmp_path):
     assert check(config, text) == below
     assert check(config, "policy: {paths: {docs: {root: docs, mode: rw}}}\n") == below
     done = config("check", "cay.yaml", text=text + "limits: {memory: 1G}\n")
-    assert "line 3: limits: unknown key (the keys here are root, paths, mounts)" in done.stderr
+    assert "line 3: limits: unknown key (the keys here are root, paths, mounts, network)" in done.stderr
     assert check(config, "mounts: [{host_path: docs, mount_point: /docs}]\n")["policy"]
     assert check(config, f"mounts: ['{tmp_path}/docs:/docs']\n")["mounts"]
 

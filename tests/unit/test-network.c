@@ -436,7 +436,8 @@ TEST(a_rule_that_cannot_be_read_is_refused_with_what_is_allowed)
     refused("a.*.test", "invalid host", "*.example.com");
     refused("*.", "invalid host", "it is empty");
     refused("1.2.3", "invalid host", "number");
-    refused("https://a.test", "invalid port", "host:443");
+    refused("https://a.test", "no scheme", "leave out https://");
+    ASSERT_STR(err.subject, "https://a.test");
     refused("192.0.2.0/33:80", "invalid prefix length", "0 to 32");
     refused("192.0.2.0/", "invalid prefix length", "192.0.2.0/24");
     refused("192.0.2.0/24/x", "no path", "host name before the path");

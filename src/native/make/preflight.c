@@ -71,6 +71,29 @@ static int check_hostname(const char *name, struct cay_error *err)
         "use up to 63 letters, digits and \"-\", with \"-\" neither first nor last");
 }
 
+/* The network is that of the policy, if it has one. */
+static int complete_network(struct cay_sandbox_options *options, struct cay_error *err)
+{
+    enum cay_network by_policy =
+        options->policy ? cay_policy_network(options->policy) : CAY_NETWORK_NONE;
+
+    if ((unsigned)options->network > CAY_NETWORK_OPEN)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "network", "unknown network",
+                        "use one of enum cay_network");
+    if (by_policy && options->network && options->network != by_policy)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "network",
+                        "the policy has network rules, which this network does not apply",
+                        "leave the network out, or the network rules");
+    if (by_policy)
+        options->network = by_policy;
+    if (options->network > CAY_NETWORK_HOST)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "network",
+                        "network rules are not enforced yet",
+                        "use the network none or host; cay explain network HOST shows "
+                        "what the rules say");
+    return CAY_OK;
+}
+
 int preflight_options(struct cay_sandbox_options *options, unsigned *ret_given,
                       struct cay_error *err)
 {
@@ -96,6 +119,8 @@ int preflight_options(struct cay_sandbox_options *options, unsigned *ret_given,
                         "a user name has at most 63 bytes; a working directory is "
                         "absolute and has at most 1023 bytes");
     int code = check_hostname(options->hostname, err);
+    if (!code)
+        code = complete_network(options, err);
     if (!code && options->name && !names_is_valid(options->name))
         code = cay_fail(err, CAY_E_INVALID, 0, op, options->name, "invalid sandbox name",
                         "use up to 63 letters, digits, \"_\", \".\" and \"-\", starting "
