@@ -47,7 +47,7 @@ _cay_value() { # of the option before the word; false if it takes none we know
     --template) _cay_reply "$(cay template ls -q 2>/dev/null)" ;;
     -o | --output) _cay_reply 'text json' ;;
     --approve) _cay_reply 'ask yes no' ;;
-    --network) _cay_reply 'none host' ;;
+    --network) _cay_reply 'none host rules open' ;;
     --storage) _cay_reply 'memory disk' ;;
     --require) _cay_reply 'user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk' ;;
     -u | --user)

@@ -90,7 +90,7 @@ complete -c cay -n '__cay_takes volume' -s v -l volume -rF
 complete -c cay -n '__cay_takes template' -l template -xa '(cay template ls -q 2>/dev/null)'
 complete -c cay -n '__cay_takes output' -s o -l output -xa 'text json'
 complete -c cay -n '__cay_takes approve' -l approve -xa 'ask yes no'
-complete -c cay -n '__cay_takes network' -l network -xa 'none host'
+complete -c cay -n '__cay_takes network' -l network -xa 'none host rules open'
 complete -c cay -n '__cay_takes storage' -l storage -xa 'memory disk'
 complete -c cay -n '__cay_takes require' -l require -xa "$layers"
 complete -c cay -n '__cay_takes user; and not __fish_seen_subcommand_from setup' -s u -l user \

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/signal.h"
+#include "cli/network.h"
 #include "cli/scope.h"
 #include "cli/stream.h"
 
@@ -181,8 +182,12 @@ static const struct option_rule option_rules[] = {
     {"user", 'u', OPTION_TEXT,
      CREATES | BIT(EXEC) | BIT(SHELL) | BIT(CP) | BIT(CAT) | BIT(PUT), FIELD(user),
      "USER", "run as this user: a name or a number inside"},
-    {"network", 0, OPTION_CHOICE, CREATES, FIELD(network), "none|host",
-     "own loopback (default), or the host's network"},
+    {"network", 0, OPTION_CHOICE, CREATES, FIELD(network), "none|host|rules|open",
+     "what the sandbox reaches (default: none)"},
+    {"allow", 0, OPTION_LIST, CREATES, FIELD(allow), "RULE",
+     "let it reach pypi, *.example.com, HOST:PORT, ..."},
+    {"deny", 0, OPTION_LIST, CREATES, FIELD(deny), "RULE",
+     "never let it reach these, whatever is allowed"},
     {"name", 0, OPTION_TEXT, CREATES, FIELD(name), "NAME",
      "a name that can be used instead of the ID"},
     {"config", 0, OPTION_TEXT, CREATES, FIELD(config), "FILE",
@@ -397,6 +402,20 @@ static int plan_binds(const struct option_list *list, struct sandbox_plan *plan,
 
 /* --- The rest --- */
 
+static int plan_network(const struct options *options, struct sandbox_plan *plan,
+                        struct cay_error *err)
+{
+    TRY(network_plan(options, plan->sandbox.policy, &plan->policy, err));
+    if (plan->policy) {
+        plan->sandbox.policy = plan->policy;
+        plan->sandbox.network =
+            options->network < 0 ? plan->sandbox.network : CAY_NETWORK_NONE;
+    } else if (options->network >= 0) {
+        plan->sandbox.network = (enum cay_network)options->network;
+    }
+    return CAY_OK;
+}
+
 /* With a slash, or as "." or "..", it is a directory of the host; else a name. */
 static int plan_template(const char *given, struct sandbox_plan *plan,
                          struct cay_error *err)
@@ -478,8 +497,6 @@ static void fill_sandbox(const struct options *options,
         sandbox->cpu_percent = options->cpu_percent;
     if (options->ttl_ms)
         sandbox->ttl_ms = options->ttl_ms;
-    if (options->network >= 0)
-        sandbox->network = options->network ? CAY_NETWORK_HOST : CAY_NETWORK_NONE;
     if (options->storage >= 0)
         sandbox->storage = options->storage ? CAY_STORAGE_DISK : CAY_STORAGE_MEMORY;
     if (options->user)
@@ -527,6 +544,8 @@ int sandbox_plan(const struct options *options,
         code = plan_binds(&options->binds, plan, err);
     if (!code)
         code = plan_template(options->template_name, plan, err);
+    if (!code)
+        code = plan_network(options, plan, err);
     if (code) {
         sandbox_plan_done(plan);
         return code;
@@ -551,6 +570,7 @@ void sandbox_plan_done(struct sandbox_plan *plan)
     free(plan->binds);
     free(plan->env);
     free(plan->template_name);
+    cay_policy_free(plan->policy);
     *plan = (struct sandbox_plan){.env = NULL};
 }
 

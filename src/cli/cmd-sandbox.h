@@ -42,7 +42,8 @@ struct sandbox_plan {
     size_t given_count;
     const char **env;
     char *template_name;
-    char terminal[64]; /* "TERM=..." */
+    cay_policy *policy; /* with the rules of --allow and --deny, or NULL */
+    char terminal[64];  /* "TERM=..." */
 };
 
 /* Options over what --config says, which may be NULL and has to stay.  Checks what no

@@ -96,6 +96,7 @@ static const char commands_help[] =
     "  cp, cat, put    Copy files in and out, print one, write one\n"
     "  pause, resume   Freeze a sandbox, and thaw it\n"
     "  kill, start, rm End a sandbox, start it again from disk, remove it\n"
+    "  explain         Show which rule allows or denies a connection\n"
     "  session, config Named, persistent sandboxes; check a configuration\n"
     "  template, files Manage templates; read and write files under a policy\n"
     "  pool, warm      Create sandboxes, or save interpreters, before they are used\n"
@@ -117,6 +118,7 @@ static const struct {
     {"config", &config_grammar, NULL},
     {"context", &context_grammar, NULL},
     {"env", NULL, cmd_serve},
+    {"explain", &explain_grammar, NULL},
     {"files", &files_grammar, NULL},
     {"help", NULL, cmd_help},
     {"key", NULL, cmd_serve},
@@ -154,8 +156,8 @@ static int show_help(void)
     fputs("\n"
           "  cay run -- python3 -c 'print(6*7)'\n"
           "  cay run -it -v .:/src -w /src -- bash\n\n"
-          "cay COMMAND --help lists the options; the manual is cay(1).\n"
-          "Each kind of error has its own exit status: see cay-errors(7).\n",
+          "cay COMMAND --help lists the options. Manual: cay(1), errors: "
+          "cay-errors(7).\n",
           output.file);
     return finish(&output);
 }

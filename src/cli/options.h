@@ -96,7 +96,7 @@ struct options {
 
     /* Sandboxes */
     uint64_t memory, disk, timeout_ms, ttl_ms;
-    struct option_list env, binds;
+    struct option_list env, binds, allow, deny;
     const char *workdir, *template_name, *tag, *name;
     uint32_t pids, cpu_percent;
     unsigned require;     /* enum cay_layer */
@@ -116,6 +116,9 @@ struct options {
     /* Code */
     const char *language, *context, *code, *save, *preload;
     bool is_new;
+
+    /* Explaining */
+    const char *method, *address;
 
     /* Templates */
     const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
