@@ -12,7 +12,17 @@
 
 static const char *network_of(const struct cay_sandbox_info *info)
 {
-    return info->network == CAY_NETWORK_HOST ? "host" : "none";
+    switch (info->network) {
+    case CAY_NETWORK_HOST:
+        return "host";
+    case CAY_NETWORK_RULES:
+        return "rules";
+    case CAY_NETWORK_OPEN:
+        return "open";
+    case CAY_NETWORK_NONE:
+        break;
+    }
+    return "none";
 }
 
 static const char *storage_of(const struct cay_sandbox_info *info)

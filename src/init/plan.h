@@ -42,6 +42,11 @@ struct plan_go {
     uint32_t mounts;
 };
 
+/* From PID 1, before `begin`, if its network is relayed: the sockets of collect.h. */
+struct plan_sockets {
+    uint32_t version; /* PLAN_VERSION */
+};
+
 /* Steps are applied in order.  A TREE starts a new file system; the directories, files,
  * links and nodes that follow are created in it, by paths relative to its top.  All other
  * paths are relative to the new root. */
@@ -84,7 +89,7 @@ struct plan_step {
 };
 
 enum {
-    PLAN_VERSION = 9,
+    PLAN_VERSION = 10,
     PLAN_USER = 1000, /* `user` inside */
     PLAN_STEPS_MAX = 512,
     PLAN_FILTER_MAX = 4096,
@@ -119,6 +124,7 @@ struct plan {
     uint32_t filter_pass_at; /* this instruction and the next but one compare the halves
                                 of a fourth argument by which seccomp(2) is not counted */
     uint32_t own_network;    /* 0: the host's */
+    uint32_t is_relayed;     /* the own network has a nameserver: see collect.h */
     uint32_t has_cgroup;
     uint32_t ephemeral;
     uint32_t spare;         /* ephemeral, and serves no request before MESSAGE_CLAIM */

@@ -34,6 +34,7 @@
 #include "init/confine.h"
 #include "init/report.h"
 #include "init/serve.h"
+#include "relay/collect.h"
 #include "sys/path.h"
 #include "sys/rights.h"
 
@@ -365,6 +366,26 @@ static void raise_loopback(void)
         report_failure(errno, "init.network", "lo");
 }
 
+/* PID 1 keeps none of the sockets: code inside must not reach them through it. */
+static void collect_network(void)
+{
+    const struct plan_sockets message = {PLAN_VERSION};
+    const struct iovec part = {(void *)(uintptr_t)&message, sizeof message};
+    struct collect collect;
+    enum collect_step step;
+    int sockets[COLLECT_SOCKETS];
+
+    collect_build(&collect);
+    int error = collect_start(&collect, sockets, &step);
+    if (error)
+        report_failure(-error, "init.relay", collect_step_text(step));
+    error = rights_send(STATUS_FD, &part, 1, sockets, COLLECT_SOCKETS, 0);
+    if (error)
+        _exit(1); /* the library is gone */
+    for (size_t i = 0; i < COLLECT_SOCKETS; i++)
+        (void)close(sockets[i]);
+}
+
 /* The root is mounted on WORK in this mount namespace, and becomes "." */
 static void attach_root(int fd)
 {
@@ -591,14 +612,16 @@ static void change_root(void)
         report_failure(errno, "init.root", "..");
 }
 
-static void enter_namespaces(bool own_network)
+static void enter_namespaces(enum setup_kind kind)
 {
     int flags = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS;
 
-    if (unshare(flags | (own_network ? CLONE_NEWNET : 0)) != 0)
+    if (unshare(flags | (kind == SETUP_FILES ? 0 : CLONE_NEWNET)) != 0)
         report_failure(errno, "init.namespaces", "unshare");
-    if (own_network)
+    if (kind == SETUP_NETWORK)
         raise_loopback();
+    else if (kind == SETUP_RELAY)
+        collect_network();
 }
 
 /* Without namespaces there is no root to build. */
@@ -637,7 +660,7 @@ _Noreturn void setup_run(enum setup_kind kind)
     bool outside = kind == SETUP_NOTHING || kind == SETUP_HOST;
 
     if (!outside) {
-        enter_namespaces(kind == SETUP_NETWORK);
+        enter_namespaces(kind);
         confine_bounding_set();
     }
     const struct plan *plan = setup.plan = wait_to_begin();

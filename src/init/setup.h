@@ -6,8 +6,9 @@
 enum setup_kind {
     SETUP_NETWORK = 1, /* all */
     SETUP_FILES = 2,   /* all but the network namespace */
-    SETUP_NOTHING = 3, /* none */
-    SETUP_HOST = 4     /* none, and no other isolation either */
+    SETUP_RELAY = 3,   /* all, and the network's sockets go to the library */
+    SETUP_NOTHING = 4, /* none */
+    SETUP_HOST = 5     /* none, and no other isolation either */
 };
 
 /* Sets the sandbox up, confines PID 1 and serves. */

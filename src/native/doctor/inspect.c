@@ -67,8 +67,9 @@ static void say_namespaces(const struct record *record, struct cay_sandbox_info 
         enforce(info, CAY_LAYER_MOUNT, "mount namespace, own root");
     if (record->layers & CAY_LAYER_NETWORK)
         enforce(info, CAY_LAYER_NETWORK, "%s",
-                record->layers & CAY_LAYER_PID ? "network namespace, loopback only"
-                                               : "seccomp: no sockets");
+                record->is_relayed               ? "network namespace, relayed by cay-net"
+                : record->layers & CAY_LAYER_PID ? "network namespace, loopback only"
+                                                 : "seccomp: no sockets");
     if (record->layers & CAY_LAYER_IPC)
         enforce(info, CAY_LAYER_IPC, "IPC namespace");
     if (record->layers & CAY_LAYER_UTS)

@@ -30,6 +30,7 @@
 #include "init/protocol.h"
 #include "native/make/launch.h"
 #include "native/make/level.h"
+#include "native/make/network.h"
 #include "native/make/preflight.h"
 #include "native/make/root-plan.h"
 #include "native/make/seccomp.h"
@@ -77,6 +78,7 @@ struct create_ctx {
     uint32_t owner; /* host uid of cay-init */
     struct record *record;
     struct launch launch;
+    struct network network;
 };
 
 /* --- The plan --- */
@@ -115,7 +117,8 @@ static int fill_root_plan(const struct create_ctx *ctx, struct root_plan *root_p
     }
     head->no_set_ids = binds_are_writable(&ctx->sources.binds);
     cay_copy_text(head->hostname, sizeof head->hostname, hostname);
-    head->own_network = options->network == CAY_NETWORK_NONE;
+    head->own_network = options->network != CAY_NETWORK_HOST;
+    head->is_relayed = ctx->network.rules != NULL;
     head->has_cgroup = record->cgroup.unified[0] != '\0';
     head->prepared = ctx->level == CAY_LEVEL_ROOT;
     head->one_user = ctx->level >= CAY_LEVEL_SINGLE;
@@ -383,13 +386,15 @@ static int send_first(const struct create_ctx *ctx, struct native *native,
 
 /* Connects to the control socket, and sends the first request, while cay-init gets ready:
  * the socket accepts connections before cay-init serves them. */
-static int start_init(const struct create_ctx *ctx, int group, struct launch *launch,
+static int start_init(struct create_ctx *ctx, int group, struct launch *launch,
                       struct native *native, struct cay_error *err)
 {
     struct cay_error own;
     int code = setup_root(ctx, group, launch, err);
 
-    if (!code && ctx->record->cgroup.unified[0])
+    if (!code && ctx->network.rules)
+        code = network_send(&ctx->network, launch, ctx->record, err);
+    if (!code && (ctx->record->cgroup.unified[0] || ctx->network.rules))
         code = record_init(ctx, launch, err);
     /* The pool sends nothing to a spare, and has descriptors of many. */
     bool is_connected =
@@ -443,6 +448,7 @@ static void fill_record(const struct create_ctx *ctx)
     record->template_dev = ctx->sources.template.dev;
     record->template_ino = ctx->sources.template.ino;
     record->network = options->network;
+    record->is_relayed = ctx->network.rules != NULL;
     record->storage = options->storage;
     record->landlock_abi = runtime_is_local(record) ? 0 : landlock_abi();
     record->disk_bytes = options->disk_bytes;
@@ -459,8 +465,9 @@ static int build(struct create_ctx *ctx, struct native *native, struct cay_error
     AUTO_FD group = -1;
     enum setup_kind kind = runtime_is_local(record)              ? SETUP_HOST
                            : !runtime_has_namespaces(record)     ? SETUP_NOTHING
-                           : record->network == CAY_NETWORK_NONE ? SETUP_NETWORK
-                                                                 : SETUP_FILES;
+                           : record->network == CAY_NETWORK_HOST ? SETUP_FILES
+                           : ctx->network.rules                  ? SETUP_RELAY
+                                                                 : SETUP_NETWORK;
     int code = CAY_OK;
 
     if (!runtime_is_local(record))
@@ -473,6 +480,8 @@ static int build(struct create_ctx *ctx, struct native *native, struct cay_error
         code = record_create_home(record, ctx->owner, err);
     if (!code)
         code = cgroup_create(&record->cgroup, &group, err);
+    if (!code && ctx->network.rules)
+        code = network_start(group, record->has_range, &ctx->network, err);
     if (!code) /* without a user namespace cay-init gives up root itself */
         code = launch_begin(group, kind,
                             record->has_range && kind != SETUP_NOTHING ? ctx->owner : 0,
@@ -481,6 +490,8 @@ static int build(struct create_ctx *ctx, struct native *native, struct cay_error
         return code;
     AUTO_FD status = launch->status;
     code = start_init(ctx, group, launch, native, err);
+    if (!code && ctx->network.rules)
+        code = network_wait(&ctx->network, err);
     launch_done(launch, code == CAY_OK);
     native->pidfd = launch->pidfd;
     if (!code && ctx->options.ephemeral)
@@ -559,8 +570,8 @@ static int create_at_level(struct create_ctx *ctx, struct native *native,
     ctx->record = &native->record;
     ctx->launch = (struct launch){.is_dumpable = fsid_begin()};
     int code = level_check(ctx->level, &ctx->options, err);
-    if (!code && ctx->level == CAY_LEVEL_ROOT && ctx->options.network == CAY_NETWORK_NONE)
-        launch_network(&ctx->launch);
+    if (!code && ctx->level == CAY_LEVEL_ROOT && ctx->options.network != CAY_NETWORK_HOST)
+        launch_network(&ctx->launch, ctx->network.rules != NULL);
     if (!code)
         code = runtime_reserve(ctx->id, idmap_is_root() && ctx->level != CAY_LEVEL_NONE,
                                ctx->record, err);
@@ -569,6 +580,7 @@ static int create_at_level(struct create_ctx *ctx, struct native *native,
     if (!code)
         code = build_locked(ctx, native, err);
     launch_cancel(&ctx->launch);
+    network_done(&ctx->network);
     fsid_end();
     if (code)
         native_close(native);
@@ -762,13 +774,16 @@ static int create_new(struct create_ctx *ctx, struct native *native,
 
     if (code)
         return code;
-    code = root_sources_open(&ctx->options, ctx->start, &ctx->sources, err);
+    code = network_take_rules(&ctx->options, &ctx->network, err);
+    if (!code)
+        code = root_sources_open(&ctx->options, ctx->start, &ctx->sources, err);
     if (!code) {
         code = claim_spare(ctx, native, err);
         if (code == CAY_E_NOT_FOUND)
             code = create_at_best_level(ctx, native, err);
     }
     root_sources_close(&ctx->sources);
+    network_drop_rules(&ctx->network);
     return code;
 }
 

@@ -59,7 +59,7 @@ enum order { ORDER_NONE, ORDER_AWAITED, ORDER_GO, ORDER_STOP };
 /* The second clone reads this until it executes, so it must not change before.  If the
  * first clone creates a network, the rest is filled in meanwhile, before ORDER_GO. */
 struct child {
-    bool makes_network, has_network;
+    bool makes_network, has_network, is_relayed;
     bool is_dumpable; /* whether the memory of this process is dumpable, and has to stay
                          so */
     pid_t maker;
@@ -75,6 +75,8 @@ struct child {
     int pidfd;
     long pid;
     int error;
+    int sockets[COLLECT_SOCKETS]; /* of a relayed network that the first clone creates */
+    struct collect collect;
     char stacks[2][STACK_SIZE] __attribute__((aligned(16)));
 };
 
@@ -200,30 +202,42 @@ IN_CLONE static long become_owner(uid_t owner, bool is_dumpable)
     return error;
 }
 
-/* The network namespace belongs to the host, so root inside cannot configure it.  To let
- * it listen on any port, no port is privileged there.  If this fails, as in a container
- * with a read-only /proc/sys, PID 1 creates the network namespace. */
-IN_CLONE static bool make_network(void)
+IN_CLONE static bool raise_loopback(void)
 {
     struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
-
-    if (raw_call(SYS_unshare, CLONE_NEWNET, 0, 0, 0, 0) != 0)
-        return false;
     long fd = raw_call(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0, 0, 0);
+
     if (fd < 0)
         return false;
     long error = raw_call(SYS_ioctl, fd, SIOCSIFFLAGS, (long)&request, 0, 0);
     (void)raw_call(SYS_close, fd, 0, 0, 0, 0);
-    if (error)
-        return false;
-    fd = raw_call(SYS_openat, AT_FDCWD,
-                  (long)"/proc/sys/net/ipv4/ip_unprivileged_port_start",
-                  O_WRONLY | O_CLOEXEC, 0, 0);
+    return !error;
+}
+
+IN_CLONE static bool open_ports(void)
+{
+    long fd = raw_call(SYS_openat, AT_FDCWD,
+                       (long)"/proc/sys/net/ipv4/ip_unprivileged_port_start",
+                       O_WRONLY | O_CLOEXEC, 0, 0);
+
     if (fd < 0)
         return false;
     long put = raw_call(SYS_write, fd, (long)"0", 1, 0, 0);
     (void)raw_call(SYS_close, fd, 0, 0, 0, 0);
     return put == 1;
+}
+
+/* The network namespace belongs to the host, so root inside cannot configure it.  To let
+ * it listen on any port, no port is privileged there.  If this fails, as in a container
+ * with a read-only /proc/sys, PID 1 creates the network namespace. */
+IN_CLONE static bool make_network(struct child *child)
+{
+    enum collect_step step;
+
+    if (raw_call(SYS_unshare, CLONE_NEWNET, 0, 0, 0, 0) != 0 || !open_ports())
+        return false;
+    return child->is_relayed ? collect_start(&child->collect, child->sockets, &step) == 0
+                             : raise_loopback();
 }
 
 /* The creator may have died; PR_SET_PDEATHSIG covers that. */
@@ -245,7 +259,7 @@ IN_CLONE static bool may_continue(struct child *child)
     if (raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 ||
         raw_call(SYS_getppid, 0, 0, 0, 0, 0) != child->maker)
         return false;
-    child->has_network = make_network();
+    child->has_network = make_network(child);
     return await_order(child);
 }
 
@@ -385,6 +399,8 @@ static void free_child(struct child *child)
 {
     auto_close(&child->status);
     auto_close(&child->program);
+    for (size_t i = 0; i < COLLECT_SOCKETS; i++)
+        auto_close(&child->sockets[i]);
     if (child == &static_child)
         atomic_flag_clear(&is_taken);
     else
@@ -429,7 +445,9 @@ static struct child *new_child(bool is_dumpable)
         return NULL;
     child->status = child->program = child->pidfd = -1;
     child->pid = child->error = 0;
-    child->makes_network = child->has_network = false;
+    child->makes_network = child->has_network = child->is_relayed = false;
+    for (size_t i = 0; i < COLLECT_SOCKETS; i++)
+        child->sockets[i] = -1;
     child->is_dumpable = is_dumpable;
     child->maker = getpid();
     atomic_init(&child->order, ORDER_NONE);
@@ -443,13 +461,16 @@ static void wait_for_first(const struct child *child)
         continue;
 }
 
-void launch_network(struct launch *launch)
+void launch_network(struct launch *launch, bool is_relayed)
 {
     struct child *child = new_child(launch->is_dumpable);
 
     if (!child)
         return;
     child->makes_network = true;
+    child->is_relayed = is_relayed;
+    if (is_relayed)
+        collect_build(&child->collect);
     if (start_child(child) == 0)
         launch->child = child;
     else
@@ -472,7 +493,7 @@ int launch_begin(int group, enum setup_kind kind, uid_t owner, struct launch *la
                  struct cay_error *err)
 {
     /* With an owner it runs as a user id of the sandbox. */
-    AUTO_FD program = program_open(owner != 0, HIGH_FD, err);
+    AUTO_FD program = program_open(PROGRAM_INIT, owner != 0, HIGH_FD, err);
     int ends[2];
 
     if (program < 0)
@@ -577,6 +598,12 @@ static int fail_exited(const struct launch *launch, struct cay_error *err)
                     "the kernel log (dmesg) may show the cause");
 }
 
+/* What cay-init sends. */
+union report {
+    struct cay_error error;
+    struct plan_sockets sockets;
+};
+
 int launch_send(const struct launch *launch, const void *order, size_t len,
                 const int *fds, size_t count, struct cay_error *err)
 {
@@ -603,29 +630,73 @@ static bool wait_for_event(const struct launch *launch, int fd)
     return ready > 0;
 }
 
+/* The message with the sockets, if nothing failed before. */
+static ssize_t receive_sockets(const struct launch *launch, union report *ret_report,
+                               int ret_sockets[COLLECT_SOCKETS], size_t *ret_count)
+{
+    struct iovec part = {ret_report, sizeof *ret_report};
+
+    if (!wait_for_event(launch, launch->status))
+        return -ETIMEDOUT;
+    return rights_receive(launch->status, &part, 1, ret_sockets, COLLECT_SOCKETS,
+                          ret_count, MSG_DONTWAIT);
+}
+
+int launch_sockets(const struct launch *launch, int ret_sockets[COLLECT_SOCKETS],
+                   struct cay_error *err)
+{
+    struct child *child = launch->child;
+    union report report;
+    size_t count = 0;
+
+    if (child->has_network) {
+        for (size_t i = 0; i < COLLECT_SOCKETS; i++)
+            ret_sockets[i] = TAKE_FD(child->sockets[i]);
+        return CAY_OK;
+    }
+    ssize_t got = receive_sockets(launch, &report, ret_sockets, &count);
+    if (got == sizeof report.sockets && count == COLLECT_SOCKETS)
+        return CAY_OK;
+    rights_close(ret_sockets, count);
+    return got == sizeof report.error
+               ? wire_error(&report.error, sizeof report.error, err)
+               : fail_exited(launch, err);
+}
+
+/* Sockets that were not received: an earlier step has failed. */
+static ssize_t receive_report(const struct launch *launch, union report *ret_report)
+{
+    ssize_t got;
+
+    do
+        got = recv(launch->status, ret_report, sizeof *ret_report, MSG_DONTWAIT);
+    while (got == sizeof ret_report->sockets);
+    return got;
+}
+
 int launch_wait(const struct launch *launch, int connection, struct cay_error *err)
 {
-    struct cay_error report;
+    union report report;
     bool is_in_time = true;
     ssize_t got = -1;
 
     if (connection >= 0) {
         is_in_time = wait_for_event(launch, connection);
-        got = recv(launch->status, &report, sizeof report, MSG_DONTWAIT);
+        got = receive_report(launch, &report);
     }
     if (got < 0 && is_in_time) {
         is_in_time = wait_for_event(launch, launch->status);
-        got = recv(launch->status, &report, sizeof report, MSG_DONTWAIT);
+        got = receive_report(launch, &report);
     }
     if (got < 0 && !is_in_time)
         return cay_fail(err, CAY_E_TIMEOUT, 0, op, "cay-init",
                         "the sandbox did not start in time",
                         "the machine may be overloaded; try again");
-    if (got != sizeof report)
+    if (got != sizeof report.error)
         return fail_exited(launch, err);
-    if (report.code == CAY_OK)
+    if (report.error.code == CAY_OK)
         return CAY_OK;
-    return wire_error(&report, sizeof report, err);
+    return wire_error(&report.error, sizeof report.error, err);
 }
 
 void launch_done(struct launch *launch, bool ready)

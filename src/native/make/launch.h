@@ -9,6 +9,7 @@
 #include "init/plan.h"
 #include "init/setup.h"
 #include "native/record/idmap.h"
+#include "relay/collect.h"
 
 /* A cay-init that is being started. */
 struct launch {
@@ -22,10 +23,10 @@ struct launch {
     struct idmap_helpers helpers;
 };
 
-/* Starts to create a network for root's sandbox.  Either launch_begin() turns it into a
- * cay-init, or launch_cancel() ends it; launch_cancel() also accepts an unused launch,
- * {0}. */
-void launch_network(struct launch *launch);
+/* Starts to create a network for root's sandbox, a relayed one if requested.  Either
+ * launch_begin() turns it into a cay-init, or launch_cancel() ends it; launch_cancel()
+ * also accepts an unused launch, {0}. */
+void launch_network(struct launch *launch, bool is_relayed);
 void launch_cancel(struct launch *launch);
 
 /* Starts cay-init in the cgroup `group` (-1: ours), as PID 1 of a new user and PID
@@ -49,6 +50,11 @@ int launch_map(struct launch *launch, const struct idmap *map, struct cay_error 
 /* Sends one of the two orders of plan.h, with the descriptors listed there. */
 int launch_send(const struct launch *launch, const void *order, size_t len,
                 const int *fds, size_t count, struct cay_error *err);
+
+/* The sockets of a relayed network, which the caller closes; waits for cay-init if it
+ * creates the network.  To be called before launch_wait(). */
+int launch_sockets(const struct launch *launch, int ret_sockets[COLLECT_SOCKETS],
+                   struct cay_error *err);
 
 /* Waits until it is ready, or returns the error it reports.  With a connection on which
  * it has a request, until it replies there: that saves a wake-up. */

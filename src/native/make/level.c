@@ -160,6 +160,11 @@ static int check_landlock(const struct cay_sandbox_options *options,
     if (options->hostname)
         return fail_option("hostname", level, "cannot have its own host name",
                            namespaces_hint, err);
+    if (options->network > CAY_NETWORK_HOST)
+        return fail_option(
+            "network", level,
+            "has no network namespace, so network rules cannot be enforced",
+            namespaces_hint, err);
     if (options->policy)
         return fail_option("policy", level,
                            "cannot mount a policy's directories as /NAME",
@@ -233,7 +238,7 @@ unsigned level_layers(const struct record *record, unsigned limits)
         layers &= ~(unsigned)CAY_LAYER_DISK;
     if (record->landlock_abi)
         layers |= CAY_LAYER_LANDLOCK;
-    if (record->network == CAY_NETWORK_NONE)
+    if (record->network != CAY_NETWORK_HOST)
         layers |= CAY_LAYER_NETWORK;
     if (record->cgroup.unified[0])
         layers |= CAY_LAYER_CGROUP;

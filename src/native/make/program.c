@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The program of PID 1.  Code inside must never be able to change the program of the next
- * sandbox.  For root it is one file in the runtime directory, which belongs to a user
- * that no sandbox has; all sandboxes share its pages.  Otherwise it is a sealed memfd. */
+/* The programs of PID 1 and of cay-net.  Code inside must never be able to change the
+ * program of the next sandbox.  For root it is one file in the runtime directory, which
+ * belongs to a user that no sandbox has; all sandboxes share its pages.  Otherwise it is
+ * a sealed memfd. */
 #include "native/make/program.h"
 
 #include <dirent.h>
@@ -28,25 +29,38 @@
 #include "sys/io.h"
 #include "sys/path.h"
 
-/* cay-init itself, embedded into the library by src/init/embed. */
-extern const unsigned char cay_init[];
-extern const uint64_t cay_init_size;
-extern const char cay_init_digest[];
+/* Embedded into the library by src/init/embed. */
+extern const unsigned char cay_init[], cay_net[];
+extern const uint64_t cay_init_size, cay_net_size;
+extern const char cay_init_digest[], cay_net_digest[];
 
-enum { NAME_ROOM = 64, MODE = 0555, MAKE_S = 60 };
+enum { NAME_ROOM = 64, MODE = 0555, MAKE_S = 60, PROGRAMS = 2 };
 
-static const char prefix[] = "cay-init-";
+static const struct embedded {
+    const char *name;
+    const unsigned char *data;
+    const uint64_t *size;
+    const char *digest;
+} programs[PROGRAMS] = {
+    [PROGRAM_INIT] = {"cay-init", cay_init, &cay_init_size, cay_init_digest},
+    [PROGRAM_NET] = {"cay-net", cay_net, &cay_net_size, cay_net_digest},
+};
 
-static bool is_intact(int fd)
+static bool name_file(const struct embedded *program, char name[NAME_ROOM])
+{
+    return JOIN(name, NAME_ROOM, program->name, "-", program->digest);
+}
+
+static bool is_intact(const struct embedded *program, int fd)
 {
     struct stat st;
 
     return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-           (st.st_mode & 07777) == MODE && st.st_size == (off_t)cay_init_size;
+           (st.st_mode & 07777) == MODE && st.st_size == (off_t)*program->size;
 }
 
 /* Written under a temporary name and renamed, so that readers only see it complete. */
-static bool make_file(int dir, const char *name)
+static bool make_file(const struct embedded *program, int dir, const char *name)
 {
     char draft[NAME_ROOM + 16];
 
@@ -55,7 +69,7 @@ static bool make_file(int dir, const char *name)
         openat(dir, draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
-    if (io_write(fd, cay_init, cay_init_size) == 0 && fchmod(fd, MODE) == 0 &&
+    if (io_write(fd, program->data, *program->size) == 0 && fchmod(fd, MODE) == 0 &&
         fsync(fd) == 0 && renameat(dir, draft, dir, name) == 0)
         return true;
     (void)unlinkat(dir, draft, 0);
@@ -78,14 +92,14 @@ static int allow_exec(int fd)
     return TAKE_FD(tree);
 }
 
-static int open_file(int dir, const char *name)
+static int open_file(const struct embedded *program, int dir, const char *name)
 {
     struct statvfs fs;
     AUTO_FD fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 
     if (fd < 0)
         return -errno;
-    if (!is_intact(fd)) {
+    if (!is_intact(program, fd)) {
         (void)unlinkat(dir, name, 0);
         return -ENOENT;
     }
@@ -94,74 +108,85 @@ static int open_file(int dir, const char *name)
     return fs.f_flag & ST_NOEXEC ? allow_exec(fd) : TAKE_FD(fd);
 }
 
-static int open_shared(void)
+static int open_shared(const struct embedded *program)
 {
     char name[NAME_ROOM];
     AUTO_FD dir = runtime_open_dir("", NULL);
 
-    if (dir < 0 || !JOIN(name, sizeof name, prefix, cay_init_digest))
+    if (dir < 0 || !name_file(program, name))
         return -ENOENT;
-    int fd = open_file(dir, name);
-    if (fd == -ENOENT && make_file(dir, name))
-        fd = open_file(dir, name);
+    int fd = open_file(program, dir, name);
+    if (fd == -ENOENT && make_file(program, dir, name))
+        fd = open_file(program, dir, name);
     return fd;
 }
 
-static int make_memfd(void)
+static int make_memfd(const struct embedded *program)
 {
     /* MFD_EXEC is needed where memfds are not executable by default, and unknown to
      * kernels before 6.3. */
-    int fd = io_memfd("cay-init", 0x0010u, cay_init, cay_init_size);
+    int fd = io_memfd(program->name, 0x0010u, program->data, *program->size);
 
-    return fd == -EINVAL ? io_memfd("cay-init", 0, cay_init, cay_init_size) : fd;
+    return fd == -EINVAL ? io_memfd(program->name, 0, program->data, *program->size) : fd;
 }
 
 /* Cached, one for each process. */
-static int open_memfd(void)
+static int open_memfd(enum program which)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    static int known = -1;
-    static pid_t owner;
+    static int known[PROGRAMS] = {-1, -1};
+    static pid_t owner[PROGRAMS];
 
     pthread_mutex_lock(&mutex);
-    if (known < 0 || owner != getpid()) {
-        known = make_memfd();
-        owner = getpid();
+    if (known[which] < 0 || owner[which] != getpid()) {
+        known[which] = make_memfd(&programs[which]);
+        owner[which] = getpid();
     }
-    int fd = known;
+    int fd = known[which];
     pthread_mutex_unlock(&mutex);
     return fd;
 }
 
-int program_open(bool is_shared, int lowest, struct cay_error *err)
+int program_open(enum program which, bool is_shared, int lowest, struct cay_error *err)
 {
-    AUTO_FD own = is_shared ? open_shared() : -ENOENT;
-    int fd = own < 0 ? open_memfd() : own;
+    AUTO_FD own = is_shared ? open_shared(&programs[which]) : -ENOENT;
+    int fd = own < 0 ? open_memfd(which) : own;
     int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, lowest);
 
     if (high >= 0)
         return high;
     /* RLIMIT_NOFILE may be below `lowest`. */
     int error = fd < 0 ? -fd : errno == EINVAL ? EMFILE : errno;
-    return cay_fail_errno(err, error, "sandbox.create", "cay-init");
+    return cay_fail_errno(err, error, "sandbox.create", programs[which].name);
+}
+
+/* Whether it is a file of an older version, which no creation is about to use. */
+static bool is_left(int dir, const char *name)
+{
+    char current[NAME_ROOM];
+    struct timespec now;
+    struct stat st;
+    bool is_old = false;
+
+    for (size_t i = 0; i < PROGRAMS; i++) {
+        size_t len = strlen(programs[i].name);
+        is_old |= strncmp(name, programs[i].name, len) == 0 && name[len] == '-' &&
+                  name_file(&programs[i], current) && strcmp(name, current) != 0;
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    return is_old && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           labs(now.tv_sec - st.st_mtim.tv_sec) > MAKE_S;
 }
 
 /* Running sandboxes keep theirs when its name is removed. */
 void program_sweep(void)
 {
-    char current[NAME_ROOM], top[PATH_MAX];
-    struct timespec now;
-    struct stat st;
+    char top[PATH_MAX];
 
-    if (runtime_directory(top, NULL) != CAY_OK ||
-        !JOIN(current, sizeof current, prefix, cay_init_digest))
+    if (runtime_directory(top, NULL) != CAY_OK)
         return;
-    clock_gettime(CLOCK_REALTIME, &now);
     AUTO_DIR list = opendir(top);
     for (struct dirent *entry; (entry = path_next(list));)
-        if (strncmp(entry->d_name, prefix, sizeof prefix - 1) == 0 &&
-            strcmp(entry->d_name, current) != 0 &&
-            fstatat(dirfd(list), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-            labs(now.tv_sec - st.st_mtim.tv_sec) > MAKE_S)
+        if (is_left(dirfd(list), entry->d_name))
             (void)unlinkat(dirfd(list), entry->d_name, 0);
 }

@@ -6,12 +6,17 @@
 
 struct cay_error;
 
-/* A new descriptor of cay-init for execveat(2), not below `lowest`, or a negative error
- * code.  `is_shared`: the one file of this user for all sandboxes, if that is possible.
- * Only for a process that does not run as this user: it must not be able to write to the
- * file.
+enum program {
+    PROGRAM_INIT, /* cay-init: PID 1 */
+    PROGRAM_NET   /* cay-net: src/relay */
+};
+
+/* A new descriptor of the program for execveat(2), not below `lowest`, or a negative
+ * error code.  `is_shared`: the one file of this user for all sandboxes, if that is
+ * possible. Only for a process that does not run as this user: it must not be able to
+ * write to the file.
  */
-int program_open(bool is_shared, int lowest, struct cay_error *err);
+int program_open(enum program which, bool is_shared, int lowest, struct cay_error *err);
 
 /* Removes files of other versions. */
 void program_sweep(void);

@@ -18,6 +18,7 @@
 #include "native/make/root-plan.h"
 #include "native/record/runtime.h"
 #include "native/record/users.h"
+#include "relay/collect.h"
 #include "sys/copy.h"
 #include "sys/io.h"
 #include "sys/path.h"
@@ -266,6 +267,9 @@ static void add_names(struct root_plan *root_plan, enum plan_kind kind)
     add_file(root_plan, kind, "etc/hosts", 0644, text);
     snprintf(text, sizeof text, "%s\n", hostname);
     add_file(root_plan, kind, "etc/hostname", 0644, text);
+    if (root_plan->head.is_relayed)
+        add_file(root_plan, kind, "etc/resolv.conf", 0644,
+                 "nameserver " COLLECT_NAMESERVER_ADDRESS "\n");
     if (root_plan->head.own_network)
         return;
     AUTO_FD fd = open("/etc/resolv.conf", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);

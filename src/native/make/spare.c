@@ -161,7 +161,8 @@ bool spare_key(const struct cay_sandbox_options *options,
     struct stat resolver;
 
     if (options->storage != CAY_STORAGE_MEMORY || options->policy ||
-        level == CAY_LEVEL_BEST || level >= CAY_LEVEL_LANDLOCK)
+        options->network > CAY_NETWORK_HOST || level == CAY_LEVEL_BEST ||
+        level >= CAY_LEVEL_LANDLOCK)
         return false;
     add_text(&hash, CAY_VERSION);
     add_number(&hash, CLAIM_VERSION);
@@ -184,7 +185,7 @@ bool spare_key(const struct cay_sandbox_options *options,
     else
         add_mount(&hash, sources->template.root);
     add_binds(&hash, &sources->binds);
-    add_thread(&hash, options->network == CAY_NETWORK_NONE);
+    add_thread(&hash, options->network != CAY_NETWORK_HOST);
     add_restrictions(&hash, level);
     snprintf(ret_key->text, sizeof ret_key->text, "%016llx",
              (unsigned long long)hash.value);

@@ -162,6 +162,21 @@ int record_fail_end(const struct record *record, int error, struct cay_error *er
                     "try again later, or run cay gc");
 }
 
+/* It ends with init on its own, but may be stopped, or slower. */
+static void stop_relay(const struct record *record)
+{
+    uint64_t start = 0;
+
+    if (record->relay <= 0 || record->pid_namespace != runtime_pid_namespace())
+        return;
+    AUTO_FD fd = (int)syscall(SYS_pidfd_open, record->relay, 0);
+    if (fd < 0 || runtime_start_time(record->relay, &start) != 0 ||
+        start != record->relay_start)
+        return;
+    (void)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+    (void)record_wait_init(fd);
+}
+
 /* The record goes last: without it the rest could not be found again. */
 int record_remove(const struct record *record, int pidfd, struct cay_error *err)
 {
@@ -173,6 +188,7 @@ int record_remove(const struct record *record, int pidfd, struct cay_error *err)
     if ((pidfd >= 0 || opened >= 0) &&
         !record_stop_init(record, pidfd >= 0 ? pidfd : opened))
         return record_fail_end(record, EBUSY, err);
+    stop_relay(record);
     int error = cgroup_remove(&record->cgroup);
     if (error)
         return record_fail_end(record, -error, err);

@@ -274,7 +274,8 @@ int runtime_find_range(const char *id, struct record *record)
 }
 
 static const char no_suffix[] = "", control_suffix[] = ".control",
-                  note_suffix[] = ".note";
+                  note_suffix[] = ".note", relay_suffix[] = ".net",
+                  events_suffix[] = ".events";
 
 static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
                        struct cay_error *err)
@@ -285,6 +286,16 @@ static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
     if (!code && !JOIN(path, PATH_MAX, directory, "/", id, suffix))
         code = cay_fail_errno(err, ENAMETOOLONG, op, directory);
     return code;
+}
+
+static void remove_relay(const char *id)
+{
+    const char *const suffixes[] = {relay_suffix, events_suffix};
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        if (record_path(id, suffixes[i], path, NULL) == CAY_OK)
+            (void)unlink(path);
 }
 
 static bool release_ranges(const char *id)
@@ -308,6 +319,7 @@ static bool forget(const char *id)
         (void)unlink(path);
     if (record_path(id, note_suffix, path, NULL) == CAY_OK)
         (void)unlink(path);
+    remove_relay(id);
     return record_path(id, no_suffix, path, NULL) == CAY_OK && unlink(path) == 0;
 }
 
@@ -446,7 +458,7 @@ static bool is_sound(const struct record *record, const char *id)
             return false;
     return ends(record->id, sizeof record->id) && strcmp(record->id, id) == 0 &&
            record->init >= 0 && record->level <= CAY_LEVEL_NONE &&
-           record->network <= CAY_NETWORK_HOST && record->storage <= CAY_STORAGE_DISK &&
+           record->network <= CAY_NETWORK_OPEN && record->storage <= CAY_STORAGE_DISK &&
            ends(record->template_name, sizeof record->template_name) &&
            ends(record->user, sizeof record->user) &&
            ends(record->workdir, sizeof record->workdir) &&
@@ -557,6 +569,8 @@ void runtime_release(const struct record *record)
     if (!record->version &&
         !release_ranges(record->id)) /* a recovered record, see remove.h */
         return;
+    if (record->is_relayed || !record->version)
+        remove_relay(record->id);
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
         if (record_path(record->id, suffixes[i], path, NULL) == CAY_OK)
             (void)unlink(path);
@@ -632,11 +646,11 @@ bool runtime_was_collected(int64_t within_ms)
     return past >= 0 && past < within_ms;
 }
 
-int runtime_address(const char *id, struct sockaddr_un *ret_address,
-                    struct cay_error *err)
+static int fill_address(const char *id, const char *suffix,
+                        struct sockaddr_un *ret_address, struct cay_error *err)
 {
     char path[PATH_MAX];
-    int code = record_path(id, control_suffix, path, err);
+    int code = record_path(id, suffix, path, err);
 
     if (code)
         return code;
@@ -645,6 +659,27 @@ int runtime_address(const char *id, struct sockaddr_un *ret_address,
         return cay_fail_errno(err, ENAMETOOLONG, op, path);
     memcpy(ret_address->sun_path, path, strlen(path) + 1);
     return CAY_OK;
+}
+
+int runtime_address(const char *id, struct sockaddr_un *ret_address,
+                    struct cay_error *err)
+{
+    return fill_address(id, control_suffix, ret_address, err);
+}
+
+int runtime_relay_address(const char *id, struct sockaddr_un *ret_address,
+                          struct cay_error *err)
+{
+    return fill_address(id, relay_suffix, ret_address, err);
+}
+
+int runtime_create_events(const char *id, struct cay_error *err)
+{
+    char path[PATH_MAX];
+
+    TRY(record_path(id, events_suffix, path, err));
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return fd < 0 ? runtime_fail(errno, id, err) : fd;
 }
 
 /* --- Whether PID 1 runs --- */

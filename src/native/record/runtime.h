@@ -46,6 +46,9 @@ struct record {
     char mark[CAY_ID_MAX]; /* the id that was requested when the spare was claimed, or ""
                             */
     char pool[24]; /* the id of the pool that made it; "" if it was not made ahead */
+    uint32_t is_relayed;  /* its network is that of a cay-net */
+    pid_t relay;          /* the pid of that; 0 until it runs */
+    uint64_t relay_start; /* as init_start */
 };
 
 enum { RUNTIME_IDS = 65536, RECORD_VERSION = 5, RECORD_VERSION_MIN = 4 };
@@ -109,6 +112,13 @@ int runtime_fail(int error, const char *subject, struct cay_error *err);
 /* The address of the control socket: "RUNTIME/ID.control". */
 int runtime_address(const char *id, struct sockaddr_un *ret_address,
                     struct cay_error *err);
+
+/* The same for the control socket of cay-net, "RUNTIME/ID.net". */
+int runtime_relay_address(const char *id, struct sockaddr_un *ret_address,
+                          struct cay_error *err);
+
+/* A new file for events of the network, "RUNTIME/ID.events": a descriptor, or a code. */
+int runtime_create_events(const char *id, struct cay_error *err);
 
 /* The version of the protocol that PID 1 of the sandbox speaks. */
 static inline uint32_t runtime_protocol(const struct record *record)

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "native/make/network.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "native/make/program.h"
+#include "policy/policy.h"
+#include "relay/relay.h"
+#include "sys/clone.h"
+#include "sys/io.h"
+#include "sys/raw.h"
+#include "sys/rights.h"
+
+static const char op[] = "sandbox.network", program_name[] = "cay-net";
+
+enum { STACK_SIZE = 16 << 10, PROGRAM_FD = RELAY_FD + 1, HIGH_FD = 16, START_MS = 10000 };
+
+/* As in launch.c: two clones share this memory, and the first waits until the second has
+ * executed. */
+struct starter {
+    int socket, program, group;
+    pid_t first;
+    long pid;
+    int error;
+    char stacks[2][STACK_SIZE] __attribute__((aligned(16)));
+};
+
+/* --- In the clones --- */
+
+IN_CLONE static long place_descriptors(const struct starter *starter)
+{
+    long null =
+        raw_call(SYS_openat, AT_FDCWD, (long)"/dev/null", O_RDWR | O_CLOEXEC, 0, 0);
+
+    for (long i = 0; i < 3 && null >= 0; i++)
+        if (raw_call(SYS_dup3, null, i, 0, 0, 0) < 0)
+            null = -EBADF;
+    if (null < 0)
+        return null;
+    long error = raw_call(SYS_dup3, starter->socket, RELAY_FD, 0, 0, 0);
+    if (error >= 0)
+        error = raw_call(SYS_dup3, starter->program, PROGRAM_FD, O_CLOEXEC, 0, 0);
+    return error < 0 ? error
+                     : raw_call(SYS_close_range, PROGRAM_FD + 1, (long)~0u, 0, 0, 0);
+}
+
+IN_CLONE static void become_relay(void *cookie)
+{
+    struct starter *starter = cookie;
+    char name[] = "cay-net";
+    char *argv[] = {name, NULL}, *env[] = {NULL};
+
+    (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
+    long error = place_descriptors(starter);
+    if (error >= 0)
+        error = raw_call(SYS_execveat, PROGRAM_FD, (long)"", (long)argv, (long)env,
+                         AT_EMPTY_PATH);
+    starter->error = (int)-error;
+    for (;;)
+        (void)raw_call(SYS_exit_group, 1, 0, 0, 0, 0);
+}
+
+IN_CLONE static void run_first_clone(void *cookie)
+{
+    struct starter *starter = cookie;
+    const struct clone_args args = {
+        .flags = (__u64)(CLONE_VM | CLONE_VFORK) | CLONE_CLEAR_SIGHAND |
+                 (starter->group >= 0 ? CLONE_INTO_CGROUP : 0),
+        .stack = (__u64)(uintptr_t)starter->stacks[1],
+        .stack_size = STACK_SIZE,
+        .cgroup = starter->group >= 0 ? (__u64)starter->group : 0,
+    };
+
+    starter->pid = clone_run(&args, become_relay, starter);
+    for (;;)
+        (void)raw_call(SYS_exit_group, 0, 0, 0, 0, 0);
+}
+
+/* --- In the caller --- */
+
+static int fail_start(int error, struct cay_error *err)
+{
+    if (cay_errno_is_shortage(error))
+        return cay_fail_errno(err, error, op, program_name);
+    return cay_fail(err, CAY_E_UNAVAILABLE, error, op, program_name,
+                    "cannot start the process that relays the sandbox's network",
+                    "run cay doctor to see what this machine lacks");
+}
+
+static long start_first_clone(struct starter *starter)
+{
+    const struct clone_args args = {
+        .flags = CLONE_VM | CLONE_FILES,
+        .stack = (__u64)(uintptr_t)starter->stacks[0],
+        .stack_size = STACK_SIZE,
+    };
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    long first = clone_run(&args, run_first_clone, starter);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return first;
+}
+
+static void free_starter(struct starter *starter)
+{
+    auto_close(&starter->socket);
+    auto_close(&starter->program);
+    free(starter);
+}
+
+int network_start(int group, bool has_own_user, struct network *network,
+                  struct cay_error *err)
+{
+    AUTO_FD program = program_open(PROGRAM_NET, has_own_user, HIGH_FD, err);
+    int ends[2] = {-1, -1};
+
+    if (program < 0)
+        return program;
+    struct starter *starter = malloc(sizeof *starter);
+    if (!starter)
+        return cay_fail_memory(err, op);
+    *starter =
+        (struct starter){.socket = -1, .program = TAKE_FD(program), .group = group};
+    int error =
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : errno;
+    if (!error) {
+        starter->socket = fcntl(ends[1], F_DUPFD_CLOEXEC, HIGH_FD);
+        error = starter->socket >= 0 ? 0 : errno == EINVAL ? EMFILE : errno;
+        (void)close(ends[1]);
+    }
+    long first = error ? -error : start_first_clone(starter);
+    if (first < 0) {
+        auto_close(&ends[0]);
+        free_starter(starter);
+        return fail_start((int)-first, err);
+    }
+    starter->first = (pid_t)first;
+    network->starter = starter;
+    network->socket = ends[0];
+    return CAY_OK;
+}
+
+/* Until the clones no longer use this memory. */
+static int finish_start(struct starter *starter, struct cay_error *err)
+{
+    while (starter->first && waitpid(starter->first, NULL, (int)__WCLONE) < 0 &&
+           errno == EINTR)
+        continue;
+    starter->first = 0;
+    auto_close(&starter->socket);
+    starter->socket = -1;
+    if (starter->pid < 0 || starter->error)
+        return fail_start(starter->pid < 0 ? (int)-starter->pid : starter->error, err);
+    return CAY_OK;
+}
+
+/* --- What it needs --- */
+
+int network_take_rules(const struct cay_sandbox_options *options, struct network *network,
+                       struct cay_error *err)
+{
+    if (options->network <= CAY_NETWORK_HOST)
+        return CAY_OK;
+    network->rules = options->policy ? options->policy->network : NULL;
+    if (network->rules)
+        return CAY_OK;
+    TRY(network_rules_new(options->network == CAY_NETWORK_OPEN ? NETWORK_OPEN
+                                                               : NETWORK_RULES,
+                          NULL, 0, NULL, &network->own, err));
+    network->rules = network->own;
+    return CAY_OK;
+}
+
+void network_drop_rules(struct network *network)
+{
+    network_rules_free(TAKE_PTR(network->own));
+    network->rules = NULL;
+}
+
+static void note_nameserver(void *cookie, char *line)
+{
+    static const char word[] = "nameserver";
+    struct relay_start *start = cookie;
+    size_t len = sizeof word - 1;
+
+    if (strncmp(line, word, len) != 0 || (line[len] != ' ' && line[len] != '\t') ||
+        start->nameserver_count == RELAY_NAMESERVERS_MAX)
+        return;
+    char *address = line + len + strspn(line + len, " \t");
+    address[strcspn(address, " \t#;%")] = '\0';
+    if (network_address_parse(address, &start->nameservers[start->nameserver_count]))
+        start->nameserver_count++;
+}
+
+/* As the C library does: without one, the local one. */
+static void find_nameservers(struct relay_start *start)
+{
+    (void)io_each_line("/etc/resolv.conf", note_nameserver, start);
+    if (!start->nameserver_count &&
+        network_address_parse("127.0.0.1", &start->nameservers[0]))
+        start->nameserver_count = 1;
+}
+
+static int open_control(const struct record *record, struct cay_error *err)
+{
+    struct sockaddr_un address;
+
+    TRY(runtime_relay_address(record->id, &address, err));
+    AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
+        fchmodat(AT_FDCWD, address.sun_path, 0600, 0) != 0 || listen(fd, 16) != 0)
+        return runtime_fail(errno, record->id, err);
+    return TAKE_FD(fd);
+}
+
+/* Root reserves 65536 ids for each sandbox; no user inside has the last one. */
+static uint32_t user_of(const struct record *record)
+{
+    if (!record->has_range)
+        return 0;
+    return (record->id_base & ~(uint32_t)(RUNTIME_IDS - 1)) + RUNTIME_IDS - 1;
+}
+
+static int send_start(const struct network *network, const struct record *record,
+                      const int fds[RELAY_FDS], struct cay_error *err)
+{
+    struct relay_start start = {.version = RELAY_VERSION, .uid = user_of(record)};
+    AUTO_BUF text;
+
+    buf_init(&text, NETWORK_TEXT_MAX);
+    if (!network_rules_write(network->rules, &text))
+        return cay_fail_memory(err, op);
+    start.rules_len = (uint32_t)text.len;
+    find_nameservers(&start);
+    const struct iovec parts[] = {{&start, sizeof start}, {text.data, text.len}};
+    int error = rights_send(network->socket, parts, 2, fds, RELAY_FDS, MSG_NOSIGNAL);
+    return error ? fail_start(-error, err) : CAY_OK;
+}
+
+int network_send(struct network *network, const struct launch *launch,
+                 struct record *record, struct cay_error *err)
+{
+    int fds[RELAY_FDS];
+
+    TRY(finish_start(network->starter, err));
+    record->relay = (pid_t)network->starter->pid;
+    if (runtime_start_time(record->relay, &record->relay_start) != 0)
+        return fail_start(ESRCH, err);
+    TRY(launch_sockets(launch, fds, err));
+    AUTO_FD tcp = fds[COLLECT_TCP], dns = fds[COLLECT_DNS], log = fds[COLLECT_LOG];
+    (void)tcp;
+    (void)dns;
+    (void)log;
+    AUTO_FD control = open_control(record, err);
+    if (control < 0)
+        return control;
+    AUTO_FD events = runtime_create_events(record->id, err);
+    if (events < 0)
+        return events;
+    fds[RELAY_CONTROL] = control;
+    fds[RELAY_EVENTS] = events;
+    fds[RELAY_INIT] = launch->pidfd;
+    return send_start(network, record, fds, err);
+}
+
+int network_wait(const struct network *network, struct cay_error *err)
+{
+    struct pollfd waiting = {.fd = network->socket, .events = POLLIN};
+    struct relay_reply reply = {.code = -ECHILD};
+    int ready;
+
+    do
+        ready = poll(&waiting, 1, START_MS);
+    while (ready < 0 && errno == EINTR);
+    if (ready > 0 &&
+        recv(network->socket, &reply, sizeof reply, MSG_DONTWAIT) == sizeof reply &&
+        reply.code == 0)
+        return CAY_OK;
+    return fail_start(ready == 0 ? ETIMEDOUT : -reply.code, err);
+}
+
+void network_done(struct network *network)
+{
+    if (!network->starter)
+        return;
+    (void)!finish_start(network->starter, NULL);
+    auto_close(&network->socket);
+    free_starter(TAKE_PTR(network->starter));
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NATIVE_MAKE_NETWORK_H
+#define NATIVE_MAKE_NETWORK_H
+
+#include "native/make/launch.h"
+#include "native/record/runtime.h"
+#include "network/rules.h"
+
+/* A cay-net that is being started, beside PID 1: see relay/relay.h.  Zeroed: none. */
+struct network {
+    const struct network_rules *rules; /* NULL: the network is not relayed */
+    struct network_rules *own;         /* the same, if no policy owns them */
+    struct starter *starter;           /* NULL: not started */
+    int socket;                        /* to cay-net */
+};
+
+/* The rules of the options, if they request a network by rules.  They belong to the
+ * policy, or are freed by network_drop_rules(). */
+int network_take_rules(const struct cay_sandbox_options *options, struct network *network,
+                       struct cay_error *err);
+void network_drop_rules(struct network *network);
+
+/* Starts cay-net in the cgroup `group` (-1: ours) and returns at once.  It is not a child
+ * of this process, and exits unless network_send() follows. */
+int network_start(int group, bool has_own_user, struct network *network,
+                  struct cay_error *err);
+
+/* Sends the sockets of the sandbox's network and the rules.  cay-net then serves until
+ * PID 1 ends.  The record gets its pid. */
+int network_send(struct network *network, const struct launch *launch,
+                 struct record *record, struct cay_error *err);
+
+/* Waits until it is confined and serves. */
+int network_wait(const struct network *network, struct cay_error *err);
+
+/* To be called after network_start(); cay-net ends unless it serves. */
+void network_done(struct network *network);
+
+#endif

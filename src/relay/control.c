@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Requests come from processes that may open the sandbox's control socket: those of its
+ * creator's user. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/error.h"
+#include "relay/server.h"
+
+static int set_rules(struct server *server, const char *text, size_t len,
+                     struct relay_reply *reply)
+{
+    struct network_rules *rules = NULL;
+    struct cay_error error = {0};
+    int code = network_rules_read(text, len, &rules, &error);
+
+    if (code) {
+        cay_copy_text(reply->message, sizeof reply->message, error.message);
+        return code;
+    }
+    network_rules_free(server->rules);
+    server->rules = rules;
+    link_cut_forbidden(server);
+    return CAY_OK;
+}
+
+static int serve_request(struct server *server, const char *bytes, size_t len,
+                         struct relay_reply *reply)
+{
+    struct relay_request request;
+
+    if (len < sizeof request)
+        return CAY_E_INVALID;
+    memcpy(&request, bytes, sizeof request);
+    if (request.version != RELAY_VERSION)
+        return CAY_E_UNSUPPORTED;
+    switch (request.order) {
+    case RELAY_RULES:
+        return set_rules(server, bytes + sizeof request, len - sizeof request, reply);
+    case RELAY_COUNT:
+        return CAY_OK;
+    default:
+        return CAY_E_UNSUPPORTED;
+    }
+}
+
+static void on_client(struct server *server, struct source *source, uint32_t events)
+{
+    const size_t room = sizeof(struct relay_request) + NETWORK_TEXT_MAX;
+    AUTO_FREE char *bytes = malloc(room);
+    ssize_t got = bytes ? recv(source->fd, bytes, room, MSG_DONTWAIT | MSG_TRUNC) : 0;
+
+    (void)events;
+    if (got < 0 && errno == EAGAIN)
+        return;
+    if (got > 0 && (size_t)got <= room) {
+        struct relay_reply reply = {.version = RELAY_VERSION};
+        reply.code = serve_request(server, bytes, (size_t)got, &reply);
+        reply.counts = server->counts;
+        if (send(source->fd, &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+            sizeof reply)
+            return;
+    }
+    (void)close(source->fd);
+    free(source);
+}
+
+void control_accept(struct server *server, struct source *source, uint32_t events)
+{
+    AUTO_FD fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct source *client = fd < 0 ? NULL : calloc(1, sizeof *client);
+
+    (void)events;
+    if (!client)
+        return;
+    *client = (struct source){on_client, fd};
+    if (server_watch(server, client, EPOLLIN) != 0) {
+        free(client);
+        return;
+    }
+    (void)TAKE_FD(fd);
+}

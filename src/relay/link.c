@@ -1,0 +1,767 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A link is one connection of the sandbox.  It is decided when it is accepted, by the
+ * name that its destination stands for; the lookup and the connection outside begin at
+ * once, but no byte leaves before the client's first bytes are checked: if they name a
+ * host, it must be the same. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "relay/hello.h"
+#include "relay/lookup.h"
+#include "relay/server.h"
+
+enum {
+    ACCEPTS = 64,         /* at a time, before other sources have their turn */
+    ROUNDS = 16,          /* the same for pieces of one direction */
+    PIECE = 64 << 10,     /* the size of a pipe */
+    CONNECT_MS = 10000,   /* for each address */
+    HELLO_MS = 10000,     /* from the first bytes to the end of the hello */
+    IDLE_MS = 15 * 60000, /* without a byte */
+    HALF_MS = 2 * 60000,  /* the same if one side has closed */
+    FIRST_BYTES_MS = 200, /* of a client that is refused */
+    DRAIN_MS = 2000       /* until a refused client has read the reply */
+};
+
+enum state { LOOKING_UP, CONNECTING, RELAYING, REFUSING, DRAINING, DEAD };
+
+/* One direction. */
+struct flow {
+    int pipe[2]; /* -1: none */
+    size_t pending;
+    uint64_t bytes;
+    bool is_ended, is_shut;
+};
+
+struct link {
+    struct source client, server; /* the two ends; `server` is also that of a lookup */
+    struct link *next, **previous;
+    enum state state;
+    bool is_checked; /* the client's first bytes */
+    bool is_waiting; /* more to relay */
+    bool is_reported;
+    int status; /* of a refusal, as HTTP has it */
+    struct network_address destination;
+    uint16_t port;
+    struct named *named;            /* NULL: the destination is an address */
+    size_t tried;                   /* addresses of the name */
+    struct network_address address; /* that it is connected to */
+    struct lookup *lookup;
+    struct flow up, down;
+    uint64_t began_ms, active_ms, deadline_ms;
+    char rule[192];
+    char *why; /* of a refusal */
+};
+
+static struct link *link_of_client(struct source *source)
+{
+    return (struct link *)((char *)source - offsetof(struct link, client));
+}
+
+static struct link *link_of_server(struct source *source)
+{
+    return (struct link *)((char *)source - offsetof(struct link, server));
+}
+
+static void set_deadline(struct server *server, struct link *link, uint64_t ms)
+{
+    link->deadline_ms = clock_ms() + ms;
+    if (link->deadline_ms < server->next_deadline_ms)
+        server->next_deadline_ms = link->deadline_ms;
+}
+
+/* --- Events --- */
+
+static void report(struct server *server, const struct link *link,
+                   enum relay_event_kind kind, enum network_verdict verdict)
+{
+    struct relay_event event = {.kind = (uint8_t)kind,
+                                .verdict = (uint8_t)verdict,
+                                .protocol = IPPROTO_TCP,
+                                .port = link->port,
+                                .up_bytes = link->up.bytes,
+                                .down_bytes = link->down.bytes,
+                                .duration_ms = (uint32_t)(clock_ms() - link->began_ms)};
+
+    event.address = link->address.len ? link->address : link->destination;
+    if (link->named) {
+        cay_copy_text(event.name, sizeof event.name, link->named->name);
+        if (!link->address.len)
+            event.address.len = 0; /* the destination only stands for the name */
+    }
+    cay_copy_text(event.rule, sizeof event.rule, link->rule);
+    events_write(server, &event);
+}
+
+/* --- The end --- */
+
+static void close_pipe(struct flow *flow)
+{
+    for (int i = 0; i < 2; i++) {
+        auto_close(&flow->pipe[i]);
+        flow->pipe[i] = -1;
+    }
+}
+
+/* Keeps an empty pipe for the next flow. */
+static void put_pipe(struct server *server, struct flow *flow)
+{
+    struct pipes *pipes = &server->pipes;
+
+    if (flow->pipe[0] < 0)
+        return;
+    if (flow->pending || pipes->count == sizeof pipes->at / sizeof *pipes->at) {
+        close_pipe(flow);
+        return;
+    }
+    memcpy(pipes->at[pipes->count++], flow->pipe, sizeof flow->pipe);
+    flow->pipe[0] = flow->pipe[1] = -1;
+}
+
+static bool get_pipe(struct server *server, struct flow *flow)
+{
+    struct pipes *pipes = &server->pipes;
+
+    if (flow->pipe[0] >= 0)
+        return true;
+    if (!pipes->count)
+        return pipe2(flow->pipe, O_NONBLOCK | O_CLOEXEC) == 0;
+    memcpy(flow->pipe, pipes->at[--pipes->count], sizeof flow->pipe);
+    return true;
+}
+
+static void close_source(struct source *source)
+{
+    auto_close(&source->fd);
+    source->fd = -1;
+}
+
+static void reset(struct source *source)
+{
+    const struct linger now = {.l_onoff = 1};
+
+    if (source->fd >= 0)
+        (void)setsockopt(source->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    close_source(source);
+}
+
+/* Freed after all events of the moment, which may refer to it. */
+static void end(struct server *server, struct link *link, bool is_cut)
+{
+    if (link->state == DEAD)
+        return;
+    if (link->is_reported && link->state != REFUSING && link->state != DRAINING)
+        report(server, link, RELAY_EVENT_END, NETWORK_ALLOW);
+    server->counts.up_bytes += link->up.bytes;
+    server->counts.down_bytes += link->down.bytes;
+    link->state = DEAD;
+    if (is_cut) {
+        reset(&link->client);
+        reset(&link->server);
+    }
+    close_source(&link->client);
+    close_source(&link->server);
+    put_pipe(server, &link->up);
+    put_pipe(server, &link->down);
+    server->has_dead = true;
+}
+
+void link_free_dead(struct server *server)
+{
+    for (struct link *link = server->links, *next; link; link = next) {
+        next = link->next;
+        if (link->state != DEAD)
+            continue;
+        *link->previous = next;
+        if (next)
+            next->previous = link->previous;
+        free(link->lookup);
+        free(link->why);
+        free(link);
+        server->counts.links--;
+    }
+    server->has_dead = false;
+    server_accept_again(server);
+}
+
+/* --- Refusals --- */
+
+static size_t format_refusal(const struct link *link, char *text, size_t room)
+{
+    const char *why = link->why ? link->why : "cay: out of memory";
+    int len = snprintf(text, room,
+                       "HTTP/1.1 %s\r\nContent-Type: text/plain\r\n"
+                       "Content-Length: %zu\r\nConnection: close\r\n\r\n%s\n",
+                       link->status == 403 ? "403 Forbidden" : "502 Bad Gateway",
+                       strlen(why) + 1, why);
+
+    return len < (int)room ? (size_t)len : room - 1;
+}
+
+/* What is unread when the socket is closed would turn the reply into a reset. */
+static bool drain(int fd)
+{
+    char bytes[4096];
+    ssize_t got = 1;
+
+    for (int i = 0; i < ROUNDS && got > 0; i++)
+        got = recv(fd, bytes, sizeof bytes, 0);
+    return got > 0 || (got < 0 && errno == EAGAIN);
+}
+
+static void reply_refused(struct server *server, struct link *link, enum hello_kind kind)
+{
+    static const uint8_t denied[] = {21, 3, 3, 0, 2, 2, 49},
+                         failed[] = {21, 3, 3, 0, 2, 2, 80};
+    char text[1536];
+    size_t len = format_refusal(link, text, sizeof text);
+
+    if (kind == HELLO_OTHER) {
+        end(server, link, true);
+        return;
+    }
+    bool is_open = drain(link->client.fd);
+    if (kind == HELLO_TLS)
+        (void)!send(link->client.fd, link->status == 403 ? denied : failed, sizeof denied,
+                    MSG_NOSIGNAL);
+    else
+        (void)!send(link->client.fd, text, len, MSG_NOSIGNAL);
+    (void)shutdown(link->client.fd, SHUT_WR);
+    link->state = DRAINING;
+    set_deadline(server, link, DRAIN_MS);
+    if (!is_open)
+        end(server, link, false);
+}
+
+/* The form of the refusal depends on the client's first bytes; a request need not be
+ * complete for that. */
+static void continue_refusal(struct server *server, struct link *link)
+{
+    uint8_t bytes[16];
+    struct hello hello;
+    ssize_t got = recv(link->client.fd, bytes, sizeof bytes, MSG_PEEK);
+
+    if (got <= 0) {
+        if (got == 0 || errno != EAGAIN)
+            end(server, link, true);
+        return;
+    }
+    hello_read(bytes, (size_t)got, &hello);
+    reply_refused(server, link,
+                  bytes[0] == 22              ? HELLO_TLS
+                  : hello.kind == HELLO_OTHER ? HELLO_OTHER
+                                              : HELLO_HTTP);
+}
+
+__attribute__((format(printf, 4, 5))) static void
+refuse(struct server *server, struct link *link, int status, const char *format, ...)
+{
+    char why[1024];
+    va_list values;
+
+    va_start(values, format);
+    vsnprintf(why, sizeof why, format, values);
+    va_end(values);
+    link->why = strdup(why);
+    link->status = status;
+    link->is_reported = true;
+    report(server, link, RELAY_EVENT_OPEN, NETWORK_DENY);
+    server->counts.refused++;
+    close_source(&link->server);
+    link->state = REFUSING;
+    set_deadline(server, link, FIRST_BYTES_MS);
+    continue_refusal(server, link);
+}
+
+static void refuse_by_rule(struct server *server, struct link *link,
+                           const struct network_answer *answer)
+{
+    cay_copy_text(link->rule, sizeof link->rule, answer->rule);
+    if (answer->verdict == NETWORK_INSPECT)
+        refuse(server, link, 403,
+               "cay: the rule \"%.300s\" is for some requests only, and requests are not "
+               "inspected",
+               answer->rule);
+    else
+        refuse(server, link, 403, "cay: %s", answer->why);
+}
+
+/* --- Relaying --- */
+
+/* False if the connection has failed. */
+static bool relay_piece(struct server *server, struct flow *flow, int from, int to,
+                        bool *ret_progress)
+{
+    ssize_t moved;
+
+    *ret_progress = false;
+    if (!flow->pending && !flow->is_ended) {
+        if (!get_pipe(server, flow))
+            return false;
+        moved = splice(from, NULL, flow->pipe[1], NULL, PIECE,
+                       SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+        if (moved < 0)
+            return errno == EAGAIN;
+        flow->is_ended = moved == 0;
+        flow->pending = (size_t)moved;
+    }
+    if (flow->pending) {
+        moved = splice(flow->pipe[0], NULL, to, NULL, flow->pending,
+                       SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+        if (moved < 0)
+            return errno == EAGAIN;
+        flow->pending -= (size_t)moved;
+        flow->bytes += (uint64_t)moved;
+        *ret_progress = true;
+    }
+    if (flow->is_ended && !flow->pending && !flow->is_shut) {
+        (void)shutdown(to, SHUT_WR);
+        flow->is_shut = true;
+    }
+    return true;
+}
+
+static bool relay_flow(struct server *server, struct link *link, struct flow *flow,
+                       int from, int to)
+{
+    bool progress = true;
+
+    for (int i = 0; i < ROUNDS && progress && !flow->is_shut; i++)
+        if (!relay_piece(server, flow, from, to, &progress))
+            return false;
+    link->is_waiting |= progress && !flow->is_shut;
+    if (!flow->pending)
+        put_pipe(server, flow);
+    return true;
+}
+
+static void relay(struct server *server, struct link *link)
+{
+    link->is_waiting = false;
+    if ((link->is_checked &&
+         !relay_flow(server, link, &link->up, link->client.fd, link->server.fd)) ||
+        !relay_flow(server, link, &link->down, link->server.fd, link->client.fd)) {
+        end(server, link, true);
+        return;
+    }
+    if (link->up.is_shut && link->down.is_shut) {
+        end(server, link, false);
+        return;
+    }
+    server->has_waiting |= link->is_waiting;
+    link->active_ms = clock_ms();
+}
+
+void link_relay_waiting(struct server *server)
+{
+    server->has_waiting = false;
+    for (struct link *link = server->links; link; link = link->next)
+        if (link->state == RELAYING && link->is_waiting)
+            relay(server, link);
+}
+
+/* --- The connection outside --- */
+
+static socklen_t fill_name(const struct network_address *address, uint16_t port,
+                           struct sockaddr_storage *ret_name)
+{
+    memset(ret_name, 0, sizeof *ret_name);
+    if (address->len == 4) {
+        struct sockaddr_in *name = (struct sockaddr_in *)ret_name;
+        name->sin_family = AF_INET;
+        name->sin_port = htons(port);
+        memcpy(&name->sin_addr, address->bytes, 4);
+        return sizeof *name;
+    }
+    struct sockaddr_in6 *name = (struct sockaddr_in6 *)ret_name;
+    name->sin6_family = AF_INET6;
+    name->sin6_port = htons(port);
+    memcpy(&name->sin6_addr, address->bytes, 16);
+    return sizeof *name;
+}
+
+/* Whether the host has this address: the kernel then chooses it as the source, too. */
+static bool is_own(const struct network_address *address)
+{
+    struct sockaddr_storage name, source;
+    socklen_t len = fill_name(address, 1, &name), source_len = sizeof source;
+    AUTO_FD fd = socket(name.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || connect(fd, (struct sockaddr *)&name, len) != 0 ||
+        getsockname(fd, (struct sockaddr *)&source, &source_len) != 0)
+        return false;
+    return address->len == 4 ? memcmp(&((struct sockaddr_in *)&source)->sin_addr,
+                                      address->bytes, 4) == 0
+                             : memcmp(&((struct sockaddr_in6 *)&source)->sin6_addr,
+                                      address->bytes, 16) == 0;
+}
+
+static void check(const struct server *server, const struct link *link,
+                  const struct network_address *address, struct network_answer *answer)
+{
+    const struct network_addresses own = {address, is_own(address)};
+
+    if (link->named)
+        network_check_resolved(server->rules, link->named->name, address, link->port,
+                               &own, answer);
+    else
+        network_check_address(server->rules, address, link->port, &own, answer);
+}
+
+static void set_no_delay(int fd)
+{
+    const int on = 1;
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+/* 0: it is connecting, or connected; otherwise a negative errno. */
+static int begin_connection(struct server *server, struct link *link,
+                            const struct network_address *address)
+{
+    struct sockaddr_storage name;
+    socklen_t len = fill_name(address, link->port, &name);
+
+    link->address = *address;
+    link->server.fd =
+        socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (link->server.fd < 0)
+        return -errno;
+    set_no_delay(link->server.fd);
+    if (connect(link->server.fd, (struct sockaddr *)&name, len) != 0 &&
+        errno != EINPROGRESS)
+        return -errno;
+    link->state = CONNECTING;
+    set_deadline(server, link, CONNECT_MS);
+    return server_watch(server, &link->server, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+}
+
+/* Tries the addresses that are left, in the nameserver's order. */
+static void connect_next(struct server *server, struct link *link)
+{
+    const struct dns_addresses *addresses = &link->named->addresses;
+    struct network_answer answer = {.verdict = NETWORK_ALLOW};
+    int error = -EHOSTUNREACH;
+
+    close_source(&link->server);
+    while (link->tried < addresses->count) {
+        const struct network_address *address = &addresses->at[link->tried++];
+        check(server, link, address, &answer);
+        if (answer.verdict != NETWORK_ALLOW) {
+            link->address = *address;
+            continue;
+        }
+        error = begin_connection(server, link, address);
+        if (!error)
+            return;
+        close_source(&link->server);
+    }
+    if (answer.verdict != NETWORK_ALLOW)
+        refuse_by_rule(server, link, &answer);
+    else
+        refuse(server, link, 502, "cay: cannot connect to %s:%d (%s)", link->named->name,
+               link->port,
+               addresses->count ? "no address answers" : "the name has no address");
+}
+
+static void fail_literal(struct server *server, struct link *link)
+{
+    char text[NETWORK_ADDRESS_TEXT];
+
+    network_address_format(&link->destination, text);
+    refuse(server, link, 502, "cay: cannot connect to %s, port %d", text, link->port);
+}
+
+static void connect_literal(struct server *server, struct link *link)
+{
+    int error = begin_connection(server, link, &link->destination);
+
+    if (error)
+        fail_literal(server, link);
+}
+
+static void finish_connection(struct server *server, struct link *link)
+{
+    int error = 0;
+    socklen_t len = sizeof error;
+
+    if (getsockopt(link->server.fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0 || error) {
+        if (link->named)
+            connect_next(server, link);
+        else
+            fail_literal(server, link);
+        return;
+    }
+    link->state = RELAYING;
+    link->active_ms = clock_ms();
+    set_deadline(server, link, IDLE_MS);
+    relay(server, link);
+}
+
+/* --- Lookups --- */
+
+static void on_lookup(struct server *server, struct link *link)
+{
+    switch (lookup_continue(link->lookup, link->server.fd, &link->named->addresses)) {
+    case LOOKUP_PENDING:
+        return;
+    case LOOKUP_AGAIN: /* another question */
+        close_source(&link->server);
+        link->server.fd = lookup_ask(link->lookup, server->nameservers,
+                                     server->nameserver_count, link->named->name);
+        if (link->server.fd >= 0 && server_watch(server, &link->server, EPOLLIN) == 0) {
+            set_deadline(server, link, LOOKUP_MS);
+            return;
+        }
+        refuse(server, link, 502, "cay: no nameserver of the host answers for %s",
+               link->named->name);
+        return;
+    case LOOKUP_DONE:
+        link->named->known_until_ms =
+            clock_ms() + lookup_keep_ms(&link->named->addresses);
+        connect_next(server, link);
+        return;
+    }
+}
+
+static void begin_lookup(struct server *server, struct link *link)
+{
+    link->state = LOOKING_UP;
+    if (link->named->known_until_ms > clock_ms()) {
+        connect_next(server, link);
+        return;
+    }
+    link->lookup = calloc(1, sizeof *link->lookup);
+    if (!link->lookup) {
+        end(server, link, true);
+        return;
+    }
+    on_lookup(server, link);
+}
+
+/* --- The client's first bytes --- */
+
+/* True if they are checked, and not refused. */
+static bool check_hello(struct server *server, struct link *link)
+{
+    uint8_t bytes[HELLO_MAX];
+    struct hello hello;
+    ssize_t got = recv(link->client.fd, bytes, sizeof bytes, MSG_PEEK);
+
+    if (got < 0)
+        return false;
+    hello_read(bytes, (size_t)got, &hello);
+    if (hello.kind == HELLO_MORE && got > 0) {
+        if (link->state == RELAYING)
+            set_deadline(server, link, HELLO_MS);
+        return false;
+    }
+    link->is_checked = true;
+    if (hello.kind == HELLO_BAD)
+        refuse(server, link, 403,
+               "cay: the first bytes of the connection to port %d do not name one host",
+               link->port);
+    else if (link->named && hello.host[0] && strcmp(hello.host, link->named->name) != 0)
+        refuse(server, link, 403,
+               "cay: a connection to %s names another host, %s (%s must match)",
+               link->named->name, hello.host, hello.kind == HELLO_TLS ? "SNI" : "Host");
+    return link->state != REFUSING && link->state != DRAINING && link->state != DEAD;
+}
+
+static void on_client(struct server *server, struct source *source, uint32_t events)
+{
+    struct link *link = link_of_client(source);
+
+    (void)events;
+    switch (link->state) {
+    case LOOKING_UP:
+    case CONNECTING:
+    case RELAYING:
+        if (!link->is_checked && !check_hello(server, link))
+            break;
+        if (link->state == RELAYING)
+            relay(server, link);
+        break;
+    case REFUSING:
+        continue_refusal(server, link);
+        break;
+    case DRAINING:
+        if (!drain(link->client.fd))
+            end(server, link, false);
+        break;
+    case DEAD:
+        break;
+    }
+}
+
+static void on_server(struct server *server, struct source *source, uint32_t events)
+{
+    struct link *link = link_of_server(source);
+
+    (void)events;
+    if (source->fd < 0)
+        return;
+    if (link->state == LOOKING_UP)
+        on_lookup(server, link);
+    else if (link->state == CONNECTING)
+        finish_connection(server, link);
+    else if (link->state == RELAYING)
+        relay(server, link);
+}
+
+/* --- Accepting --- */
+
+static void decide(struct server *server, struct link *link)
+{
+    const uint32_t loopback = htonl(INADDR_LOOPBACK);
+    struct network_answer answer;
+    uint32_t address;
+
+    memcpy(&address, link->destination.bytes, sizeof address);
+    if (address == loopback) { /* our own listener: a loop */
+        end(server, link, true);
+        return;
+    }
+    link->named = hosts_find(&server->hosts, ntohl(address));
+    if (link->named)
+        network_check_name(server->rules, link->named->name, link->port, &answer);
+    else
+        check(server, link, &link->destination, &answer);
+    if (answer.verdict != NETWORK_ALLOW) {
+        refuse_by_rule(server, link, &answer);
+        return;
+    }
+    cay_copy_text(link->rule, sizeof link->rule, answer.rule);
+    link->is_reported = true;
+    server->counts.allowed++;
+    report(server, link, RELAY_EVENT_OPEN, NETWORK_ALLOW);
+    link->is_checked = !link->named; /* an address has no name to compare with */
+    if (link->named)
+        begin_lookup(server, link);
+    else
+        connect_literal(server, link);
+}
+
+static void add_link(struct server *server, int client)
+{
+    struct sockaddr_in name = {0};
+    socklen_t len = sizeof name;
+    struct link *link = calloc(1, sizeof *link);
+
+    if (!link || getsockname(client, (struct sockaddr *)&name, &len) != 0 ||
+        len != sizeof name || name.sin_family != AF_INET) {
+        (void)close(client);
+        free(link);
+        return;
+    }
+    link->client = (struct source){on_client, client};
+    link->server = (struct source){on_server, -1};
+    link->up.pipe[0] = link->up.pipe[1] = link->down.pipe[0] = link->down.pipe[1] = -1;
+    link->destination.len = 4;
+    memcpy(link->destination.bytes, &name.sin_addr, 4);
+    link->port = ntohs(name.sin_port);
+    link->began_ms = clock_ms();
+    link->next = server->links;
+    link->previous = &server->links;
+    if (link->next)
+        link->next->previous = &link->next;
+    server->links = link;
+    server->counts.links++;
+    set_no_delay(client);
+    if (server_watch(server, &link->client, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET))
+        end(server, link, true);
+    else
+        decide(server, link);
+}
+
+void link_accept(struct server *server, struct source *source, uint32_t events)
+{
+    (void)events;
+    for (int i = 0; i < ACCEPTS && server->counts.links < RELAY_LINKS_MAX; i++) {
+        int client = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (client < 0)
+            return;
+        add_link(server, client);
+    }
+}
+
+/* --- Time --- */
+
+static void on_deadline(struct server *server, struct link *link, uint64_t now_ms)
+{
+    uint64_t limit = link->up.is_shut || link->down.is_shut ? HALF_MS : IDLE_MS;
+
+    switch (link->state) {
+    case LOOKING_UP:
+        lookup_time_out(link->lookup);
+        on_lookup(server, link);
+        return;
+    case CONNECTING:
+        if (link->named)
+            connect_next(server, link);
+        else
+            fail_literal(server, link);
+        return;
+    case RELAYING:
+        if (!link->is_checked && link->deadline_ms - link->active_ms <= HELLO_MS)
+            end(server, link, true);
+        else if (link->active_ms + limit > now_ms)
+            set_deadline(server, link, link->active_ms + limit - now_ms);
+        else
+            end(server, link, true);
+        return;
+    case REFUSING:
+    case DRAINING:
+        end(server, link, link->state == REFUSING);
+        return;
+    case DEAD:
+        return;
+    }
+}
+
+void link_check_deadlines(struct server *server, uint64_t now_ms)
+{
+    uint64_t next = UINT64_MAX;
+
+    if (now_ms < server->next_deadline_ms)
+        return;
+    for (struct link *link = server->links; link; link = link->next) {
+        if (link->deadline_ms <= now_ms)
+            on_deadline(server, link, now_ms);
+        if (link->state != DEAD && link->deadline_ms < next)
+            next = link->deadline_ms;
+    }
+    server->next_deadline_ms = next;
+}
+
+void link_cut_forbidden(struct server *server)
+{
+    struct network_answer answer;
+
+    for (struct link *link = server->links; link; link = link->next) {
+        if (link->state > RELAYING)
+            continue;
+        if (link->address.len)
+            check(server, link, &link->address, &answer);
+        else
+            network_check_name(server->rules, link->named->name, link->port, &answer);
+        if (answer.verdict != NETWORK_ALLOW)
+            end(server, link, true);
+        else
+            cay_copy_text(link->rule, sizeof link->rule, answer.rule);
+    }
+}

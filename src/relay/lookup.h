@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELAY_LOOKUP_H
+#define RELAY_LOOKUP_H
+
+#include "relay/dns.h"
+
+/* Looks a name up with the host's nameservers: A, and AAAA if there is none. */
+
+enum { LOOKUP_MS = 2000 }; /* for each question */
+
+enum lookup_result {
+    LOOKUP_PENDING, /* the reply has not come yet */
+    LOOKUP_AGAIN,   /* call lookup_ask(), and wait for its socket */
+    LOOKUP_DONE
+};
+
+/* Zeroed at first. */
+struct lookup {
+    unsigned asked; /* questions so far */
+    bool is_second; /* AAAA */
+    bool is_over;   /* the last question timed out */
+    size_t len;
+    uint8_t question[DNS_MESSAGE_MAX];
+};
+
+/* A socket with the next question on its way, or a negative errno: no nameserver is left
+ * to ask. */
+int lookup_ask(struct lookup *lookup, const struct network_address *nameservers,
+               size_t count, const char *name);
+
+/* The first call needs no socket. */
+enum lookup_result lookup_continue(struct lookup *lookup, int fd,
+                                   struct dns_addresses *ret_addresses);
+
+void lookup_time_out(struct lookup *lookup);
+
+/* How long the addresses may be used. */
+uint64_t lookup_keep_ms(const struct dns_addresses *addresses);
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* cay-net: relays the connections of one sandbox, by its rules.
+ *
+ * Theory of operation.  The sandbox's network namespace leads nowhere; its connections
+ * and its questions of DNS arrive on sockets that were created there (collect.h), and
+ * this process has them.  It answers each allowed name with an address of its own
+ * (hosts.h), so a connection's destination is a name; looks that name up, connects and
+ * relays (link.c).  It ends when PID 1 ends.  If it dies before, the sandbox's
+ * connections end and no new ones are made. */
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "relay/server.h"
+#include "sys/rights.h"
+
+struct message {
+    struct relay_start start;
+    char rules[NETWORK_TEXT_MAX];
+};
+
+/* False if the library is gone, or of another version. */
+static bool receive_start(struct message *message, int fds[RELAY_FDS])
+{
+    struct iovec part = {message, sizeof *message};
+    size_t count = 0;
+    ssize_t got = rights_receive(RELAY_FD, &part, 1, fds, RELAY_FDS, &count, 0);
+
+    return got >= (ssize_t)sizeof message->start &&
+           message->start.version == RELAY_VERSION && count == RELAY_FDS &&
+           message->start.nameserver_count <= RELAY_NAMESERVERS_MAX &&
+           (size_t)got == sizeof message->start + message->start.rules_len;
+}
+
+/* The library waits for the reply. */
+static int begin(struct server *server, const struct message *message,
+                 const int fds[RELAY_FDS])
+{
+    const struct relay_start *start = &message->start;
+    struct cay_error error;
+
+    server->nameserver_count = start->nameserver_count;
+    memcpy(server->nameservers, start->nameservers, sizeof server->nameservers);
+    int code =
+        network_rules_read(message->rules, start->rules_len, &server->rules, &error);
+    if (code)
+        return -EINVAL;
+    code = server_init(server, fds);
+    return code ? code : confine(start->uid);
+}
+
+int main(void)
+{
+    static struct server server;
+    AUTO_FREE struct message *message = malloc(sizeof *message);
+    struct relay_reply reply = {.version = RELAY_VERSION};
+    int fds[RELAY_FDS];
+
+    (void)prctl(PR_SET_NAME, "cay-net");
+    if (!message || !receive_start(message, fds))
+        return 1;
+    int error = begin(&server, message, fds);
+    free(TAKE_PTR(message));
+    reply.code = error;
+    if (send(RELAY_FD, &reply, sizeof reply, MSG_NOSIGNAL) != sizeof reply || error)
+        return 1;
+    (void)close(RELAY_FD);
+    server_run(&server);
+}

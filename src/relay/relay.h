@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELAY_RELAY_H
+#define RELAY_RELAY_H
+
+#include <stdint.h>
+
+#include "network/rules.h"
+#include "relay/collect.h"
+
+/* Between the library and cay-net, the process that relays the connections of one
+ * sandbox.  It starts with RELAY_FD, a SOCK_SEQPACKET socket, receives one relay_start
+ * with its descriptors and replies when it is confined and serves.  After that it accepts
+ * requests on its control socket. */
+
+enum {
+    RELAY_VERSION = 1,
+    RELAY_FD = 3,
+    RELAY_NAMESERVERS_MAX = 3,
+    RELAY_LINKS_MAX = 256 /* connections at a time; the next ones wait */
+};
+
+/* The descriptors of relay_start, after those of enum collect_socket. */
+enum {
+    RELAY_CONTROL = COLLECT_SOCKETS, /* the listening control socket */
+    RELAY_EVENTS,                    /* a file of RELAY_EVENTS_BYTES, see below */
+    RELAY_INIT,                      /* a pidfd of PID 1: cay-net ends with it */
+    RELAY_FDS
+};
+
+/* Followed by the rules as network_rules_write() writes them. */
+struct relay_start {
+    uint32_t version;
+    uint32_t uid; /* that cay-net runs as, and its gid; 0: unchanged */
+    uint32_t nameserver_count;
+    uint32_t rules_len;
+    struct network_address nameservers[RELAY_NAMESERVERS_MAX];
+};
+
+enum relay_order {
+    RELAY_RULES = 1, /* followed by new rules; connections that they do not allow are cut
+                        before the reply */
+    RELAY_COUNT = 2  /* counts only */
+};
+
+struct relay_request {
+    uint32_t version;
+    uint32_t order;
+};
+
+struct relay_counts {
+    uint64_t allowed, refused; /* connections */
+    uint64_t up_bytes, down_bytes;
+    uint32_t links; /* open now */
+    uint32_t names;
+};
+
+struct relay_reply {
+    uint32_t version;
+    int32_t code; /* CAY_... */
+    struct relay_counts counts;
+    char message[256]; /* of an error */
+};
+
+/* --- Events --- */
+
+/* The file of events is a ring of slots.  The event with number N, counted from 1, is in
+ * slot N % RELAY_EVENTS_MAX; a slot with another number has been overwritten, or not been
+ * written yet. */
+
+enum { RELAY_EVENTS_MAX = 1024, RELAY_EVENT_BYTES = 512 };
+
+enum relay_event_kind {
+    RELAY_EVENT_NAME = 1,  /* a question of DNS that was refused */
+    RELAY_EVENT_OPEN = 2,  /* a connection that was allowed or refused */
+    RELAY_EVENT_END = 3,   /* the end of one that was allowed */
+    RELAY_EVENT_PACKET = 4 /* a packet that is neither TCP nor DNS, refused */
+};
+
+struct relay_event {
+    uint64_t number;
+    int64_t time_ms; /* since 1970 */
+    uint64_t up_bytes, down_bytes;
+    uint32_t duration_ms;
+    uint32_t lost; /* events before this one that were too many to be written */
+    uint16_t port;
+    uint8_t kind, verdict;          /* enum network_verdict */
+    uint8_t protocol;               /* IPPROTO_... */
+    struct network_address address; /* where it led, or was to lead; len 0: unknown */
+    char name[NETWORK_NAME_MAX];    /* "": none */
+    char rule[192];
+} __attribute__((aligned(RELAY_EVENT_BYTES)));
+
+_Static_assert(sizeof(struct relay_event) == RELAY_EVENT_BYTES, "one slot");
+
+#endif

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/netfilter/nfnetlink_log.h>
+#include <linux/netlink.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "relay/server.h"
+
+enum { PACKETS = 64 /* at a time */, EVENTS = 32 };
+
+/* --- DNS --- */
+
+static void report_name(struct server *server, const struct dns_question *question,
+                        const struct network_answer *answer)
+{
+    struct relay_event event = {.kind = RELAY_EVENT_NAME,
+                                .verdict = NETWORK_DENY,
+                                .protocol = IPPROTO_UDP,
+                                .port = 53};
+
+    cay_copy_text(event.name, sizeof event.name, question->name);
+    cay_copy_text(event.rule, sizeof event.rule, answer->rule);
+    events_write(server, &event);
+}
+
+static struct dns_answer answer_pointer(const struct server *server, const char *name)
+{
+    const struct named *named = hosts_find(&server->hosts, dns_reverse_address(name));
+
+    return (struct dns_answer){.code = named ? DNS_OK : DNS_NO_NAME,
+                               .name = named ? named->name : NULL};
+}
+
+/* Nothing is looked up for a question: a name that is allowed has an address at once, and
+ * no other type has records, so no byte of a question leaves the host. */
+static struct dns_answer answer_question(struct server *server,
+                                         const struct dns_question *question)
+{
+    char name[NETWORK_NAME_MAX];
+    struct network_answer answer;
+
+    if (!question->is_internet)
+        return (struct dns_answer){.code = DNS_UNSUPPORTED};
+    if (question->type == DNS_TYPE_PTR)
+        return answer_pointer(server, question->name);
+    network_check_name(server->rules, question->name, 0, &answer);
+    if (answer.verdict == NETWORK_DENY ||
+        network_name_clean(question->name, strlen(question->name), name)) {
+        report_name(server, question, &answer);
+        return (struct dns_answer){.code = DNS_NO_NAME, .is_forbidden = true};
+    }
+    if (question->type != DNS_TYPE_A)
+        return (struct dns_answer){.code = DNS_OK};
+    uint32_t address = hosts_address(&server->hosts, name);
+    server->counts.names = (uint32_t)server->hosts.count;
+    return (struct dns_answer){.code = address ? DNS_OK : DNS_FAILED, .address = address};
+}
+
+/* The reply comes from the address that the client asked. */
+static struct msghdr *make_reply(struct msghdr *message, struct iovec *part, size_t len)
+{
+    struct cmsghdr *head = CMSG_FIRSTHDR(message);
+
+    part->iov_len = len;
+    if (!head || head->cmsg_level != SOL_IP || head->cmsg_type != IP_PKTINFO)
+        return NULL;
+    struct in_pktinfo *info = (struct in_pktinfo *)CMSG_DATA(head);
+    info->ipi_spec_dst = info->ipi_addr;
+    info->ipi_ifindex = 0;
+    message->msg_flags = 0;
+    return message;
+}
+
+static void on_dns(struct server *server, struct source *source, uint32_t events)
+{
+    uint8_t bytes[DNS_MESSAGE_MAX], reply[DNS_MESSAGE_MAX];
+    char control[CMSG_SPACE(sizeof(struct in_pktinfo))];
+    struct sockaddr_in from;
+
+    (void)events;
+    for (int i = 0; i < PACKETS; i++) {
+        struct iovec part = {bytes, sizeof bytes};
+        struct msghdr message = {.msg_name = &from,
+                                 .msg_namelen = sizeof from,
+                                 .msg_iov = &part,
+                                 .msg_iovlen = 1,
+                                 .msg_control = control,
+                                 .msg_controllen = sizeof control};
+        struct dns_question question;
+        ssize_t got = recvmsg(source->fd, &message, MSG_DONTWAIT);
+        if (got < 0)
+            return;
+        if (message.msg_flags & MSG_TRUNC ||
+            !dns_read_question(bytes, (size_t)got, &question))
+            continue;
+        struct dns_answer answer = answer_question(server, &question);
+        size_t len = dns_write_reply(bytes, &question, &answer, reply);
+        part.iov_base = reply;
+        if (make_reply(&message, &part, len))
+            (void)!sendmsg(source->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+}
+
+/* --- Refused packets --- */
+
+static void report_packet(struct server *server, const uint8_t *bytes, size_t len)
+{
+    struct relay_event event = {.kind = RELAY_EVENT_PACKET, .verdict = NETWORK_DENY};
+    struct iphdr head;
+
+    if (len < sizeof head || bytes[0] >> 4 != 4)
+        return;
+    memcpy(&head, bytes, sizeof head);
+    size_t at = head.ihl * 4u;
+    event.protocol = head.protocol;
+    event.address.len = 4;
+    memcpy(event.address.bytes, &head.daddr, 4);
+    if (head.protocol == IPPROTO_UDP && at >= sizeof head && at + 4 <= len)
+        event.port = (uint16_t)(bytes[at + 2] << 8 | bytes[at + 3]);
+    cay_copy_text(event.rule, sizeof event.rule, "default");
+    events_write(server, &event);
+}
+
+/* A message of the kernel. */
+static void read_log(struct server *server, const uint8_t *bytes, size_t len)
+{
+    struct nlmsghdr head;
+    struct nlattr attribute;
+
+    if (len < sizeof head)
+        return;
+    memcpy(&head, bytes, sizeof head);
+    if (head.nlmsg_type != (NFNL_SUBSYS_ULOG << 8 | NFULNL_MSG_PACKET) ||
+        head.nlmsg_len > len)
+        return;
+    for (size_t at = sizeof head + sizeof(struct nfgenmsg);
+         at + sizeof attribute <= head.nlmsg_len; at += NLA_ALIGN(attribute.nla_len)) {
+        memcpy(&attribute, bytes + at, sizeof attribute);
+        if (attribute.nla_len < sizeof attribute ||
+            attribute.nla_len > head.nlmsg_len - at)
+            return;
+        if ((attribute.nla_type & NLA_TYPE_MASK) == NFULA_PAYLOAD)
+            report_packet(server, bytes + at + sizeof attribute,
+                          attribute.nla_len - sizeof attribute);
+    }
+}
+
+static void on_log(struct server *server, struct source *source, uint32_t events)
+{
+    uint8_t bytes[1024];
+
+    (void)events;
+    for (int i = 0; i < PACKETS; i++) {
+        ssize_t got = recv(source->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (got < 0)
+            return; /* ENOBUFS: some were lost */
+        read_log(server, bytes, (size_t)got);
+    }
+}
+
+/* --- The loop --- */
+
+static void on_init(struct server *server, struct source *source, uint32_t events)
+{
+    (void)server;
+    (void)source;
+    (void)events;
+    _exit(0); /* PID 1 has ended, and the sandbox with it */
+}
+
+int server_watch(struct server *server, struct source *source, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = source};
+
+    return epoll_ctl(server->epoll, EPOLL_CTL_ADD, source->fd, &event) == 0 ? 0 : -errno;
+}
+
+/* With all links in use, new connections wait in the socket's queue. */
+void server_accept_again(struct server *server)
+{
+    bool may_accept = server->counts.links < RELAY_LINKS_MAX;
+
+    if (may_accept == server->is_accepting)
+        return;
+    server->is_accepting = may_accept;
+    if (may_accept)
+        (void)server_watch(server, &server->tcp, EPOLLIN);
+    else
+        (void)epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->tcp.fd, NULL);
+}
+
+int server_init(struct server *server, const int fds[RELAY_FDS])
+{
+    server->tcp = (struct source){link_accept, fds[COLLECT_TCP]};
+    server->dns = (struct source){on_dns, fds[COLLECT_DNS]};
+    server->log = (struct source){on_log, fds[COLLECT_LOG]};
+    server->control = (struct source){control_accept, fds[RELAY_CONTROL]};
+    server->init = (struct source){on_init, fds[RELAY_INIT]};
+    server->events_file = fds[RELAY_EVENTS];
+    server->next_deadline_ms = UINT64_MAX;
+    server->is_accepting = true;
+    server->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (server->epoll < 0)
+        return -errno;
+    struct source *const sources[] = {&server->tcp, &server->dns, &server->log,
+                                      &server->control, &server->init};
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        int error = server_watch(server, sources[i], EPOLLIN);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+static int timeout_of(const struct server *server)
+{
+    uint64_t now = clock_ms();
+
+    if (server->has_waiting || server->next_deadline_ms <= now)
+        return 0;
+    if (server->next_deadline_ms == UINT64_MAX)
+        return -1;
+    uint64_t left = server->next_deadline_ms - now;
+    return left < INT32_MAX ? (int)left + 1 : INT32_MAX;
+}
+
+_Noreturn void server_run(struct server *server)
+{
+    struct epoll_event events[EVENTS];
+
+    for (;;) {
+        int count = epoll_wait(server->epoll, events, EVENTS, timeout_of(server));
+        if (count < 0 && errno != EINTR)
+            _exit(1);
+        for (int i = 0; i < count; i++) {
+            struct source *source = events[i].data.ptr;
+            source->ready(server, source, events[i].events);
+        }
+        if (server->has_waiting)
+            link_relay_waiting(server);
+        if (server->links)
+            link_check_deadlines(server, clock_ms());
+        if (server->has_dead)
+            link_free_dead(server);
+        server_accept_again(server);
+    }
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELAY_SERVER_H
+#define RELAY_SERVER_H
+
+#include <stdbool.h>
+
+#include "relay/hosts.h"
+#include "relay/relay.h"
+
+/* cay-net: one thread, one epoll.  Everything that comes from RELAY_... descriptors of
+ * the sandbox is hostile. */
+
+struct server;
+
+/* Something that epoll reports.  `ready` may free everything but sources of links, which
+ * are freed after all events of the moment. */
+struct source {
+    void (*ready)(struct server *server, struct source *source, uint32_t events);
+    int fd; /* -1: none */
+};
+
+struct pipes {
+    int at[16][2];
+    size_t count;
+};
+
+struct server {
+    int epoll;
+    int events_file;
+    struct source tcp, dns, log, control, init;
+    bool is_accepting;
+    struct network_rules *rules;
+    struct hosts hosts;
+    struct network_address nameservers[RELAY_NAMESERVERS_MAX];
+    size_t nameserver_count;
+    struct link *links; /* a list */
+    bool has_waiting;   /* a link has more to relay */
+    bool has_dead;
+    uint64_t next_deadline_ms; /* not after the first deadline of a link */
+    struct pipes pipes;
+    struct relay_counts counts;
+    uint64_t event_number;
+    uint32_t event_lost;
+    uint32_t event_tokens;
+    uint64_t event_refilled_ms;
+};
+
+/* --- serve.c --- */
+
+/* The server of these descriptors; 0 or a negative errno. */
+int server_init(struct server *server, const int fds[RELAY_FDS]);
+_Noreturn void server_run(struct server *server);
+int server_watch(struct server *server, struct source *source, uint32_t events);
+void server_accept_again(struct server *server);
+
+/* --- control.c --- */
+
+void control_accept(struct server *server, struct source *source, uint32_t events);
+
+/* --- link.c --- */
+
+void link_accept(struct server *server, struct source *source, uint32_t events);
+void link_relay_waiting(struct server *server);
+void link_check_deadlines(struct server *server, uint64_t now_ms);
+void link_free_dead(struct server *server);
+
+/* Cuts the links that the rules no longer allow. */
+void link_cut_forbidden(struct server *server);
+
+/* --- events.c --- */
+
+/* Completes and writes an event; the caller sets kind, verdict and what it knows. */
+void events_write(struct server *server, struct relay_event *event);
+
+/* --- confine.c --- */
+
+/* Drops every right that cay-net does not need, for good.  0 or a negative errno. */
+int confine(uint32_t uid);
+
+#endif
