@@ -241,6 +241,20 @@ static void as_nobody(void (*act)(void))
         ASSERT(rmdir(runtime) == 0);
 }
 
+static void expect_network_rules(void)
+{
+    examine();
+    ASSERT_INT(check("network rules")->finding, CAY_FINDING_OK);
+    ASSERT_HAS(check("network rules")->detail, "--allow");
+    done();
+}
+
+TEST(network_rules_are_tried_in_a_namespace)
+{
+    expect_network_rules();
+    as_nobody(expect_network_rules);
+}
+
 TEST(user_namespaces_switched_off_name_the_switch)
 {
     as_nobody(expect_no_namespaces);

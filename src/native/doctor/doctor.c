@@ -37,6 +37,7 @@
 #include "native/record/cgroup.h"
 #include "native/record/idmap.h"
 #include "native/record/runtime.h"
+#include "relay/collect.h"
 #include "sys/caps.h"
 #include "sys/io.h"
 #include "sys/landlock.h"
@@ -487,6 +488,20 @@ static int try_loopback(void)
     return fd >= 0 && ioctl(fd, SIOCSIFFLAGS, &request) == 0 ? 0 : errno;
 }
 
+/* The step that try_collect() reports; others count as success. */
+static enum collect_step collect_asked;
+
+static int try_collect(void)
+{
+    struct collect collect;
+    int sockets[COLLECT_SOCKETS];
+    enum collect_step step;
+
+    collect_build(&collect);
+    int error = collect_start(&collect, sockets, &step);
+    return error && step == collect_asked ? -error : 0;
+}
+
 /* Runs outside: a mount idmapped by the user namespace of the process.  It is never
  * attached, so closing it removes it. */
 static int try_shifted_mount(pid_t pid)
@@ -685,6 +700,25 @@ static int check_one(struct doctor *doctor, const char *facility, uint64_t names
     return error;
 }
 
+/* Each step in a namespace of its own, to name the one that fails. */
+static void check_network_rules(struct doctor *doctor)
+{
+    char missing[96];
+    int error = 0;
+
+    for (int step = COLLECT_STEP_ROUTES; step <= COLLECT_STEP_LOG && !error; step++) {
+        collect_asked = (enum collect_step)step;
+        error = result_of(CLONE_NEWUSER | CLONE_NEWNET, try_collect, NULL);
+    }
+    snprintf(missing, sizeof missing, "sandboxes cannot have them: no %s",
+             collect_step_text(collect_asked));
+    add_result(
+        doctor, "network rules", error, CAY_FINDING_WEAKER,
+        "use a kernel with nf_tables, or modprobe nf_tables nft_tproxy nft_reject_inet "
+        "nft_log nfnetlink_log",
+        "sandboxes can have a network by rules (--allow)", missing);
+}
+
 static void check_mounts(struct doctor *doctor)
 {
     doctor->has_own_root =
@@ -696,9 +730,10 @@ static void check_mounts(struct doctor *doctor)
               "can be mounted inside, with a size limit", "cannot be mounted inside");
     check_one(doctor, "devpts", MOUNTS, try_devpts, in_container,
               "a separate devpts can be mounted inside", "cannot be mounted inside");
-    check_one(doctor, "network namespaces", CLONE_NEWUSER | CLONE_NEWNET, try_loopback,
-              in_container, "can be created, with the loopback interface up",
-              "cannot be created");
+    if (!check_one(doctor, "network namespaces", CLONE_NEWUSER | CLONE_NEWNET,
+                   try_loopback, in_container,
+                   "can be created, with the loopback interface up", "cannot be created"))
+        check_network_rules(doctor);
     check_one(doctor, "other namespaces",
               CLONE_NEWUSER | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP, NULL,
               in_container, "IPC, UTS and cgroup namespaces can be created",
