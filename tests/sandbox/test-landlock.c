@@ -75,12 +75,50 @@ static void refuse_wishes(void)
     refuse_wish(&(struct cay_sandbox_options){.storage = CAY_STORAGE_DISK}, "storage");
     refuse_wish(&(struct cay_sandbox_options){.binds = &elsewhere, .bind_count = 1},
                 "bind");
+    refuse_wish(&(struct cay_sandbox_options){.network = CAY_NETWORK_RULES}, "network");
+    ASSERT_HAS(err.message, "no network namespace");
 }
 
 TEST(what_needs_a_root_of_its_own_is_refused_on_the_level_landlock)
 {
     need_landlock();
     as_ordinary(ordinary_user(false), refuse_wishes);
+}
+
+/* --- Network rules --- */
+
+/* Without a network outside: names have addresses, and other connections are refused. */
+static void use_network_rules(void)
+{
+    static const char *const rules[] = {"allowed.test"};
+    const struct cay_network_config network = {
+        .size = sizeof network, .rules = rules, .rule_count = 1};
+    struct cay_sandbox_options wish = {.size = sizeof wish, .level = level_here};
+    cay_policy *policy = NULL;
+    cay_sandbox *made = NULL;
+
+    ASSERT_OK(cay_policy_add_network(NULL, &network, &policy, &err));
+    wish.policy = policy;
+    int code = cay_sandbox_create(&wish, &made, &err);
+    AUTO(cay_sandbox) sandbox = made;
+    cay_policy_free(policy);
+    ASSERT_INT(code, CAY_OK);
+    run(sandbox,
+        "getent hosts allowed.test other.test; echo $?; curl -si http://192.0.2.1/");
+    ASSERT_HAS(result.out, "198.18.0.1      allowed.test\n2\n");
+    ASSERT_HAS(result.out, "HTTP/1.1 403 Forbidden");
+    ASSERT_HAS(result.out, "192.0.2.1:80 is not allowed");
+    cay_exec_done(&result);
+}
+
+TEST(network_rules_apply_on_the_levels_with_namespaces)
+{
+    on_level(CAY_LEVEL_RANGE, use_network_rules);
+    on_level(CAY_LEVEL_SINGLE, use_network_rules);
+    level_here = CAY_LEVEL_ROOT;
+    use_network_rules();
+    level_here = CAY_LEVEL_SINGLE; /* root lends a user id */
+    use_network_rules();
 }
 
 /* --- The walls of the level landlock --- */
