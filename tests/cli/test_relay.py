@@ -476,3 +476,33 @@ def test_a_sandbox_without_rules_has_no_cay_net(internet, sandbox):
                 if path.suffix in (".net", ".events")]
     assert internet.cay("exec", created, "--", "sh", "-c",
                         "test -e /etc/resolv.conf || echo none") == "none\n"
+
+
+def relays_here(internet):
+    """The pids of every living cay-net in the network namespace of the tests."""
+    space = os.readlink(f"/proc/{internet.host.pid}/ns/net")
+    found = []
+    for path, pid in processes("cay-net"):
+        try:
+            if lives(pid) and os.readlink(path / "ns" / "net") == space:
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def test_a_creator_that_is_killed_leaves_no_cay_net(internet):
+    for delay in range(30):
+        process = subprocess.Popen(internet.command(CAY, "run", "--allow", "good.test", "--", "true"),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(delay / 1000)
+        process.kill()
+        process.wait()
+    internet.cay("gc")
+    until = time.monotonic() + PATIENCE
+    while relays_here(internet) and time.monotonic() < until:
+        time.sleep(0.05)
+        internet.cay("gc")
+    assert relays_here(internet) == []
+    for path in Path("/run/cay").glob("*.net"):
+        assert path.with_suffix("").exists()
