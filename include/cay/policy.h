@@ -150,10 +150,10 @@ CAY_PUBLIC CAY_NODISC int cay_policy_add_network(const cay_policy *policy,
 /* NONE, RULES or OPEN. */
 CAY_PUBLIC enum cay_network cay_policy_network(const cay_policy *policy);
 
-enum cay_network_verdict {
-    CAY_NETWORK_DENY = 0,
-    CAY_NETWORK_ALLOW = 1,
-    CAY_NETWORK_REQUESTS = 2 /* some HTTP requests are allowed: see method and path */
+enum cay_reach {
+    CAY_REACH_DENY = 0,
+    CAY_REACH_ALLOW = 1,
+    CAY_REACH_REQUESTS = 2 /* some HTTP requests are allowed: see method and path */
 };
 
 struct cay_network_query {
@@ -165,7 +165,7 @@ struct cay_network_query {
 };
 
 struct cay_network_answer {
-    enum cay_network_verdict verdict;
+    enum cay_reach verdict;
     char rule[640]; /* the rule that decides, or "default" */
     char why[768];  /* one or two sentences */
 };

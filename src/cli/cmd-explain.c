@@ -125,7 +125,7 @@ static int explain(const struct call *call, const struct cay_network_query *quer
         network = (int)configured->network;
     if (network == CAY_NETWORK_HOST) {
         *ret_answer = (struct cay_network_answer){
-            CAY_NETWORK_ALLOW, "default",
+            CAY_REACH_ALLOW, "default",
             "The sandbox uses the network of this machine, without rules."};
         return CAY_OK;
     }
@@ -136,9 +136,9 @@ static int explain(const struct call *call, const struct cay_network_query *quer
 
 static int explain_network(struct call *call, struct cay_error *err)
 {
-    static const char *const verdicts[] = {[CAY_NETWORK_DENY] = "deny",
-                                           [CAY_NETWORK_ALLOW] = "allow",
-                                           [CAY_NETWORK_REQUESTS] = "requests"};
+    static const char *const verdicts[] = {[CAY_REACH_DENY] = "deny",
+                                           [CAY_REACH_ALLOW] = "allow",
+                                           [CAY_REACH_REQUESTS] = "requests"};
     const char *place = call->line.arguments[0];
     struct cay_network_query query = {.size = sizeof query,
                                       .method = call->options.method,

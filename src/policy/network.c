@@ -145,8 +145,7 @@ int cay_policy_explain_network(const cay_policy *policy,
         TRY(ask(policy->network, &known, &answer, err));
     else
         memcpy(answer.why, none, sizeof none);
-    *ret_answer =
-        (struct cay_network_answer){.verdict = (enum cay_network_verdict)answer.verdict};
+    *ret_answer = (struct cay_network_answer){.verdict = (enum cay_reach)answer.verdict};
     memcpy(ret_answer->rule, answer.rule, sizeof ret_answer->rule);
     memcpy(ret_answer->why, answer.why, sizeof ret_answer->why);
     return CAY_OK;

@@ -50,7 +50,7 @@ TEST(a_policy_without_network_rules_denies_every_host)
     AUTO(cay_policy) policy = parse("root: /x");
 
     ASSERT_INT(cay_policy_network(policy), CAY_NETWORK_NONE);
-    ASSERT_INT(ask(policy, "pypi.org", 443).verdict, CAY_NETWORK_DENY);
+    ASSERT_INT(ask(policy, "pypi.org", 443).verdict, CAY_REACH_DENY);
     ASSERT_HAS(ask(policy, "pypi.org", 443).why, "--allow");
 }
 
@@ -59,15 +59,15 @@ TEST(a_policy_file_has_network_rules_in_three_forms)
     AUTO(cay_policy) list = parse("network: [pypi, '!a.test', 'GET b.test/v1/*']\n");
     ASSERT_INT(cay_policy_network(list), CAY_NETWORK_RULES);
     ASSERT_INT(cay_policy_mount_count(list), 0);
-    ASSERT_INT(ask(list, "pypi.org", 443).verdict, CAY_NETWORK_ALLOW);
-    ASSERT_INT(ask(list, "a.test", 443).verdict, CAY_NETWORK_DENY);
-    ASSERT_INT(ask(list, "b.test", 443).verdict, CAY_NETWORK_REQUESTS);
+    ASSERT_INT(ask(list, "pypi.org", 443).verdict, CAY_REACH_ALLOW);
+    ASSERT_INT(ask(list, "a.test", 443).verdict, CAY_REACH_DENY);
+    ASSERT_INT(ask(list, "b.test", 443).verdict, CAY_REACH_REQUESTS);
 
     AUTO(cay_policy) open = parse("paths: {a: {root: /a}}\nnetwork: open\n");
     ASSERT_INT(cay_policy_network(open), CAY_NETWORK_OPEN);
     ASSERT_INT(cay_policy_mount_count(open), 1);
-    ASSERT_INT(ask(open, "c.test", 25).verdict, CAY_NETWORK_ALLOW);
-    ASSERT_INT(ask(open, "10.0.0.1", 25).verdict, CAY_NETWORK_DENY);
+    ASSERT_INT(ask(open, "c.test", 25).verdict, CAY_REACH_ALLOW);
+    ASSERT_INT(ask(open, "10.0.0.1", 25).verdict, CAY_REACH_DENY);
 
     AUTO(cay_policy)
     map = parse("policy:\n"
@@ -78,7 +78,7 @@ TEST(a_policy_file_has_network_rules_in_three_forms)
                 "    groups: {npm: [n.test], ours: o.test}\n"
                 "  root: /x\n");
     ASSERT_INT(cay_policy_network(map), CAY_NETWORK_OPEN);
-    ASSERT_INT(ask(map, "10.0.0.1", 25).verdict, CAY_NETWORK_ALLOW);
+    ASSERT_INT(ask(map, "10.0.0.1", 25).verdict, CAY_REACH_ALLOW);
     ASSERT_STR(ask(map, "n.test", 1).rule, "!n.test (npm)");
     ASSERT_STR(ask(map, "o.test", 1).rule, "!o.test (ours)");
 }
@@ -110,10 +110,10 @@ TEST(network_rules_are_added_to_a_copy_of_a_policy)
     ASSERT_INT(cay_policy_network(files), CAY_NETWORK_NONE);
     ASSERT_INT(cay_policy_network(one), CAY_NETWORK_RULES);
     ASSERT_INT(cay_policy_mount_count(two), 1);
-    ASSERT_INT(ask(one, "b.test", 80).verdict, CAY_NETWORK_DENY);
+    ASSERT_INT(ask(one, "b.test", 80).verdict, CAY_REACH_DENY);
     ASSERT_STR(ask(two, "a.test", 80).rule, "a.test");
     ASSERT_STR(ask(two, "b.test", 80).rule, "!b.test");
-    ASSERT_INT(ask(two, "c.test", 80).verdict, CAY_NETWORK_ALLOW);
+    ASSERT_INT(ask(two, "c.test", 80).verdict, CAY_REACH_ALLOW);
 }
 
 TEST(hosts_of_a_group_are_known_to_rules_that_are_added_later)
@@ -162,10 +162,10 @@ TEST(rules_of_e2b_are_an_open_network_that_allows_first)
     ASSERT_OK(cay_policy_add_network(NULL, &config, &made, &err));
     AUTO(cay_policy) policy = made;
     ASSERT_INT(cay_policy_network(policy), CAY_NETWORK_OPEN);
-    ASSERT_INT(ask(policy, "a.test", 443).verdict, CAY_NETWORK_ALLOW);
-    ASSERT_INT(ask(policy, "b.test", 443).verdict, CAY_NETWORK_DENY);
+    ASSERT_INT(ask(policy, "a.test", 443).verdict, CAY_REACH_ALLOW);
+    ASSERT_INT(ask(policy, "b.test", 443).verdict, CAY_REACH_DENY);
     AUTO(cay_policy) more = add(policy, CAY_NETWORK_NONE, "b.test");
-    ASSERT_INT(ask(more, "b.test", 443).verdict, CAY_NETWORK_ALLOW);
+    ASSERT_INT(ask(more, "b.test", 443).verdict, CAY_REACH_ALLOW);
 }
 
 TEST(an_explanation_covers_requests_and_the_address_of_a_name)
@@ -176,18 +176,18 @@ TEST(an_explanation_covers_requests_and_the_address_of_a_name)
 
     query.path = "/v1/x";
     ASSERT_OK(cay_policy_explain_network(policy, &query, &answer, &err));
-    ASSERT_INT(answer.verdict, CAY_NETWORK_ALLOW);
+    ASSERT_INT(answer.verdict, CAY_REACH_ALLOW);
     query.method = "POST";
     ASSERT_OK(cay_policy_explain_network(policy, &query, &answer, &err));
-    ASSERT_INT(answer.verdict, CAY_NETWORK_DENY);
+    ASSERT_INT(answer.verdict, CAY_REACH_DENY);
     query = (struct cay_network_query){
         .size = sizeof query, .host = "b.test", .port = 443, .address = "10.0.0.1"};
     ASSERT_OK(cay_policy_explain_network(policy, &query, &answer, &err));
-    ASSERT_INT(answer.verdict, CAY_NETWORK_DENY);
+    ASSERT_INT(answer.verdict, CAY_REACH_DENY);
     ASSERT_HAS(answer.why, "private");
     query.address = "192.0.2.1";
     ASSERT_OK(cay_policy_explain_network(policy, &query, &answer, &err));
-    ASSERT_INT(answer.verdict, CAY_NETWORK_ALLOW);
+    ASSERT_INT(answer.verdict, CAY_REACH_ALLOW);
     query.address = "nonsense";
     ASSERT_CODE(cay_policy_explain_network(policy, &query, &answer, &err), CAY_E_INVALID);
     query.host = NULL;
