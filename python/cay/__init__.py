@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cay.sandbox import WarmInterpreter as WarmInterpreter
     from cay.sandbox import create_template as create_template
     from cay.sandbox import doctor as doctor
+    from cay.sandbox import explain_network as explain_network
     from cay.sandbox import remove_template as remove_template
     from cay.sandbox import run_code as run_code
     from cay.sandbox import templates as templates
@@ -31,6 +32,7 @@ _OF_SANDBOX = (
     "WarmInterpreter",
     "create_template",
     "doctor",
+    "explain_network",
     "remove_template",
     "run_code",
     "templates",
@@ -47,6 +49,7 @@ __all__ = [
     "__version__",
     "create_template",
     "doctor",
+    "explain_network",
     "remove_template",
     "run_code",
     "templates",

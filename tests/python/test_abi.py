@@ -45,6 +45,9 @@ STRUCTS = {
     "cay_tar_result": _c.TarResult,
     "cay_bind": _c.Bind,
     "cay_sandbox_options": _c.SandboxOptions,
+    "cay_network_config": _c.NetworkConfig,
+    "cay_network_query": _c.NetworkQuery,
+    "cay_network_answer": _c.NetworkAnswer,
     "cay_enforced": _c.Enforced,
     "cay_sandbox_info": _c.SandboxInfo,
     "cay_exec_options": _c.ExecOptions,
@@ -95,6 +98,7 @@ NUMBERED = {
     "TYPE": _c.TYPES,
     "LAYER": _c.LAYERS,
     "NETWORK": _c.NETWORKS,
+    "REACH": _c.REACHES,
     "STORAGE": _c.STORAGES,
     "LEVEL": _c.LEVELS,
     "STATE": _c.STATES,
@@ -227,6 +231,7 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_manager_wait",
         "cay_policy_mount",  # configuration comes from the models
         "cay_policy_mount_count",
+        "cay_policy_network",
         "cay_policy_parse",
         "cay_policy_style",
         "cay_process_skip",  # for the server

@@ -12,7 +12,8 @@ from cay._c.library import HANDLE, bind, bind_call, members
 
 _LAYERS = "user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk"
 LAYERS = {1 << bit: name for bit, name in enumerate(_LAYERS.split())}
-NETWORKS = {0: "none", 1: "host"}
+NETWORKS = {0: "none", 1: "host", 2: "rules", 3: "open"}
+REACHES = {0: "deny", 1: "allow", 2: "requests"}
 STORAGES = {0: "memory", 1: "disk"}
 LEVELS = {0: "best", 1: "root", 2: "range", 3: "single", 4: "landlock", 5: "none"}
 REQUESTABLE_LEVELS = {number: name for number, name in LEVELS.items() if name != "none"}
@@ -43,6 +44,25 @@ class SandboxOptions(Structure):
         uint64_t ttl_ms; char *user, *workdir; int storage, level; bool make_workdir;
         char *name, *pool;
     """, Bind=Bind)
+
+
+class NetworkConfig(Structure):
+    _fields_ = members("""
+        size_t size; int network; bool allow_first; char **rules; size_t rule_count;
+        char **groups; size_t group_count;
+    """)
+
+
+class NetworkQuery(Structure):
+    _fields_ = members("""
+        size_t size; char *host; uint16_t port; char *address, *method, *path;
+    """)
+
+
+class NetworkAnswer(Structure):
+    _fields_ = members("""
+        int verdict; char rule[640], why[768];
+    """)
 
 
 class Enforced(Structure):
@@ -119,6 +139,12 @@ class Check(Structure):
 _COUNT = POINTER(c_size_t)
 
 policy_load = bind_call("cay_policy_load", c_char_p, c_char_p, POINTER(HANDLE))
+policy_add_network = bind_call(
+    "cay_policy_add_network", HANDLE, POINTER(NetworkConfig), POINTER(HANDLE)
+)
+policy_explain_network = bind_call(
+    "cay_policy_explain_network", HANDLE, POINTER(NetworkQuery), POINTER(NetworkAnswer)
+)
 
 sandbox_create = bind_call("cay_sandbox_create", POINTER(SandboxOptions), POINTER(HANDLE))
 sandbox_open = bind_call("cay_sandbox_open", c_char_p, POINTER(HANDLE))

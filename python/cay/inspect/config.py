@@ -40,8 +40,16 @@ class CayConfig(BaseModel):
     cpus: float | None = Field(
         default=None, ge=0.01, le=CPUS_MAX, description="Limit of CPUs; default all"
     )
-    network: Literal["none", "host"] = Field(
-        default="none", description="'none': only loopback; 'host': that of this machine"
+    network: Literal["none", "host", "rules", "open"] = Field(
+        default="none",
+        description="'none': only loopback; 'host': that of this machine; 'rules': what "
+        "allow allows; 'open': every public address",
+    )
+    allow: tuple[str, ...] = Field(
+        default=(), description="Network rules: 'pypi', 'api.example.com:443'"
+    )
+    deny: tuple[str, ...] = Field(
+        default=(), description="Network rules for what must not be reached"
     )
     user: str | None = Field(
         default=None, description="The user of commands; default 'user'"

@@ -42,7 +42,7 @@ def begin(task: Hashable, configs: list[CayConfig]) -> None:
     with _lock:
         for config in configs:
             key = _key(config)
-            if not config.pool or config.storage != "memory":
+            if not config.pool or config.storage != "memory" or config.allow:
                 continue
             if key not in _pools:
                 try:

@@ -46,7 +46,12 @@ class NativeSandboxConfig(BaseSandboxConfig):
     template: str | None = None
     limits: dict[str, Any] = field(default_factory=lambda: {})
     """memory and disk (bytes or "512M"), pids, cpu (percent of one)"""
-    network: Literal["none", "host"] = "none"
+    network: Literal["none", "host", "rules", "open"] = "none"
+    allow: list[str] = field(default_factory=lambda: [])
+    """network rules: pypi, api.example.com:443, *.example.com, 192.0.2.0/24:5432"""
+    deny: list[str] = field(default_factory=lambda: [])
+    network_groups: dict[str, str] = field(default_factory=lambda: {})
+    """hosts added to groups of network rules: {"pypi": "mirror.example.com"}"""
     storage: Literal["memory", "disk"] = "memory"
     user: str | None = None
     hostname: str | None = None

@@ -35,6 +35,7 @@ from cay.sandbox.code import CodeError, Context, Execution, Logs, Result
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.host import create_template, doctor, remove_template, templates
 from cay.sandbox.interpreter import AsyncCodeInterpreter, CodeInterpreter, run_code
+from cay.sandbox.network import NetworkAnswer, explain_network
 from cay.sandbox.options import Bind
 from cay.sandbox.pool import Pool, PoolStats
 from cay.sandbox.process import Process
@@ -63,6 +64,7 @@ __all__ = [
     "ExecResult",
     "Execution",
     "Logs",
+    "NetworkAnswer",
     "Output",
     "Pool",
     "PoolStats",
@@ -88,6 +90,7 @@ __all__ = [
     "WarmInterpreter",
     "create_template",
     "doctor",
+    "explain_network",
     "remove_template",
     "run_code",
     "templates",

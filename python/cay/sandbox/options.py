@@ -21,7 +21,7 @@ from cay.filesystem.sandbox import new_policy
 Size = int | str
 """Bytes, or with a unit: "512M", "1.5g", "64KiB"."""
 
-Network = Literal["none", "host"]
+Network = Literal["none", "host", "rules", "open"]
 Storage = Literal["memory", "disk"]
 Level = Literal["best", "root", "range", "single", "landlock"]
 Layer = Literal[
@@ -185,6 +185,12 @@ def choice(value: str, names: dict[int, str], what: str) -> int:
     )
 
 
+def texts(values: Iterable[str], what: str) -> list[str]:
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"{what}: expected a list of rules, not a string")
+    return list(values)
+
+
 def environment(env: Mapping[str, str] | None, what: str = "env") -> Any:
     """ "NAME=value" strings for C, or None."""
     if not env:
@@ -262,8 +268,42 @@ class Policy:
         _c.call(_c.policy_load, text(policy, "policy"), None, byref(pointer))
         self.pointer = pointer.value
 
-    def __enter__(self) -> int | None:
-        return self.pointer
+    def add_network(
+        self, network: Network, allow: Iterable[str], deny: Iterable[str]
+    ) -> int:
+        """Adds network rules; returns the network of the sandbox, a number of C."""
+        number = choice(network, _c.NETWORKS, "network")
+        rules = [text(rule, "allow") for rule in texts(allow, "allow")]
+        denied = [b"!" + text(rule, "deny") for rule in texts(deny, "deny")]
+        if denied and not rules and network == "none":
+            raise SandboxValueError(
+                "nothing is allowed that deny= could deny",
+                subject="deny",
+                hint='add allow=["pypi"], or network="open"',
+            )
+        rules += denied
+        if network == "host" and rules:
+            raise SandboxValueError(
+                "allow= and deny= have no effect on the network of the host",
+                subject="network",
+                hint='leave out network="host", or use network="open"',
+            )
+        if network == "host" or (network == "none" and not rules):
+            return number
+        config = _c.NetworkConfig(
+            size=sizeof(_c.NetworkConfig),
+            network=number,
+            rules=_c.string_array(rules),
+            rule_count=len(rules),
+        )
+        pointer = c_void_p()
+        _c.call(_c.policy_add_network, self.pointer, byref(config), byref(pointer))
+        _c.policy_free(self.pointer)
+        self.pointer = pointer.value
+        return 0
+
+    def __enter__(self) -> Policy:
+        return self
 
     def __exit__(self, *_: object) -> None:
         _c.policy_free(self.pointer)

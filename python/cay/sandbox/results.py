@@ -138,7 +138,7 @@ class SandboxInfo:
     id: str
     state: Literal["running", "paused", "stopped", "damaged", "spare"]
     level: Literal["root", "range", "single", "landlock", "none"]
-    network: Literal["none", "host"]
+    network: Literal["none", "host", "rules", "open"]
     storage: Literal["memory", "disk"]
     ephemeral: bool
     template: str

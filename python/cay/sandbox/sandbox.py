@@ -123,6 +123,8 @@ class Sandbox(CodeMethods, _c.Owner):
         pids: int | None = None,
         cpus: float | None = None,
         network: Network = "none",
+        allow: Iterable[str] = (),
+        deny: Iterable[str] = (),
         volumes: Volumes | None = None,
         env: Mapping[str, str] | None = None,
         policy: SandboxConfig | str | os.PathLike[str] | None = None,
@@ -144,6 +146,8 @@ class Sandbox(CodeMethods, _c.Owner):
         cay.templates(), or a directory.  Sizes are bytes or "512M"; ``ttl`` is the time to
         live in seconds.  ``volumes`` makes host directories visible; ``policy`` does so for
         those of a cay.filesystem configuration, or of a YAML file, with their rules.
+        ``allow`` and ``deny`` are network rules as of --allow and --deny: "pypi",
+        "api.example.com:443"; see cay.explain_network().
         ``require`` names isolation layers without which it must not start.  An
         ``ephemeral`` sandbox ends with this process.  ``make_workdir`` creates a missing
         ``workdir``, owned by the user.  open() also takes the ``name``; SandboxExistsError
@@ -151,6 +155,7 @@ class Sandbox(CodeMethods, _c.Owner):
         """
         array, count = _options.bind_array(volumes)
         with Policy(policy) as c_policy:
+            c_network = c_policy.add_network(network, allow, deny)
             options = _c.SandboxOptions(
                 size=sizeof(_c.SandboxOptions),
                 template_name=_options.template_name(template),
@@ -158,14 +163,14 @@ class Sandbox(CodeMethods, _c.Owner):
                 disk_bytes=_options.size(disk, "disk"),
                 pids=_options.size(pids, "pids", _options.PIDS_MAX),
                 cpu_percent=_options.cpu_percent(cpus),
-                network=_options.choice(network, _c.NETWORKS, "network"),
+                network=c_network,
                 binds=array,
                 bind_count=count,
                 env=_options.environment(env),
                 hostname=_options.optional(hostname, "hostname"),
                 require=_options.layers(require),
                 ephemeral=ephemeral,
-                policy=c_policy,
+                policy=c_policy.pointer,
                 ttl_ms=_options.milliseconds(ttl, "ttl"),
                 user=None if user is None else _options.text(str(user), "user"),
                 workdir=_options.optional(workdir, "workdir"),

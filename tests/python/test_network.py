@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Network rules in Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cay
+from cay.errors import CayError, SandboxUnsupportedError, SandboxValueError
+
+
+@pytest.mark.parametrize(
+    "host, arguments, verdict, rule",
+    [
+        ("pypi.org", {}, "deny", "default"),
+        ("pypi.org", {"network": "host"}, "allow", "default"),
+        ("pypi.org", {"network": "rules"}, "deny", "default"),
+        ("pypi.org", {"network": "open"}, "allow", "default"),
+        ("pypi.org", {"allow": ["pypi"]}, "allow", "pypi.org (pypi)"),
+        ("pypi.org", {"allow": ["pypi"], "deny": ["*.org"]}, "deny", "!*.org"),
+        ("pypi.org", {"allow": ["pypi"], "port": 22}, "deny", "default"),
+        ("pypi.org", {"allow": ["pypi"], "address": "10.0.0.1"}, "deny", "default"),
+        ("a.test", {"allow": ["GET a.test/v1/*"]}, "requests", "GET a.test/v1/*"),
+        ("a.test", {"allow": ["GET a.test/v1/*"], "path": "/v1/x"}, "allow", "GET a.test/v1/*"),
+        ("a.test", {"allow": ["GET a.test"], "method": "PUT"}, "deny", "default"),
+    ],
+)
+def test_an_explanation_names_the_rule(
+    host: str, arguments: dict[str, Any], verdict: str, rule: str
+) -> None:
+    answer = cay.explain_network(host, **arguments)
+    assert (answer.verdict, answer.rule) == (verdict, rule)
+    assert answer.why
+
+
+def test_rules_are_added_to_those_of_a_policy_file(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("network: {allow: [a.test], groups: {pypi: m.test}}\n")
+    rules = {
+        host: cay.explain_network(host, policy=policy, allow=["pypi"]).rule
+        for host in ("a.test", "m.test", "b.test")
+    }
+    assert rules == {"a.test": "a.test", "m.test": "m.test (pypi)", "b.test": "default"}
+    assert cay.explain_network("a.test", policy=policy).verdict == "allow"
+
+
+@pytest.mark.parametrize(
+    "arguments, hint",
+    [
+        ({"allow": ["pypy"]}, "did you mean pypi?"),
+        ({"allow": ["a..test"]}, "a label is empty"),
+        ({"deny": ["pypi"]}, 'add allow=["pypi"]'),
+        ({"network": "host", "allow": ["pypi"]}, 'use network="open"'),
+        ({"network": "bridge"}, "none, host, rules, open"),
+        ({"network": "open", "port": 70000}, "at most 65535"),
+        ({"network": "open", "address": "x"}, "192.0.2.1"),
+    ],
+)
+def test_a_mistake_is_answered_with_what_is_allowed(
+    arguments: dict[str, Any], hint: str
+) -> None:
+    with pytest.raises(CayError) as raised:
+        cay.explain_network("a.test", **arguments)
+    assert isinstance(raised.value, SandboxValueError)
+    assert hint in raised.value.hint
+
+
+def test_a_string_is_not_a_list_of_rules() -> None:
+    with pytest.raises(TypeError, match="allow: expected a list of rules"):
+        cay.explain_network("a.test", allow="pypi")
+
+
+@pytest.mark.parametrize("arguments", [{"allow": ["pypi"]}, {"network": "open"}])
+def test_a_sandbox_with_network_rules_is_refused_until_they_are_enforced(
+    arguments: dict[str, Any],
+) -> None:
+    with pytest.raises(SandboxUnsupportedError, match="not enforced yet"):
+        cay.Sandbox.create(**arguments)
