@@ -185,10 +185,12 @@ int network_rules_add(const struct network_rules *first, enum network_mode mode,
 {
     AUTO_BUF text = {.max = NETWORK_TEXT_MAX};
     struct network_groups own = {NULL};
-    int code = groups ? CAY_OK : network_groups_init(&own, err);
+    bool is_given = groups && groups->count;
+    int code = is_given ? CAY_OK : network_groups_init(&own, err);
 
     if (!code)
-        code = write_texts(first, mode, texts, count, groups ? groups : &own, &text, err);
+        code =
+            write_texts(first, mode, texts, count, is_given ? groups : &own, &text, err);
     network_groups_done(&own);
     if (code)
         return code;

@@ -44,7 +44,7 @@ enum network_mode {
 struct network_rules;
 struct network_groups;
 
-/* `texts` are rules as a user writes them.  `groups` NULL: the built-in ones.
+/* `texts` are rules as a user writes them.  `groups` NULL or empty: the built-in ones.
  * CAY_E_INVALID names the rule and what is allowed instead. */
 int network_rules_new(enum network_mode mode, const char *const *texts, size_t count,
                       const struct network_groups *groups,
