@@ -116,6 +116,37 @@ SURVIVES(parsing_json, WHOLE)
     return parse("{\"root\": {\"root\": \"a\", \"readonly\": true}}");
 }
 
+SURVIVES(parsing_network_rules, WHOLE)
+{
+    return parse("root: a\n"
+                 "network:\n"
+                 "  mode: open\n"
+                 "  allow: [pypi, 'GET a.test/v1/*', '10.0.0.0/8:5432']\n"
+                 "  deny: b.test\n"
+                 "  groups: {pypi: [m.test], ours: n.test}\n");
+}
+
+SURVIVES(adding_network_rules, WHOLE)
+{
+    static const char *const rules[] = {"npm", "!a.test"}, *const groups[] = {
+                                                               "npm=b.test"};
+    const struct cay_network_config config = {.size = sizeof config,
+                                              .rules = rules,
+                                              .rule_count = 2,
+                                              .groups = groups,
+                                              .group_count = 1};
+    cay_policy *one, *two;
+    int code = cay_policy_add_network(policy, &config, &one, &err);
+
+    if (code)
+        return code;
+    code = cay_policy_add_network(one, &config, &two, &err);
+    cay_policy_free(one);
+    if (!code)
+        cay_policy_free(two);
+    return code;
+}
+
 SURVIVES(loading_a_policy, WHOLE)
 {
     cay_policy *made;
