@@ -48,6 +48,7 @@ _cay_value() { # of the option before the word; false if it takes none we know
     -o | --output) _cay_reply 'text json' ;;
     --approve) _cay_reply 'ask yes no' ;;
     --network) _cay_reply 'none host rules open' ;;
+    --allow | --deny) _cay_reply 'pypi npm debian crates go github anthropic openai' ;;
     --storage) _cay_reply 'memory disk' ;;
     --require) _cay_reply 'user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk' ;;
     -u | --user)
@@ -99,6 +100,14 @@ _cay_config() {
         _cay_reply 'check schema'
     elif [[ ${COMP_WORDS[2]} == check ]]; then
         _cay_reply_files -f
+    fi
+}
+
+_cay_explain() {
+    if [[ $current == -* ]]; then
+        _cay_reply "$(_cay_options cay explain "${COMP_WORDS[2]}")"
+    elif ((COMP_CWORD == 2)); then
+        _cay_reply network
     fi
 }
 
@@ -182,6 +191,7 @@ _cay() {
     _cay_value && return
     case $command in
     config) _cay_config ;;
+    explain) _cay_explain ;;
     files) _cay_files ;;
     session) _cay_session ;;
     template) _cay_template ;;

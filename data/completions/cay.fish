@@ -28,6 +28,8 @@ function __cay_options_here
             set -l command (__cay_files_command); and __cay_options cay files $command
         case config
             __cay_options cay config $words[3]
+        case explain
+            __cay_options cay explain $words[3]
         case session
             __cay_options cay session $words[3]
         case template
@@ -71,6 +73,8 @@ complete -c cay -n '__fish_seen_subcommand_from cp' -Fa '(__cay_sandboxes | stri
 complete -c cay -n '__fish_seen_subcommand_from config; and not __fish_seen_subcommand_from check schema' \
     -a 'check schema'
 complete -c cay -n '__fish_seen_subcommand_from config; and __fish_seen_subcommand_from check' -F
+complete -c cay -n '__fish_seen_subcommand_from explain; and not __fish_seen_subcommand_from network' \
+    -a network
 complete -c cay -n '__fish_seen_subcommand_from session; and not __fish_seen_subcommand_from ls show start pause resume stop rm' \
     -a 'ls show start pause resume stop rm'
 complete -c cay -n '__fish_seen_subcommand_from session; and __fish_seen_subcommand_from show start pause resume stop rm' \
@@ -91,6 +95,8 @@ complete -c cay -n '__cay_takes template' -l template -xa '(cay template ls -q 2
 complete -c cay -n '__cay_takes output' -s o -l output -xa 'text json'
 complete -c cay -n '__cay_takes approve' -l approve -xa 'ask yes no'
 complete -c cay -n '__cay_takes network' -l network -xa 'none host rules open'
+complete -c cay -n '__cay_takes allow' -l allow -xa 'pypi npm debian crates go github anthropic openai'
+complete -c cay -n '__cay_takes deny' -l deny -xa 'pypi npm debian crates go github anthropic openai'
 complete -c cay -n '__cay_takes storage' -l storage -xa 'memory disk'
 complete -c cay -n '__cay_takes require' -l require -xa "$layers"
 complete -c cay -n '__cay_takes user; and not __fish_seen_subcommand_from setup' -s u -l user \
