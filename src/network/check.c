@@ -27,8 +27,10 @@ struct found {
 static bool covers_port(enum network_mode mode, const struct network_rule *rule,
                         uint16_t port)
 {
-    if (port == 0)
-        return true;
+    bool is_all = rule->low == 1 && rule->high == UINT16_MAX;
+
+    if (port == 0) /* a port that is denied leaves others */
+        return !rule->denies || !rule->low || is_all;
     if (rule->low)
         return rule->low <= port && port <= rule->high;
     if (rule->denies || (mode == NETWORK_E2B && rule->kind == NETWORK_RANGE))
@@ -368,11 +370,11 @@ static struct closed closed_of(const struct network_rules *rules,
         if (network_class_find(&within) || is_own(own, &within))
             return (struct closed){NEVER, class->text, class->what};
     }
-    if (class)
-        return (struct closed){e2b ? NEVER : class->opens, class->text, class->what};
-    if (is_own(own, address))
+    if (is_own(own, address) && !(class && class->opens == NEVER))
         return (struct closed){e2b ? NEVER : 8u * address->len, "the address",
                                "the host's own"};
+    if (class)
+        return (struct closed){e2b ? NEVER : class->opens, class->text, class->what};
     return (struct closed){0, NULL, NULL};
 }
 

@@ -96,7 +96,8 @@ struct network_answer {
 };
 
 /* Before a lookup.  `name` may be in any case and end in a dot; a name that is none is
- * denied.  `port` 0: some port, for a question of DNS. */
+ * denied.  (Bytes from a packet may contain NUL: network_name_clean() takes a length.)
+ * `port` 0: some port, for a question of DNS. */
 void network_check_name(const struct network_rules *rules, const char *name,
                         uint16_t port, struct network_answer *ret_answer);
 

@@ -60,8 +60,9 @@ static struct network_answer by_address(const struct network_rules *rules,
     struct network_answer answer;
     struct network_address address = address_of(text);
     struct network_address host[] = {address_of("203.0.113.77"),
-                                     address_of("2001:db8::77")};
-    struct network_addresses own = {host, 2};
+                                     address_of("2001:db8::77"),
+                                     address_of("10.77.77.77")};
+    struct network_addresses own = {host, 3};
 
     network_check_address(rules, &address, port, &own, &answer);
     ASSERT(answer.rule[0] && answer.why[0]);
@@ -117,6 +118,8 @@ TEST(a_name_rule_decides_by_name_and_port)
         {"x.test:22", "x.test", 22, NETWORK_ALLOW, "x.test:22"},
         {"x.test:22", "x.test", 443, NETWORK_DENY, "default"},
         {"x.test:22", "x.test", 0, NETWORK_ALLOW, "x.test:22"},
+        {"x.test;!x.test:80", "x.test", 0, NETWORK_ALLOW, "x.test"},
+        {"x.test;!x.test:*", "x.test", 0, NETWORK_DENY, "!x.test:*"},
         {"x.test:20-30", "x.test", 30, NETWORK_ALLOW, "x.test:20-30"},
         {"x.test:20-30", "x.test", 31, NETWORK_DENY, "default"},
         {"x.test:*", "x.test", 65535, NETWORK_ALLOW, "x.test:*"},
@@ -239,6 +242,7 @@ TEST(a_private_address_is_open_only_to_a_rule_within_its_range)
         {"100.100.100.200", "100.64.0.0/10:*", "100.100.100.200:*", false},
         {"168.63.129.16", "168.63.129.0/24:*", "168.63.129.16:*", false},
         {"203.0.113.77", "203.0.113.0/24:*", "203.0.113.77:*", false}, /* the host's */
+        {"10.77.77.77", "10.0.0.0/8:*", "10.77.77.77:*", false},
         {"0.0.0.0", NULL, NULL, false},
         {"224.0.0.1", NULL, NULL, false},
         {"255.255.255.255", NULL, NULL, false},
