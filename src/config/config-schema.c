@@ -329,10 +329,12 @@ static json_t *make_choices(json_t *definitions, const char *fallback, bool is_w
 static json_t *make_top(void)
 {
     json_t *condition = json_pack(
-        "{s:{s:[{s:[s]},{s:[s]}]},s:[{s:[s]},{s:[s]},{s:[s],s:{s:{s:i,s:{s:s}}}}]}",
+        "{s:{s:[{s:[s]},{s:[s]}]},"
+        "s:[{s:[s]},{s:[s]},{s:[s],s:{s:{s:i,s:{s:s}}}},{s:[s],s:{s:{s:[s,s]}}}]}",
         "not", "anyOf", "required", "type", "required", "library", "anyOf", "required",
         "root", "required", "paths", "required", "mounts", "properties", "mounts",
-        "minItems", 1, "items", "type", "object");
+        "minItems", 1, "items", "type", "object", "required", "network", "properties",
+        "network", "type", "array", "object");
 
     return json_pack("{s:o,s:o,s:o}", "if", condition, "then", reference("cay.policy"),
                      "else", reference("cay.whole"));

@@ -113,8 +113,8 @@ static int record_text(struct draft *draft, const char *text, size_t len,
 }
 
 /* Whether the text is a policy itself, instead of having one below "policy:".  A backend
- * may have keys of the same names, so no key may name a backend; and "mounts:" is also a
- * key of native, where its entries are strings. */
+ * may have keys of the same names, so no key may name a backend; and "mounts:" and
+ * "network:" are also keys of native, with strings as entries and as value. */
 static bool is_policy(const struct draft *draft)
 {
     const struct record *whole = &draft->whole;
@@ -124,7 +124,8 @@ static bool is_policy(const struct draft *draft)
         record_has(whole, "library", &item))
         return false;
     return record_has(whole, "root", &item) || record_has(whole, "paths", &item) ||
-           (record_has(whole, "mounts", &item) && item == YAML_MAP);
+           (record_has(whole, "mounts", &item) && item == YAML_MAP) ||
+           (record_has(whole, "network", &item) && item != YAML_END);
 }
 
 /* --- The backend ----------------------------------------------------------------------

@@ -164,7 +164,9 @@ bool record_has(const struct record *record, const char *key, enum yaml_kind *re
 
     if (!node)
         return false;
-    *ret_item = node->kind == YAML_LIST ? node[1].kind : YAML_END;
+    *ret_item = node->kind == YAML_LIST  ? node[1].kind
+                : node->kind == YAML_MAP ? YAML_MAP_END
+                                         : YAML_END;
     return true;
 }
 

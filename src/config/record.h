@@ -37,7 +37,7 @@ int record_open(struct replay *replay, const struct yaml_origin *origin,
                 struct yaml **ret_yaml, struct cay_error *err);
 
 /* Whether the recorded map has this key; *ret_item is the kind of the first item of its
- * value if that is a list, else YAML_END. */
+ * value if that is a list, YAML_MAP_END if it is a map, else YAML_END. */
 bool record_has(const struct record *record, const char *key, enum yaml_kind *ret_item);
 
 /* The scalar at the end of a chain of keys, "a.b", unexpanded; false if there is none.

@@ -36,7 +36,7 @@ def test_the_examples_of_the_page_do_what_it_says(tmp_path):
 @pytest.mark.parametrize("block", blocks(
     page("cay-policy.5.scd").split("# NETWORK RULES")[1].split("# DIRECTORIES")[0]))
 def test_the_policies_of_the_manual_are_read(tmp_path, block):
-    (tmp_path / "policy.yaml").write_text("paths: {}\n" + block)
+    (tmp_path / "policy.yaml").write_text(block)
     answer = explain("--config", "policy.yaml", "pypi.org", cwd=tmp_path)
     assert answer["verdict"] == "allow"
 
