@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import cay
-from cay.errors import CayError, SandboxUnsupportedError, SandboxValueError
+from cay.errors import CayError, SandboxValueError
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,20 @@ def test_a_string_is_not_a_list_of_rules() -> None:
         cay.explain_network("a.test", allow="pypi")
 
 
-@pytest.mark.parametrize("arguments", [{"allow": ["pypi"]}, {"network": "open"}])
-def test_a_sandbox_with_network_rules_is_refused_until_they_are_enforced(
-    arguments: dict[str, Any],
+@pytest.mark.parametrize(
+    ("arguments", "resolves"),
+    [
+        ({}, [False, False]),
+        ({"allow": ["pypi"]}, [True, False]),
+        ({"network": "open"}, [True, True]),
+    ],
+)
+def test_names_that_the_rules_allow_have_addresses_inside(
+    arguments: dict[str, Any], resolves: list[bool]
 ) -> None:
-    with pytest.raises(SandboxUnsupportedError, match="not enforced yet"):
-        cay.Sandbox.create(**arguments)
+    with cay.Sandbox.create(**arguments) as sandbox:
+        lookups = [
+            sandbox.exec(["getent", "ahostsv4", name])
+            for name in ("pypi.org", "unlisted.test")
+        ]
+    assert [lookup.exit_code == 0 for lookup in lookups] == resolves
