@@ -51,7 +51,8 @@ struct link {
     struct source client, server; /* the two ends; `server` is also that of a lookup */
     struct link *next, **previous;
     enum state state;
-    bool is_checked; /* the client's first bytes */
+    bool has_begun;  /* the client has sent some of its first bytes */
+    bool is_checked; /* all of them */
     bool is_waiting; /* more to relay */
     bool is_reported;
     int status; /* of a refusal, as HTTP has it */
@@ -278,9 +279,8 @@ refuse(struct server *server, struct link *link, int status, const char *format,
     va_end(values);
     link->why = strdup(why);
     link->status = status;
-    link->is_reported = true;
-    report(server, link, RELAY_EVENT_OPEN, NETWORK_DENY);
-    server->counts.refused++;
+    report(server, link, RELAY_EVENT_OPEN, status == 403 ? NETWORK_DENY : NETWORK_ALLOW);
+    server->counts.refused += status == 403;
     close_source(&link->server);
     link->state = REFUSING;
     set_deadline(server, link, FIRST_BYTES_MS);
@@ -507,8 +507,10 @@ static void finish_connection(struct server *server, struct link *link)
         return;
     }
     link->state = RELAYING;
-    link->active_ms = clock_ms();
-    set_deadline(server, link, IDLE_MS);
+    link->is_reported = true;
+    server->counts.allowed++;
+    report(server, link, RELAY_EVENT_OPEN, NETWORK_ALLOW);
+    set_deadline(server, link, link->has_begun && !link->is_checked ? HELLO_MS : IDLE_MS);
     relay(server, link);
 }
 
@@ -566,8 +568,9 @@ static bool check_hello(struct server *server, struct link *link)
         return false;
     hello_read(bytes, (size_t)got, &hello);
     if (hello.kind == HELLO_MORE && got > 0) {
-        if (link->state == RELAYING)
+        if (link->state == RELAYING && !link->has_begun)
             set_deadline(server, link, HELLO_MS);
+        link->has_begun = true;
         return false;
     }
     link->is_checked = true;
@@ -646,9 +649,6 @@ static void decide(struct server *server, struct link *link)
         return;
     }
     cay_copy_text(link->rule, sizeof link->rule, answer.rule);
-    link->is_reported = true;
-    server->counts.allowed++;
-    report(server, link, RELAY_EVENT_OPEN, NETWORK_ALLOW);
     link->is_checked = !link->named; /* an address has no name to compare with */
     if (link->named)
         begin_lookup(server, link);
@@ -717,7 +717,7 @@ static void on_deadline(struct server *server, struct link *link, uint64_t now_m
             fail_literal(server, link);
         return;
     case RELAYING:
-        if (!link->is_checked && link->deadline_ms - link->active_ms <= HELLO_MS)
+        if (link->has_begun && !link->is_checked)
             end(server, link, true);
         else if (link->active_ms + limit > now_ms)
             set_deadline(server, link, link->active_ms + limit - now_ms);

@@ -143,7 +143,8 @@ static void read_log(struct server *server, const uint8_t *bytes, size_t len)
         head.nlmsg_len > len)
         return;
     for (size_t at = sizeof head + sizeof(struct nfgenmsg);
-         at + sizeof attribute <= head.nlmsg_len; at += NLA_ALIGN(attribute.nla_len)) {
+         at + sizeof attribute <= head.nlmsg_len;
+         at += (size_t)NLA_ALIGN(attribute.nla_len)) {
         memcpy(&attribute, bytes + at, sizeof attribute);
         if (attribute.nla_len < sizeof attribute ||
             attribute.nla_len > head.nlmsg_len - at)

@@ -463,7 +463,7 @@ def test_events_have_each_attempt(internet, sandbox):
         name = data[at + 62:at + 62 + 254].split(b"\0")[0].decode()
         events.append((kind, verdict, protocol, port, name, socket.inet_ntoa(address) if size else ""))
         assert abs(when / 1000 - time.time()) < 3600 and not lost and number == at // 512
-    assert (2, 1, 6, 80, "good.test", "") in events
+    assert (2, 1, 6, 80, "good.test", PUBLIC) in events
     assert (3, 1, 6, 80, "good.test", PUBLIC) in events
     assert (1, 0, 17, 53, "evil.test", "") in events
     assert (2, 0, 6, 80, "", PUBLIC) in events
@@ -476,6 +476,31 @@ def test_a_sandbox_without_rules_has_no_cay_net(internet, sandbox):
                 if path.suffix in (".net", ".events")]
     assert internet.cay("exec", created, "--", "sh", "-c",
                         "test -e /etc/resolv.conf || echo none") == "none\n"
+
+
+def test_a_connection_that_the_server_resets_leaves_the_others(internet):
+    assert internet.run(["good.test", "good.test:7777"], """
+        with dial("good.test", 7777) as kept:
+            print(kept.recv(7))
+            for number in range(20):
+                sock = dial("good.test", 80)
+                sock.sendall(b"GET / HTTP/1.1\\r\\nHost: good.test\\r\\n\\r\\n")
+                sock.recv(1)
+                attempt(lambda: [sock.sendall(b"x" * 100000) for more in range(20)])
+                sock.close()
+            kept.shutdown(socket.SHUT_WR)
+            print(kept.recv(7))
+    """) == ["b'banner\\n'", "b'0\\n'"]
+
+
+@pytest.mark.long
+def test_a_connection_that_begins_a_request_and_waits_is_cut(internet):
+    assert internet.run(["good.test"], """
+        with dial("good.test", 80) as sock:
+            sock.sendall(b"GET / HT")
+            sock.settimeout(100)
+            print(attempt(lambda: sock.recv(7)))
+    """) == ["ECONNRESET"]
 
 
 def relays_here(internet):
