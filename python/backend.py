@@ -50,7 +50,11 @@ def packer() -> ModuleType:
             "cay-VERSION.tar.gz"
         )
     sys.dont_write_bytecode = True
-    return SourceFileLoader("packer", str(path)).load_module()
+    loader = SourceFileLoader("packer", str(path))
+    module = ModuleType(loader.name)
+    module.__file__ = str(path)
+    loader.exec_module(module)
+    return module
 
 
 def has_library(name: str) -> bool:
