@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian packages: installed in Debian 12 and nothing else, used, removed, purged."""
+"""The Debian packages: installed in clean systems, used, removed, purged."""
 
 import subprocess
 
 import pytest
-from conftest import PACKAGES
+from conftest import PACKAGES, USED
 
 ARCHITECTURE = subprocess.run(["dpkg", "--print-architecture"], check=True, text=True,
                               capture_output=True).stdout.strip()
-INSTALL = """
-arch=$(dpkg --print-architecture)
-apt-get -qq update
-apt-get -qq -y install --no-install-recommends /share/cay_*_$arch.deb >/dev/null
-"""
+INSTALL = f"install /share/cay_*_{ARCHITECTURE}.deb\n"
 # Processes by their programs: sandboxes run PID 1 from a file in memory.
 COUNT = """
 count() {
@@ -38,15 +34,11 @@ def test_lintian_finds_no_error():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_command_works_for_root_and_for_a_user(bookworm):
-    done = bookworm.run(INSTALL + """
-cay --version
-cay doctor >/dev/null
-cay run -- echo root
-id=$(cay create)
-cay exec "$id" -- echo executed
+def test_the_command_works_for_root_and_for_a_user(clean):
+    done = clean.run(INSTALL + """
+/tests/use
 useradd --create-home ordinary
-su ordinary -c 'cay run -- echo ordinary'
+su ordinary -c /tests/use
 for page in cay.1 cay-run.1 cay-config.5 cay-errors.7; do
     ls /usr/share/man/man?/$page.gz >/dev/null || echo "no $page"
 done
@@ -54,33 +46,25 @@ test -e /lib/systemd/system/cay.service -a -e /lib/systemd/system/cay.socket
 test -e /usr/share/bash-completion/completions/cay
 """)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[1:] == ["root", "executed", "ordinary"]
+    assert done.stdout.splitlines() == [*USED, "python3", "removed"] * 2
 
 
-def test_the_server_creates_sandboxes(bookworm):
-    done = bookworm.run(INSTALL + """
-apt-get -qq -y install --no-install-recommends curl >/dev/null
-cay serve --listen 127.0.0.1:3999 >/tmp/log 2>&1 &
-for i in $(seq 300); do
-    eval "$(cay env 2>/dev/null)"
-    test "${E2B_API_KEY:-}" && break
-    sleep 0.1
-done
-curl -sS --fail -H "X-API-Key: $E2B_API_KEY" -H 'Content-Type: application/json' \\
-    -d '{"templateID": "base"}' "$E2B_API_URL/sandboxes"
-""")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert '"sandboxID"' in done.stdout
+def test_the_server_serves_the_sdk_of_e2b(clean):
+    with clean.live() as live:
+        live.do(INSTALL + "useradd --create-home ordinary")
+        for user, options in ((None, []), ("ordinary", ["--no-pause"])):
+            live.serve(user=user)
+            live.sdk(*options)
+            live.stop_server()
 
 
-def test_removal_prints_what_runs_and_ends_it(bookworm):
-    done = bookworm.run(INSTALL + COUNT + """
+def test_removal_prints_what_runs_and_ends_it(clean):
+    done = clean.run(INSTALL + COUNT + """
 cay create --name of-root >/dev/null
 cay create --name of-root-2 >/dev/null
 useradd --create-home ordinary
 su ordinary -c 'cay create --name of-user >/dev/null'
-cay serve --listen 127.0.0.1:3999 >/dev/null 2>&1 &
-for i in $(seq 300); do cay env >/dev/null 2>&1 && break; sleep 0.1; done
+serve cay serve --listen 127.0.0.1:0 >/dev/null
 useradd --system plain
 cp /etc/subuid /etc/subgid /tmp
 cay setup --yes --user plain >/dev/null
@@ -97,11 +81,38 @@ find /run /tmp -name '*cay*'
 """)
     assert done.returncode == 0, done.stdout + done.stderr
     said, _, left = done.stdout.partition("left ")
-    for text in ("ending the processes of cay", "serve --listen 127.0.0.1:3999",
+    for text in ("ending the processes of cay", "serve --listen 127.0.0.1:0",
                  "ending the sandboxes of root", "of-root-2", "ending the sandboxes of ordinary",
                  "of-user", "remove from /etc/subuid: plain:"):
         assert text in said
     assert left.splitlines() == ["0", "setup undone", "state kept"]
+
+
+# Programs in the place of systemd's, which write down their arguments.
+SYSTEMD = """
+mkdir -p /run/systemd/system
+for program in systemctl deb-systemd-invoke; do
+    printf '#!/bin/sh\\necho "%s $*" >>/tmp/calls\\n' $program >/usr/bin/$program
+    chmod +x /usr/bin/$program
+done
+"""
+
+
+def test_the_package_restarts_the_server_and_leaves_sandboxes_at_an_upgrade(clean):
+    """Installing the same version again runs the same scripts as an upgrade."""
+    done = clean.run(INSTALL + SYSTEMD + """
+id=$(cay create)
+quietly apt-get -q -y install --reinstall /share/cay_*_$(dpkg --print-architecture).deb
+cay exec $id -- echo living
+grep cay /tmp/calls
+rm /tmp/calls
+quietly apt-get -q -y remove cay
+grep cay /tmp/calls
+""")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        "living", "deb-systemd-invoke try-restart cay.service",
+        "deb-systemd-invoke stop cay.socket cay.service"]
 
 
 def test_python_uses_the_library_of_the_system(trixie):

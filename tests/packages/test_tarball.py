@@ -15,8 +15,8 @@ def tarball():
 
 
 @pytest.mark.parametrize("prefix", ["/usr/local", "/opt/cay"])
-def test_cay_is_installed_used_and_removed(bookworm, prefix):
-    done = bookworm.run(UNPACK + f"""
+def test_cay_is_installed_used_and_removed(clean, prefix):
+    done = clean.run(UNPACK + f"""
 files() {{ {{ find /opt /usr/local || true; }} | sort; }}
 files >/tmp/before
 ./install.sh --prefix {prefix} >/dev/null

@@ -3,12 +3,12 @@
 
 import platform
 import re
+import shutil
 import subprocess
-import sys
 import zipfile
 
 import pytest
-from conftest import PACKAGES
+from conftest import PACKAGES, ROOT, USED, index
 
 PROCESSOR = platform.machine()
 SIZE_MAX = 15 << 20
@@ -61,35 +61,31 @@ def test_programs_and_library_need_only_the_c_library_of_the_tag(wheel, tmp_path
 
 
 @pytest.fixture(scope="module")
-def share(tmp_path_factory):
-    """The wheel and, as from an index, what it requires."""
-    folder = tmp_path_factory.mktemp("index")
-    folder.chmod(0o755)  # also for ordinary users
+def share(suite):
+    """The wheel and, as from an index, what it and its extras require."""
     (wheel,) = PACKAGES.glob(f"cay-*manylinux_*_{PROCESSOR}.whl")
-    subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:",
-                    "--python-version=3.11", f"--platform=manylinux2014_{PROCESSOR}",
-                    f"--platform=manylinux_2_34_{PROCESSOR}", "--dest", folder, wheel], check=True)
+    folder = index(suite, f"{wheel}[inspect,nexau,pydantic-ai]", "uv", "pipx", "pip")
+    shutil.copy(ROOT / "tests/python/inspect_task.py", folder)
     return folder
 
 
+# Without a network, for root or for a user.
 INSTALL = """
 ! type cc gcc ld >/dev/null 2>&1
-python3 -m venv /tmp/venv
-/tmp/venv/bin/pip install --quiet --no-index --find-links /share cay
-export PATH=/tmp/venv/bin:$PATH
+alone() { quietly unshare --map-current-user --net -- "$@"; }
+python3 -m venv ~/venv
+alone ~/venv/bin/pip install --no-index --find-links /share cay
+export PATH=~/venv/bin:$PATH
 """
 
 
 def test_the_wheel_needs_no_compiler_and_no_package_of_the_distribution(python, share):
     done = python.run(INSTALL + """
-cay --version
-cay doctor >/dev/null
-cay run -- echo run
-id=$(cay create)
-cay exec "$id" -- echo executed
-cay config schema >/tmp/schema
-head -c 1 /tmp/schema
-echo
+/tests/use
+useradd --create-home ordinary
+cp -r ~/venv /home/ordinary
+chown -R ordinary /home/ordinary
+su ordinary -c 'PATH=~/venv/bin:$PATH /tests/use'
 python - <<END
 import cay, cay.filesystem, cay.inspect, cay.nexau, os
 from importlib.metadata import entry_points, metadata
@@ -101,56 +97,111 @@ with cay.Sandbox.create(ephemeral=True) as sandbox:
 END
 """, share)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[1:] == ["run", "executed", "{", "inside"]
+    assert done.stdout.splitlines() == [*[*USED, "42", "removed"] * 2, "inside"]
 
 
-def test_the_wheel_works_for_an_ordinary_user(python, share):
-    done = python.run("""
+def test_an_ordinary_user_installs_the_wheel(python, share):
+    done = python.run(f"""
+cat >/tmp/script <<'SCRIPT'
+set -euo pipefail
+quietly() {{ "$@" >/dev/null; }}
+{INSTALL}
+cay run -- echo run
+python - <<END
+import cay
+with cay.Sandbox.create(ephemeral=True) as sandbox:
+    print(sandbox.exec(["echo", "inside"]).stdout, end="")
+END
+SCRIPT
 useradd --create-home ordinary
-su ordinary -c '
-    set -e
-    cd
-    python3 -m venv ~/venv
-    ~/venv/bin/pip install --quiet --no-index --find-links /share cay
-    ~/venv/bin/cay run -- echo run
-    echo "import cay; sandbox = cay.Sandbox.create(ephemeral=True)" >program
-    echo "print(sandbox.exec([\\"echo\\", \\"inside\\"]).stdout)" >>program
-    ~/venv/bin/python program
-'""", share)
+su - ordinary -c 'bash /tmp/script'
+""", share)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.split() == ["run", "inside"]
+
+
+def test_the_programs_find_one_another_when_the_environment_moves(python, share):
+    done = python.run(INSTALL + """
+mv ~/venv /opt/moved
+/opt/moved/bin/cay run -- echo run
+/opt/moved/bin/cay config schema >/tmp/schema
+ln -s /opt/moved/bin/cay /usr/local/bin/linked
+linked serve --help >/tmp/help
+head -c 1 /tmp/schema
+/opt/moved/bin/python -c 'import cay; print(cay.__version__)' >/dev/null
+""", share)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "run\n{"
+
+
+@pytest.mark.parametrize("tool", ["uv", "pipx"])
+def test_the_wheel_is_installed_as_a_tool(python, share, tool):
+    """pipx also links the manual pages to where man looks; uv leaves them in its directory."""
+    command = {"uv": "uv tool install --quiet --offline --no-index --find-links /share cay",
+               "pipx": "PIP_NO_INDEX=1 PIP_FIND_LINKS=/share pipx install --quiet cay"}[tool]
+    done = python.run(f"""
+python3 -m venv /opt/{tool}
+quietly /opt/{tool}/bin/pip install --no-index --find-links /share {tool}
+quietly unshare --net env PATH=/opt/{tool}/bin:$PATH {command.replace("PIP", "env PIP", 1)}
+~/.local/bin/cay run -- echo run
+find -L ~/.local/share -name cay-run.1 | sed -n "1s|.*/||p"
+(find ~/.local/share/man -name 'cay*' 2>/dev/null || true) | sed "s|.*/||" | sort | sed -n 1p
+""", share)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split()[:2] == ["run", "cay-run.1"]
+    assert done.stdout.split()[2:] == (["cay-backends.7"] if tool == "pipx" else [])
+
+
+def test_the_extras_resolve_and_inspect_evaluates_in_our_sandboxes(python, share):
+    done = python.run(INSTALL + """
+alone pip install --no-index --find-links /share 'cay[inspect,nexau,pydantic-ai]'
+python -c 'import cay.filesystem.toolset, cay.tools.toolset, cay.nexau, pydantic_ai'
+cp /share/inspect_task.py /tmp
+cd /tmp
+quietly inspect eval inspect_task.py --display=none --log-dir=/tmp/logs --log-format=json --limit=2
+python - <<END
+import glob, json
+(log,) = glob.glob("/tmp/logs/*.json")
+log = json.load(open(log))
+print(log["status"], [sample["scores"]["includes"]["value"] for sample in log["samples"]])
+END
+cay ls --all --quiet
+""", share)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip() == "success ['C', 'C']"
+
+
+def test_the_server_of_the_wheel_serves_the_sdk_of_e2b(python, share):
+    with python.live(share) as live:
+        live.do(INSTALL)
+        live.serve()
+        live.sdk()
+        live.stop_server()
 
 
 def test_the_server_of_the_wheel_speaks_tls(python, share):
     """It has its own TLS library."""
     done = python.run(INSTALL + """
+cd /tmp
+quietly openssl req -x509 -newkey rsa:2048 -nodes -keyout key -out cert -days 1 \\
+    -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1
+serve cay serve --listen 127.0.0.1:0 --tls-cert cert --tls-key key >/tmp/said
+. /tmp/exports
 python - <<END
-import json, os, ssl, subprocess, time, urllib.request
-subprocess.run("openssl req -x509 -newkey rsa:2048 -nodes -keyout /tmp/key -out /tmp/cert "
-               "-days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost", shell=True,
-               check=True, stderr=subprocess.DEVNULL)
-server = subprocess.Popen(["cay", "serve", "--listen", "127.0.0.1:3999", "--tls-cert", "/tmp/cert",
-                           "--tls-key", "/tmp/key"])
+import os, ssl, urllib.request
 trust = ssl.create_default_context(cafile="/tmp/cert")
-for _ in range(600):
-    try:
-        print(urllib.request.urlopen("https://localhost:3999/health", context=trust).status)
-        break
-    except OSError:
-        time.sleep(0.1)
-server.terminate()
-server.wait()
+print(urllib.request.urlopen("$E2B_API_URL/health", context=trust).status)
 END
+kill $server
 """, share)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.strip().endswith(("200", "204"))
+    assert done.stdout in ("200\n", "204\n")
 
 
 def test_removal_leaves_nothing(python, share):
     done = python.run(INSTALL + """
-find /tmp/venv | sort >/tmp/with
 pip uninstall --quiet --yes cay
-find /tmp/venv -name '*cay*'
+find ~/venv -name '*cay*'
 """, share)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == ""
