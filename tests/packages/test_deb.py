@@ -8,7 +8,10 @@ from conftest import PACKAGES, USED
 
 ARCHITECTURE = subprocess.run(["dpkg", "--print-architecture"], check=True, text=True,
                               capture_output=True).stdout.strip()
-INSTALL = f"install /share/cay_*_{ARCHITECTURE}.deb\n"
+INSTALL = """
+arch=$(dpkg --print-architecture)
+install /share/cay_*_$arch.deb
+"""
 # Processes by their programs: sandboxes run PID 1 from a file in memory.
 COUNT = """
 count() {
@@ -102,7 +105,7 @@ def test_the_package_restarts_the_server_and_leaves_sandboxes_at_an_upgrade(clea
     """Installing the same version again runs the same scripts as an upgrade."""
     done = clean.run(INSTALL + SYSTEMD + """
 id=$(cay create)
-quietly apt-get -q -y install --reinstall /share/cay_*_$(dpkg --print-architecture).deb
+quietly apt-get -q -y install --reinstall /share/cay_*_$arch.deb
 cay exec $id -- echo living
 grep cay /tmp/calls
 rm /tmp/calls

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from conftest import PACKAGES, ROOT, ROOTS, index
 
+DEB = "cay_*_$(dpkg --print-architecture).deb"
+
 
 @pytest.fixture(scope="session")
 def versions(tmp_path_factory):
@@ -93,7 +95,7 @@ def check(system, versions, old, new):
 
 
 def test_sandboxes_outlive_an_upgrade_of_the_debian_package(clean, versions):
-    check(clean, versions, "install /share/old/cay_*.deb", "install /share/new/cay_*.deb")
+    check(clean, versions, f"install /share/old/{DEB}", f"install /share/new/{DEB}")
 
 
 def test_sandboxes_outlive_an_upgrade_of_the_tarball(clean, versions):
