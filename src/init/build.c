@@ -129,6 +129,8 @@ int build_entry(const struct plan_step *step, const char *path, const char *data
     case PLAN_ROOT:
     case PLAN_NEED:
     case PLAN_REPLACE:
+    case PLAN_LOWER:
+    case PLAN_DISK:
         break;
     }
     return -EINVAL;

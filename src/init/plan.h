@@ -62,9 +62,14 @@ enum plan_kind {
     PLAN_MASK = 9,       /* path inside /proc: hidden */
     PLAN_READ_ONLY = 10, /* path inside /proc */
     PLAN_WRITABLE = 11,  /* absolute path below which landlock allows writing */
-    PLAN_ROOT = 12,      /* the root itself, which only the library can create; path "" */
+    PLAN_ROOT = 12,      /* the root itself, from the library or of the next two kinds;
+                            path ""; number: its size in memory */
     PLAN_NEED = 13,      /* a directory, created if missing: path, mode, uid, gid */
     PLAN_REPLACE = 14,   /* a file that replaces what is at path: mode, data */
+    PLAN_LOWER = 15,     /* the template below the root: data is its host path, number its
+                            inode */
+    PLAN_DISK = 16,      /* the directory with the root's "upper" and "work": data and
+                            number as above; mode: of a new root, 0: it has its files */
     PLAN_READABLE = 30   /* like WRITABLE, for reading; only without namespaces */
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "init/report.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -45,6 +46,23 @@ void report_place(int sys_errno, const char *path)
     cay_copy_text(error.hint, sizeof error.hint,
                   "mount a directory on a directory, a file on a file, or either on a "
                   "path that can be created");
+    leave(&error);
+}
+
+void report_no_marks(bool is_memory)
+{
+    struct cay_error error = {0};
+
+    if (is_memory)
+        cay_fail(&error, CAY_E_UNSUPPORTED, EOPNOTSUPP, "init.mount", "template",
+                 "this kernel's tmpfs has no user extended attributes, in which an "
+                 "overlay marks removed files",
+                 "use Linux 6.6 or newer, or storage on disk, or create it as root");
+    else
+        cay_fail(&error, CAY_E_UNSUPPORTED, EOPNOTSUPP, "init.mount", "storage",
+                 "the file system of the state directory has no user extended "
+                 "attributes, in which an overlay marks removed files",
+                 "set CAY_HOME to a directory on ext4, xfs or btrfs");
     leave(&error);
 }
 

@@ -32,6 +32,7 @@
 #include "base/auto.h"
 #include "init/build.h"
 #include "init/confine.h"
+#include "init/layers.h"
 #include "init/report.h"
 #include "init/serve.h"
 #include "relay/collect.h"
@@ -244,7 +245,9 @@ struct setup {
     const struct plan *plan;
     int mounts[PLAN_MOUNTS_MAX];
     size_t count, used;
-    int tree; /* the last TREE, if PID 1 builds it */
+    int tree;        /* the last TREE, if PID 1 builds it */
+    int lower, disk; /* of a root that PID 1 builds, or -1 */
+    bool is_kept;    /* the disk has its files already */
     int proc, terminals;
     unsigned char todo[PLAN_STEPS_MAX]; /* enum todo */
 };
@@ -426,7 +429,9 @@ static void take_binds(struct setup *setup)
 
     for (uint32_t i = 0; i < setup->plan->step_count; i++) {
         const struct plan_step *step = &plan_steps(setup->plan)[i];
-        if (step->kind != PLAN_BIND || setup->count == PLAN_MOUNTS_MAX)
+        bool is_bind = step->kind == PLAN_BIND;
+        if ((!is_bind && step->kind != PLAN_LOWER && step->kind != PLAN_DISK) ||
+            setup->count == PLAN_MOUNTS_MAX)
             continue;
         const char *source = text_of(setup->plan, step->data);
         int fd = build_bind(source, step->flags);
@@ -434,8 +439,25 @@ static void take_binds(struct setup *setup)
             report_failure(-fd, "init.bind", source);
         if (step->number && (fstat(fd, &st) != 0 || st.st_ino != step->number))
             report_failure(ESTALE, "init.bind", source);
-        setup->mounts[setup->count++] = fd;
+        if (is_bind)
+            setup->mounts[setup->count++] = fd;
+        else
+            *(step->kind == PLAN_LOWER ? &setup->lower : &setup->disk) = fd;
+        setup->is_kept |= step->kind == PLAN_DISK && !step->mode;
     }
+}
+
+/* The root of an ordinary user's sandbox: the disk, or an overlay over the template with
+ * the disk or a tmpfs above. */
+static int make_root(const struct setup *setup, const struct plan_step *step)
+{
+    const struct plan *plan = setup->plan;
+
+    if (setup->disk >= 0 && !setup->is_kept &&
+        fchownat(setup->disk, "upper", plan->uid, plan->gid, AT_SYMLINK_NOFOLLOW) != 0)
+        return -errno;
+    return setup->lower < 0 ? layers_disk(setup->disk)
+                            : layers_overlay(setup->lower, setup->disk, step->number);
 }
 
 static int next_mount(struct setup *setup, const struct plan_step *step)
@@ -445,7 +467,7 @@ static int next_mount(struct setup *setup, const struct plan_step *step)
     if (plan->prepared || step->kind == PLAN_BIND)
         return setup->used < setup->count ? setup->mounts[setup->used++] : -EINVAL;
     if (step->kind == PLAN_ROOT)
-        return -EOPNOTSUPP;
+        return make_root(setup, step);
     return plan->one_user ? build_tree(step, plan->uid, plan->gid)
                           : build_tree(step, step->uid, step->gid);
 }
@@ -455,13 +477,17 @@ static void take_mount(struct setup *setup, const struct plan_step *step,
 {
     int fd = next_mount(setup, step);
 
+    if (fd == -EOPNOTSUPP && step->kind == PLAN_ROOT)
+        report_no_marks(setup->disk < 0);
     if (fd < 0)
         report_failure(-fd, "init.mount", path);
     if (*path)
         attach(fd, path, step->flags);
     else
         attach_root(fd);
-    if (step->kind != PLAN_TREE || setup->plan->prepared) {
+    /* A root over a template, or one filled earlier, is not filled. */
+    bool is_filled = step->kind == PLAN_ROOT && setup->lower < 0 && !setup->is_kept;
+    if ((step->kind != PLAN_TREE && !is_filled) || setup->plan->prepared) {
         (void)close(fd);
         return;
     }
@@ -495,7 +521,7 @@ static void make_entry(const struct setup *setup, const struct plan_step *step,
 {
     const char *data = text_of(setup->plan, step->data);
 
-    if (setup->plan->prepared)
+    if (setup->plan->prepared || setup->tree < 0)
         return;
     if (step->data_len > setup->plan->bytes_len - step->data)
         report_failure(EINVAL, "init.plan", "length");
@@ -592,6 +618,9 @@ static void take_step(struct setup *setup, const struct plan_step *step, enum to
     case PLAN_READ_ONLY:
         make_read_only(path);
         return;
+    case PLAN_LOWER:
+    case PLAN_DISK:
+        return; /* opened by take_binds() */
     case PLAN_WRITABLE:
     case PLAN_READABLE:
         return; /* for landlock, later */
@@ -645,8 +674,8 @@ static void build_root(struct setup *setup)
         if (setup->todo[i] != TODO_NOTHING)
             take_step(setup, &plan_steps(plan)[i], setup->todo[i]);
     (void)!rmdir(nothing);
-    if (setup->tree >= 0)
-        (void)close(setup->tree);
+    for (size_t i = 0; i < 3; i++)
+        auto_close((const int[]){setup->tree, setup->lower, setup->disk} + i);
     umask(022);
     change_root();
     /* After joining the cgroup, which becomes the root of the cgroup namespace. */
@@ -656,7 +685,8 @@ static void build_root(struct setup *setup)
 
 _Noreturn void setup_run(enum setup_kind kind)
 {
-    struct setup setup = {.tree = -1, .proc = -1, .terminals = -1};
+    struct setup setup = {
+        .tree = -1, .lower = -1, .disk = -1, .proc = -1, .terminals = -1};
     bool outside = kind == SETUP_NOTHING || kind == SETUP_HOST;
 
     if (!outside) {

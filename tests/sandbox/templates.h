@@ -9,12 +9,24 @@
 #include <sys/wait.h>
 
 #include "ledger.h"
+#include "native/record/idmap.h"
+#include "native/record/state.h"
 
 /* A state directory of the test's own, which goes with its scratch directory. */
+static inline void remove_own_home(void)
+{
+    int dir = open(scratch(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    (void)state_remove_tree(dir, "home", "test", "home", NULL);
+    (void)close(dir);
+}
+
 static inline void use_own_home(void)
 {
     need_root();
     ASSERT(setenv("CAY_HOME", scratch_path("home"), 1) == 0);
+    if (geteuid() != 0) /* its files belong to subordinate ids */
+        harness_at_end(remove_own_home);
 }
 
 static inline int run_program(char *const argv[])
@@ -99,9 +111,12 @@ static inline const char *in_tiny(const char *path)
 static inline struct stat stat_in_tiny(const char *path)
 {
     struct stat st = {0};
+    struct subids users;
 
     if (lstat(in_tiny(path), &st) != 0)
         st.st_mode = 0;
+    if (geteuid() != 0 && subids_own(SUBIDS_USERS, &users)) /* as inside */
+        st.st_uid = st.st_uid == geteuid() ? 1000 : st.st_uid - users.first;
     return st;
 }
 

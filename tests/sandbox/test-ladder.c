@@ -92,6 +92,21 @@ TEST(commands_run_on_the_level_single)
     run_program("test-code", CAY_LEVEL_SINGLE, without_memory);
 }
 
+/* Left out: what only root can do outside, what needs a directory with files of several
+ * owners, and what lies in root's own directories. */
+TEST(templates_and_disks_work_on_the_level_range)
+{
+    run_program("test-template", CAY_LEVEL_RANGE,
+                "a_directory_is_copied_* what_lies_on_other_* a_host_that_ignores_*");
+    run_program("test-template-root", CAY_LEVEL_RANGE,
+                "the_default_user_and_others_* a_directory_can_be_used_* "
+                "an_overlay_can_be_made_* kernels_that_want_paths_* "
+                "one_that_has_put_a_link_*");
+    run_program("test-storage", CAY_LEVEL_RANGE,
+                "one_whose_root_was_moved_* a_maker_that_died_before_* "
+                "a_disk_that_is_just_* tidying_*");
+}
+
 /* Of test-pool-same: what needs root outside. */
 #define BY_ROOT                                                                          \
     "a_program_with_another_seccomp_* a_program_in_other_groups_* "                      \

@@ -69,7 +69,8 @@ struct create_ctx {
     struct root_sources sources;
     const char *id;    /* requested id, or NULL */
     const char *start; /* the id of a sandbox on disk that is started again, or NULL */
-    struct create_first *first; /* or NULL */
+    struct create_first *first;        /* or NULL */
+    const struct storage_saved *saved; /* of one that is started again */
     int64_t created_ms;
     unsigned given; /* limits that the caller set: CAY_LAYER_... */
     enum cay_level level;
@@ -316,7 +317,8 @@ static int setup_mounts(const struct create_ctx *ctx, const struct root_plan *ro
                         struct cay_error *err)
 {
     AUTO_FD users = -1;
-    bool shifts = root_plan->overlay.lower >= 0 || root_plan->overlay.disk >= 0;
+    bool shifts = root_plan->head.prepared &&
+                  (root_plan->overlay.lower >= 0 || root_plan->overlay.disk >= 0);
     bool first = shifts || launch_is_cloned(launch);
     int code =
         first ? send_plan(ctx, init_fds, launch, shifts ? &users : NULL, err) : CAY_OK;
@@ -511,7 +513,23 @@ static int save_options(const struct create_ctx *ctx, struct cay_error *err)
         (void)path_name(sources->template.root, path);
         name = path;
     }
-    return storage_save(&sources->storage, &ctx->options, name, &sources->binds, err);
+    return storage_save(&sources->storage, &ctx->options, &ctx->map, ctx->given, name,
+                        &sources->binds, err);
+}
+
+/* With another map the files would belong to other users inside, or to none. */
+static int check_map(const struct create_ctx *ctx, struct cay_error *err)
+{
+    char ids[IDMAP_TEXT];
+
+    idmap_text(&ctx->map, ids);
+    if (!ctx->saved || strcmp(ids, ctx->saved->map ? ctx->saved->map : "") == 0)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, ctx->start,
+                    "the sandbox's files belong to other user ids than those it would "
+                    "get now",
+                    "restore the range it had in /etc/subuid and /etc/subgid, or remove "
+                    "the sandbox");
 }
 
 static int build_locked(struct create_ctx *ctx, struct native *native,
@@ -530,6 +548,8 @@ static int build_locked(struct create_ctx *ctx, struct native *native,
                      "another process has locked the new sandbox's record", "try again");
     if (!code)
         code = level_identify(ctx->level, record, &ctx->map, &ctx->owner, err);
+    if (!code)
+        code = check_map(ctx, err);
     if (!code && is_new_disk)
         code = storage_create(record->id, storage, err);
     if (!code) {
@@ -774,6 +794,8 @@ static int create_new(struct create_ctx *ctx, struct native *native,
 
     if (code)
         return code;
+    if (ctx->saved) /* the saved options have the default limits, too */
+        ctx->given &= ctx->saved->given;
     code = network_take_rules(&ctx->options, &ctx->network, err);
     if (!code)
         code = root_sources_open(&ctx->options, ctx->start, &ctx->sources, err);
@@ -840,8 +862,11 @@ int create_from_disk(const char *id, struct native *native, struct cay_error *er
     int code = storage_load(id, &saved, err);
     if (code)
         return code;
-    struct create_ctx ctx = {
-        .options = saved.options, .id = id, .start = id, .created_ms = saved.created_ms};
+    struct create_ctx ctx = {.options = saved.options,
+                             .id = id,
+                             .start = id,
+                             .saved = &saved,
+                             .created_ms = saved.created_ms};
     code = create_new(&ctx, native, err);
     storage_saved_done(&saved);
     return code;

@@ -19,16 +19,6 @@ enum { OLDEST_LANDLOCK = 3 /* older ABIs do not restrict truncate(2) */ };
 
 /* --- Choosing a level --- */
 
-static bool find_ranges(struct subids *users, struct subids *groups)
-{
-    const char *programs[] = {subids_program("newuidmap"), subids_program("newgidmap")};
-
-    return subids_own(SUBIDS_USERS, users) && users->count >= IDMAP_COUNT &&
-           subids_own(SUBIDS_GROUPS, groups) && groups->count >= IDMAP_COUNT &&
-           programs[0] && programs[1] && !subids_obstacle(programs[0]) &&
-           !subids_obstacle(programs[1]);
-}
-
 static bool is_there(enum cay_level level)
 {
     struct subids users, groups;
@@ -37,7 +27,7 @@ static bool is_there(enum cay_level level)
     case CAY_LEVEL_ROOT: /* root of a container often may not mount */
         return idmap_is_root() && caps_has(CAP_SYS_ADMIN);
     case CAY_LEVEL_RANGE:
-        return geteuid() != 0 && find_ranges(&users, &groups);
+        return geteuid() != 0 && subids_find(&users, &groups);
     /* Host root is never mapped, and mapping another id needs the same privilege as
      * mounting. */
     case CAY_LEVEL_SINGLE:
@@ -109,7 +99,7 @@ int level_identify(enum cay_level level, struct record *record, struct idmap *re
         *ret_owner = record->id_base;
         return CAY_OK;
     case CAY_LEVEL_RANGE:
-        if (!find_ranges(&users, &groups))
+        if (!subids_find(&users, &groups))
             return cay_fail(err, CAY_E_UNAVAILABLE, ENOENT, "sandbox.map", SUBIDS_USERS,
                             "this user has no range of subordinate ids in /etc/subuid "
                             "and /etc/subgid",
@@ -143,6 +133,8 @@ static int fail_option(const char *what, const char *level, const char *why,
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, what, message, "%s", hint);
 }
 
+static const char range_hint[] = "give this user 65536 ids in /etc/subuid and "
+                                 "/etc/subgid: sudo cay setup adds them";
 static const char namespaces_hint[] =
     "allow user namespaces: cay doctor prints the command";
 
@@ -179,6 +171,30 @@ static int check_landlock(const struct cay_sandbox_options *options,
     return CAY_OK;
 }
 
+/* A template has files of several users; a directory used as a template has owners of
+ * the host, which only root can shift. */
+static int check_root(enum cay_level level, const struct cay_sandbox_options *options,
+                      struct cay_error *err)
+{
+    const char *template = options->template_name, *name = cay_level_slug(level);
+    bool is_host =
+        !template || strcmp(template, "host") == 0 || strcmp(template, "base") == 0;
+
+    if (!is_host && *template == '/')
+        return fail_option(
+            "template", name, "cannot use a directory as a template",
+            "create a template from it (cay template create NAME --from-dir "
+            "DIR), or create the sandbox as root",
+            err);
+    if (!is_host && level != CAY_LEVEL_RANGE)
+        return fail_option("template", name, "supports only the template \"host\"",
+                           level == CAY_LEVEL_SINGLE ? range_hint : namespaces_hint, err);
+    if (options->storage != CAY_STORAGE_MEMORY && level == CAY_LEVEL_LANDLOCK)
+        return fail_option("storage", name, "supports only storage in memory",
+                           namespaces_hint, err);
+    return CAY_OK;
+}
+
 static int check_options(enum cay_level level, const struct cay_sandbox_options *options,
                          struct cay_error *err)
 {
@@ -186,22 +202,12 @@ static int check_options(enum cay_level level, const struct cay_sandbox_options 
 
     if (level == CAY_LEVEL_ROOT || level == CAY_LEVEL_NONE)
         return CAY_OK;
-    /* Both need overlays with shifted owners, which only root can mount. */
-    if (options->template_name && strcmp(options->template_name, "host") != 0 &&
-        strcmp(options->template_name, "base") != 0)
-        return fail_option("template", name, "supports only the template \"host\"",
-                           "create it as root, or use the template \"host\"", err);
-    if (options->storage != CAY_STORAGE_MEMORY)
-        return fail_option("storage", name, "supports only storage in memory",
-                           "create it as root, or leave the storage option out", err);
+    TRY(check_root(level, options, err));
     if (level < CAY_LEVEL_SINGLE)
         return CAY_OK;
     if (user && strcmp(user, "user") != 0 && strcmp(user, "1000") != 0)
         return fail_option("user", name, "has only one user, \"user\"",
-                           level == CAY_LEVEL_LANDLOCK
-                               ? namespaces_hint
-                               : "give this user 65536 ids in /etc/subuid and "
-                                 "/etc/subgid: sudo cay setup adds them",
+                           level == CAY_LEVEL_LANDLOCK ? namespaces_hint : range_hint,
                            err);
     return level == CAY_LEVEL_LANDLOCK ? check_landlock(options, err) : CAY_OK;
 }

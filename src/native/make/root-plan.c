@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -13,6 +14,7 @@
 #include "base/error.h"
 #include "init/protocol.h"
 #include "sys/io.h"
+#include "sys/path.h"
 
 static const char op[] = "sandbox.plan";
 
@@ -87,6 +89,19 @@ static void add_binds(struct root_plan *root_plan, const struct binds *binds)
                       (bind->is_directory ? PLAN_ON_DIRECTORY : PLAN_ON_FILE);
         step->number = ours ? i + 1 : bind->inode;
     }
+}
+
+struct plan_step *root_plan_add_source(struct root_plan *root_plan, enum plan_kind kind,
+                                       int fd)
+{
+    char path[PATH_MAX];
+    struct stat st = {0};
+
+    (void)path_name(fd, path); /* "" cannot be opened */
+    struct plan_step *step = root_plan_add_data(root_plan, kind, "", path, strlen(path));
+    (void)!fstat(fd, &st);
+    step->number = st.st_ino;
+    return step;
 }
 
 int root_plan_check_env(const char *const *env, size_t *ret_len, struct cay_error *err)
@@ -347,6 +362,12 @@ int root_sources_plan(const struct root_sources *sources,
                                                         : CAY_DISK_DEFAULT;
     root_plan->overlay.disk = sources->storage.disk;
     root_plan->keeps_root = sources->is_start;
+    if (sources->storage.disk >= 0 && !root_plan->head.prepared) {
+        struct plan_step *step =
+            root_plan_add_source(root_plan, PLAN_DISK, sources->storage.disk);
+        step->flags = PLAN_WITH_WRITING;
+        step->mode = sources->is_start ? 0 : 0755;
+    }
     /* The library mounts the overlay of "base"; without that, "base" is like "host". */
     if (sources->template.root < 0 ||
         (sources->template.usr >= 0 && !root_plan->head.prepared))

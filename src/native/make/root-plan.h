@@ -39,6 +39,11 @@ struct plan_step *root_plan_add(struct root_plan *root_plan, enum plan_kind kind
 struct plan_step *root_plan_add_data(struct root_plan *root_plan, enum plan_kind kind,
                                      const char *path, const void *data, size_t len);
 
+/* A step whose data is the host path of an open directory, for cay-init to look up
+ * again. */
+struct plan_step *root_plan_add_source(struct root_plan *root_plan, enum plan_kind kind,
+                                       int fd);
+
 /* The environment of every command, NULL-terminated; the caller keeps it.  NULL: none.
  * At most ENV_COUNT_MAX variables and ENV_MAX bytes in total. */
 int root_plan_env(struct root_plan *root_plan, const char *const *env,

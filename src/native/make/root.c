@@ -504,7 +504,9 @@ int root_plan_template(struct root_plan *root_plan, const struct template *templ
     root_plan->overlay.lower = template->root;
     root_plan->overlay.usr = template->usr;
     root_plan->overlay.size = disk_bytes;
-    (void)root_plan_add(root_plan, PLAN_ROOT, "");
+    if (!root_plan->head.prepared)
+        root_plan_add_source(root_plan, PLAN_LOWER, template->root);
+    root_plan_add(root_plan, PLAN_ROOT, "")->number = disk_bytes;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         add_directory(root_plan, PLAN_NEED, needed[i].path, needed[i].mode, 0);
     add_names(root_plan, PLAN_REPLACE);

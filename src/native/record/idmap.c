@@ -155,6 +155,18 @@ void idmap_for_probe(struct idmap *ret_map)
                               .no_groups = !root};
 }
 
+/* Only the maps of ordinary users: root's files have the owners as inside. */
+void idmap_text(const struct idmap *map, char ret_text[IDMAP_TEXT])
+{
+    ret_text[0] = '\0';
+    if (map->by_helper)
+        snprintf(ret_text, IDMAP_TEXT, "%u:%u:%u:%u", map->users[0].outside,
+                 map->groups[0].outside, map->users[1].outside, map->groups[1].outside);
+    else if (map->no_groups)
+        snprintf(ret_text, IDMAP_TEXT, "%u:%u", map->users[0].outside,
+                 map->groups[0].outside);
+}
+
 static int put(pid_t pid, const char *name, const char *text)
 {
     char path[64];
@@ -374,4 +386,14 @@ const char *subids_obstacle(const char *program)
          getxattr(program, "security.capability", NULL, 0) <= 0))
         return "the program is neither setuid nor has file capabilities";
     return NULL;
+}
+
+bool subids_find(struct subids *ret_users, struct subids *ret_groups)
+{
+    const char *programs[] = {subids_program("newuidmap"), subids_program("newgidmap")};
+
+    return subids_own(SUBIDS_USERS, ret_users) && ret_users->count >= IDMAP_COUNT &&
+           subids_own(SUBIDS_GROUPS, ret_groups) && ret_groups->count >= IDMAP_COUNT &&
+           programs[0] && programs[1] && !subids_obstacle(programs[0]) &&
+           !subids_obstacle(programs[1]);
 }

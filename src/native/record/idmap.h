@@ -63,6 +63,11 @@ void idmap_for_single(struct idmap *ret_map, uid_t uid, gid_t gid, bool own);
 /* Maps only root inside. */
 void idmap_for_probe(struct idmap *ret_map);
 
+/* The ids outside as text, to compare them with those that files were created with; ""
+ * for a map that files do not depend on, as root. */
+enum { IDMAP_TEXT = 64 };
+void idmap_text(const struct idmap *map, char ret_text[IDMAP_TEXT]);
+
 /* Writes the map for the user namespace of `pid`, once; 0 or a negative errno. */
 int idmap_write(const struct idmap *map, pid_t pid);
 
@@ -87,6 +92,10 @@ struct subids {
 
 /* The longest range that the file gives to the user of this process. */
 bool subids_own(const char *file, struct subids *ret_subids);
+
+/* Whether this user can map a full range of them: /etc/subuid and /etc/subgid have one,
+ * and newuidmap and newgidmap work. */
+bool subids_find(struct subids *ret_users, struct subids *ret_groups);
 
 /* Whether the file gives any of these ids to any user. */
 bool subids_overlap(const char *file, uint32_t first, uint32_t count);

@@ -15,6 +15,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "files/walk.h"
+#include "native/record/userns.h"
 #include "sys/fs.h"
 #include "sys/io.h"
 #include "sys/path.h"
@@ -73,6 +74,39 @@ int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
                     "another process keeps removing the new directory", "try again");
 }
 
+struct removal {
+    int dir;
+    const char *name, *who, *label;
+};
+
+static int remove_inside(void *cookie, struct cay_error *err)
+{
+    const struct removal *removal = cookie;
+
+    return tree_remove(&fs_direct, removal->who, removal->dir, removal->name,
+                       removal->label, err);
+}
+
+/* An ordinary user's sandboxes and templates leave files of subordinate ids. */
+int state_remove_tree(int dir, const char *name, const char *who, const char *label,
+                      struct cay_error *err)
+{
+    struct removal removal = {dir, name, who, label};
+    struct cay_error own;
+    int code = remove_inside(&removal, &own);
+
+    if (code == CAY_E_DENIED && geteuid() != 0)
+        code = userns_run(remove_inside, &removal, &own);
+    if (code && err)
+        *err = own;
+    if (code != CAY_E_DENIED || geteuid() == 0)
+        return code;
+    return cay_fail(err, CAY_E_DENIED, EACCES, who, label,
+                    "some of its files belong to user ids that this user does not have",
+                    "restore the former range in /etc/subuid and /etc/subgid and run cay "
+                    "gc, or remove the files as root");
+}
+
 int state_remove(int dir, const char *name, const char *who, struct cay_error *err)
 {
     char grave[NAME_MAX + 1];
@@ -80,7 +114,7 @@ int state_remove(int dir, const char *name, const char *who, struct cay_error *e
     draw_name(".old-", grave);
     if (renameat(dir, name, dir, grave) != 0)
         return cay_fail_errno(err, errno, who, name);
-    return tree_remove(&fs_direct, who, dir, grave, name, err);
+    return state_remove_tree(dir, grave, who, name, err);
 }
 
 size_t state_sweep(int dir, const char *prefix)
@@ -93,8 +127,7 @@ size_t state_sweep(int dir, const char *prefix)
             continue;
         AUTO_FD fd = path_open(dir, entry->d_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
         if (fd >= 0 && hold(fd) &&
-            tree_remove(&fs_direct, op, dir, entry->d_name, entry->d_name, NULL) ==
-                CAY_OK)
+            state_remove_tree(dir, entry->d_name, op, entry->d_name, NULL) == CAY_OK)
             count++;
     }
     return count;

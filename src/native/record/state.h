@@ -27,6 +27,11 @@ int state_draft(int dir, const char *prefix, char ret_name[NAME_MAX + 1],
  * free space. */
 int state_remove(int dir, const char *name, const char *who, struct cay_error *err);
 
+/* Removes the directory `name` in `dir` with all files, also those of subordinate ids;
+ * `label` names it in errors. */
+int state_remove_tree(int dir, const char *name, const char *who, const char *label,
+                      struct cay_error *err);
+
 /* Removes the directories in `dir` with that prefix whose lock is free: they are left
  * from a crash.  Returns their number. */
 size_t state_sweep(int dir, const char *prefix);

@@ -193,15 +193,20 @@ static bool save_bind(struct buf *file, const struct bind *bind)
 }
 
 int storage_save(const struct storage *storage, const struct cay_sandbox_options *options,
-                 const char *template_name, const struct binds *binds,
-                 struct cay_error *err)
+                 const struct idmap *map, unsigned given, const char *template_name,
+                 const struct binds *binds, struct cay_error *err)
 {
+    char ids[IDMAP_TEXT];
     struct buf file;
     int code = CAY_OK;
+
+    idmap_text(map, ids);
 
     kvfile_begin(&file, OPTIONS_MAX);
     kvfile_add_number(&file, "created_ms", (uint64_t)clock_since_1970_ms());
     kvfile_add(&file, "template", template_name);
+    kvfile_add(&file, "map", *ids ? ids : NULL);
+    kvfile_add_number(&file, "given", given);
     kvfile_add_number(&file, "memory_bytes", options->memory_bytes);
     kvfile_add_number(&file, "pids", options->pids);
     kvfile_add_number(&file, "cpu_percent", options->cpu_percent);
@@ -271,6 +276,10 @@ static void take_options(struct storage_saved *saved)
     const struct kvfile *kvfile = &saved->kvfile;
 
     saved->created_ms = (int64_t)kvfile_number(kvfile, "created_ms");
+    saved->map = kvfile_text(kvfile, "map");
+    saved->given = kvfile_text(kvfile, "given") /* not saved by older versions */
+                       ? (unsigned)kvfile_number(kvfile, "given")
+                       : UINT_MAX;
     saved->options = (struct cay_sandbox_options){
         .size = sizeof saved->options,
         .template_name = kvfile_text(kvfile, "template"),

@@ -4,6 +4,7 @@
 
 #include "cay/sandbox.h"
 #include "native/record/binds.h"
+#include "native/record/idmap.h"
 #include "native/record/runtime.h"
 #include "native/record/state.h"
 
@@ -25,15 +26,18 @@ int storage_create(const char *id, struct storage *ret_storage, struct cay_error
 int storage_lock(const char *id, struct storage *ret_storage, struct cay_error *err);
 void storage_done(struct storage *storage);
 
-/* `template_name` is the name to find the template by later, or NULL; `binds` are the
- * opened bind mounts of the options and their policy. */
+/* The files belong to the ids of `map`; `given` are the limits that the caller set
+ * (CAY_LAYER_...); `template_name` is the name to find the template by later, or NULL;
+ * `binds` are the opened bind mounts of the options and their policy. */
 int storage_save(const struct storage *storage, const struct cay_sandbox_options *options,
-                 const char *template_name, const struct binds *binds,
-                 struct cay_error *err);
+                 const struct idmap *map, unsigned given, const char *template_name,
+                 const struct binds *binds, struct cay_error *err);
 
 struct storage_saved {
     struct cay_sandbox_options options; /* without a policy: its paths are in binds */
     int64_t created_ms;                 /* since 1970 */
+    const char *map;                    /* idmap_text() of its files, or NULL */
+    unsigned given;                     /* limits that its creator set */
     struct cay_bind *binds;
     const char **env;
     struct kvfile kvfile; /* the text that the options point into */

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "files/walk.h"
 #include "native/record/state.h"
+#include "native/record/userns.h"
 #include "native/record/users.h"
 #include "native/template/template.h"
 #include "sys/copy.h"
@@ -81,8 +82,12 @@ static int fail(const struct copying *copying, int sys_errno, struct cay_error *
     return cay_fail_errno(err, sys_errno, op, copying->path);
 }
 
-static unsigned clamp_id(unsigned id)
+/* In the user namespace of an ordinary user, files of the host's users appear as
+ * nobody's: they become root's. */
+static unsigned copied_id(const struct copying *copying, unsigned id)
 {
+    if (*copying->draft->info.map && id == TEMPLATE_NOBODY)
+        return 0;
     return id <= UINT16_MAX ? id : TEMPLATE_NOBODY;
 }
 
@@ -98,7 +103,8 @@ static int copy_file(const struct copying *copying, int held, const struct stat 
     AUTO_FD to =
         openat(to_dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     int error = to < 0 ? -errno : copy_bytes(from, to, (uint64_t)st->st_size, &copied);
-    if (!error && (fchown(to, clamp_id(st->st_uid), clamp_id(st->st_gid)) != 0 ||
+    if (!error && (fchown(to, copied_id(copying, st->st_uid),
+                          copied_id(copying, st->st_gid)) != 0 ||
                    fchmod(to, st->st_mode & 07777) != 0 || futimens(to, times) != 0))
         error = -errno;
     return error ? fail(copying, -error, err) : CAY_OK;
@@ -147,8 +153,8 @@ static int add_link(const struct copying *copying, int held, const struct stat *
         return fail(copying, len < 0 ? errno : ENAMETOOLONG, err);
     target[len] = '\0';
     if (symlinkat(target, to_dir, name) != 0 ||
-        fchownat(to_dir, name, clamp_id(st->st_uid), clamp_id(st->st_gid),
-                 AT_SYMLINK_NOFOLLOW) != 0)
+        fchownat(to_dir, name, copied_id(copying, st->st_uid),
+                 copied_id(copying, st->st_gid), AT_SYMLINK_NOFOLLOW) != 0)
         return fail(copying, errno, err);
     return CAY_OK;
 }
@@ -171,7 +177,8 @@ static int add_directory(struct copying *copying, int held, const struct stat *s
         st->st_dev == copying->self.st_dev && st->st_ino == copying->self.st_ino;
     if (st->st_dev == copying->dev && !is_self)
         code = copy_directory(copying, held, to, depth + 1, err);
-    if (!code && (fchown(to, clamp_id(st->st_uid), clamp_id(st->st_gid)) != 0 ||
+    if (!code && (fchown(to, copied_id(copying, st->st_uid),
+                         copied_id(copying, st->st_gid)) != 0 ||
                   fchmod(to, st->st_mode & 07777) != 0))
         code = fail(copying, errno, err);
     return code;
@@ -546,6 +553,10 @@ static int from_debootstrap(struct template_draft *draft, struct cay_error *err)
                         "invalid list of packages",
                         "write names of Debian's packages with commas between them: "
                         "python3,git");
+    if (*draft->info.map)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, draft->options->from,
+                        "debootstrap needs root, since it creates device nodes",
+                        "run it with sudo, or import an image or a tar file");
     if (!is_installed())
         return fail_missing("debootstrap", "debootstrap", err);
     int code = bootstrap(draft, err);
@@ -610,13 +621,10 @@ static int finish(struct template_draft *draft, int store, const char *draft_nam
     struct cay_template_info *shown = &draft->info.shown;
     const char *name = draft->options->name;
 
-    int code = users_add(draft->root, err);
-    if (code)
-        return code;
     shown->created_ms = clock_since_1970_ms();
     shown->bytes = draft->bytes;
     cay_copy_text(shown->from, sizeof shown->from, draft->options->from);
-    code = template_info_save(draft->dir, &draft->info, err);
+    int code = template_info_save(draft->dir, &draft->info, err);
     if (code)
         return code;
     if (syncfs(draft->dir) != 0)
@@ -631,9 +639,10 @@ static int finish(struct template_draft *draft, int store, const char *draft_nam
     return error ? cay_fail_errno(err, -error, op, name) : CAY_OK;
 }
 
-static int make(struct template_draft *draft, int store, const char *draft_name,
-                struct cay_error *err)
+/* Creates the root; for an ordinary user in a user namespace. */
+static int make(void *cookie, struct cay_error *err)
 {
+    struct template_draft *draft = cookie;
     struct stat st;
 
     /* Independent of the caller's umask. */
@@ -650,7 +659,19 @@ static int make(struct template_draft *draft, int store, const char *draft_name,
         code = cay_fail(err, CAY_E_INVALID, 0, op, draft->options->from,
                         "the source has neither bin nor usr",
                         "use the complete root file system of a system");
-    return code ? code : finish(draft, store, draft_name, err);
+    return code ? code : users_add(draft->root, err);
+}
+
+/* Sandboxes of an ordinary user map the same subordinate ids: the template's files belong
+ * to these on the disk, and no mount has to shift them. */
+static int make_as_user(struct template_draft *draft, struct cay_error *err)
+{
+    if (!template_own_map(draft->info.map))
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, draft->options->name,
+                        "the files of a template have several owners, and this user has "
+                        "no range of subordinate ids in /etc/subuid and /etc/subgid",
+                        "sudo cay setup adds one");
+    return userns_run(make, draft, err);
 }
 
 static int check(const struct cay_template_options *options, int store,
@@ -697,11 +718,6 @@ int cay_template_create(const struct cay_template_options *options, struct cay_e
         code = template_check_name(known.name, op, err);
     if (code)
         return code;
-    if (geteuid() != 0)
-        return cay_fail(
-            err, CAY_E_UNSUPPORTED, 0, op, known.name,
-            "only root can create templates, since their files have several owners",
-            "use sudo, or the template \"host\"");
     AUTO_FD store = state_open("templates", true, err);
     if (store < 0)
         return store;
@@ -714,9 +730,11 @@ int cay_template_create(const struct cay_template_options *options, struct cay_e
     draft.dir = state_draft(store, ".new-", draft_name, err);
     if (draft.dir < 0)
         return draft.dir;
-    code = make(&draft, store, draft_name, err);
+    code = geteuid() == 0 ? make(&draft, err) : make_as_user(&draft, err);
+    if (!code)
+        code = finish(&draft, store, draft_name, err);
     if (code)
-        (void)tree_remove(&fs_direct, op, store, draft_name, draft_name, NULL);
+        (void)state_remove_tree(store, draft_name, op, draft_name, NULL);
     (void)close(draft.dir);
     auto_close(&draft.root);
     template_info_done(&draft.info);

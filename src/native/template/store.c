@@ -84,6 +84,40 @@ static int fail_unknown(int store, const char *who, const char *name, int error,
                     "available templates: %s", list);
 }
 
+bool template_own_map(char ret_map[IDMAP_TEXT])
+{
+    struct subids users, groups;
+    struct idmap map;
+
+    ret_map[0] = '\0';
+    if (!subids_find(&users, &groups))
+        return false;
+    idmap_for_range(&map, users.first, groups.first);
+    idmap_text(&map, ret_map);
+    return true;
+}
+
+/* With another map its files would belong to other users inside, or to none. */
+static int check_map(const struct template_info *info, const char *name,
+                     struct cay_error *err)
+{
+    char own[IDMAP_TEXT] = "";
+    bool is_known = geteuid() == 0 || template_own_map(own);
+
+    if (!is_known)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, name,
+                        "this user has no range of subordinate ids in /etc/subuid and "
+                        "/etc/subgid, to which the template's files belong",
+                        "sudo cay setup adds one");
+    if (strcmp(own, info->map) == 0)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, name,
+                    "the template's files belong to other user ids than those of this "
+                    "user's sandboxes",
+                    "remove the template and create it again as this user, or restore "
+                    "the former range in /etc/subuid and /etc/subgid");
+}
+
 static int open_stored(const char *name, struct template *template, struct cay_error *err)
 {
     AUTO_FD store = state_open("templates", false, err);
@@ -102,7 +136,8 @@ static int open_stored(const char *name, struct template *template, struct cay_e
         path_open(template->dir, "root", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     if (template->root < 0)
         return fail_unknown(store, op, name, -template->root, err);
-    return template_info_load(template->dir, &template->info, err);
+    TRY(template_info_load(template->dir, &template->info, err));
+    return check_map(&template->info, name, err);
 }
 
 static int open_directory(const char *path, bool is_known, struct template *template,
@@ -324,6 +359,7 @@ int template_info_save(int dir, const struct template_info *info, struct cay_err
     kvfile_add_number(&file, "bytes", shown->bytes);
     kvfile_add(&file, "user", shown->user);
     kvfile_add(&file, "workdir", shown->workdir);
+    kvfile_add(&file, "map", *info->map ? info->map : NULL);
     for (char **env = info->env; env && *env; env++)
         kvfile_add(&file, "env", *env);
     int code = file.failed ? cay_fail(err, CAY_E_LIMIT, 0, info_op, shown->from,
@@ -378,6 +414,7 @@ int template_info_load(int dir, struct template_info *ret_info, struct cay_error
     copy_value(&kvfile, "from", shown->from, sizeof shown->from);
     copy_value(&kvfile, "user", shown->user, sizeof shown->user);
     copy_value(&kvfile, "workdir", shown->workdir, sizeof shown->workdir);
+    copy_value(&kvfile, "map", ret_info->map, sizeof ret_info->map);
     shown->created_ms = (int64_t)kvfile_number(&kvfile, "created_ms");
     shown->bytes = kvfile_number(&kvfile, "bytes");
     int code = take_env(&kvfile, ret_info, err);

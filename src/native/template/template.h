@@ -7,11 +7,13 @@
 #include <sys/types.h>
 
 #include "cay/sandbox.h"
+#include "native/record/idmap.h"
 
 /* Templates are in STATE/templates/NAME/: "root", a directory with the owners as inside
  * (0 to 65535), which a sandbox sees shifted into its own range, and "info", its
- * metadata.  They are created in a directory ".new-..." and renamed when complete, and
- * renamed to ".old-..." before they are removed. */
+ * metadata.  The files of an ordinary user's template belong to the subordinate ids that
+ * its sandboxes have as well.  They are created in a directory ".new-..." and renamed
+ * when complete, and renamed to ".old-..." before they are removed. */
 
 #define TEMPLATE_OP "template.create"
 
@@ -24,8 +26,13 @@ enum {
 
 struct template_info {
     struct cay_template_info shown;
-    char **env; /* "NAME=value" of an image, NULL-terminated, or NULL */
+    char **env;           /* "NAME=value" of an image, NULL-terminated, or NULL */
+    char map[IDMAP_TEXT]; /* of an ordinary user's template; else "" */
 };
+
+/* The map that this user's templates have: idmap_text() of the level range.  False if
+ * there is none. */
+bool template_own_map(char ret_map[IDMAP_TEXT]);
 void template_info_done(struct template_info *info);
 int template_info_save(int dir, const struct template_info *info, struct cay_error *err);
 /* The caller fills in the name. */
