@@ -213,14 +213,16 @@ static int check_options(enum cay_level level, const struct cay_sandbox_options 
 }
 
 /* Options refused here would also be refused at lower levels; only here it is known which
- * fix helps. */
+ * fix helps.  A disk is created before the sandbox: not for a level that is not
+ * available. */
 int level_check(enum cay_level level, const struct cay_sandbox_options *options,
                 struct cay_error *err)
 {
     int code = check_options(level, options, err);
     bool is_between = level == CAY_LEVEL_RANGE || level == CAY_LEVEL_SINGLE;
 
-    if (code && is_between && !probe_own_root())
+    if ((code || options->storage != CAY_STORAGE_MEMORY) && is_between &&
+        !probe_own_root())
         return check_options(CAY_LEVEL_LANDLOCK, options, err);
     return code;
 }
