@@ -84,6 +84,11 @@ static void expect_range(void)
     ASSERT_INT(check("range of user ids")->finding, CAY_FINDING_OK);
     ASSERT_HAS(check("sandboxes")->detail, "isolation level \"range\"");
     ASSERT_HAS(check("capabilities")->detail, "not needed");
+    /* Before Linux 6.6 a tmpfs cannot be the upper layer. */
+    if (check("overlayfs")->finding == CAY_FINDING_OK)
+        ASSERT_HAS(check("overlayfs")->detail, "can be created and used");
+    else
+        ASSERT_STR(check("overlayfs")->fix, "use Linux 6.6 or newer");
     done();
 }
 
@@ -97,6 +102,8 @@ static void expect_single(void)
     examine();
     ASSERT_INT(check("range of user ids")->finding, CAY_FINDING_WEAKER);
     ASSERT_STR(check("range of user ids")->fix, "sudo cay setup");
+    if (strcmp(check("overlayfs")->fix, "use Linux 6.6 or newer") != 0)
+        ASSERT_STR(check("overlayfs")->fix, "see \"range of user ids\"");
     ASSERT_HAS(check("sandboxes")->detail, "isolation level \"single\"");
     ASSERT_INT(check("sandboxes")->finding, CAY_FINDING_WEAKER);
     done();

@@ -29,6 +29,7 @@
 #include <sys/sysmacros.h>
 #include <sys/utsname.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -53,6 +54,7 @@ struct doctor {
     bool lacks_something, lacks_capabilities;
     bool has_namespaces; /* user namespaces, with mounts in them */
     bool has_own_root;   /* also a new /proc: all that a root of its own needs */
+    bool has_range;      /* of subordinate ids */
 };
 
 __attribute__((format(printf, 5, 6))) static void
@@ -465,19 +467,32 @@ static int try_devpts(void)
     return probe_mount("devpts", "newinstance,ptmxmode=0666,mode=620");
 }
 
-static int try_overlay(void)
-{
-    static const char options[] =
-        "lowerdir=" PROBE_DIR "/l,upperdir=" PROBE_DIR "/u,workdir=" PROBE_DIR "/w";
-    int error = try_tmpfs();
+#define LAYERS "lowerdir=" PROBE_DIR "/l,upperdir=" PROBE_DIR "/u,workdir=" PROBE_DIR "/w"
 
-    if (error)
-        return error;
+static int mount_overlay(const char *options)
+{
     if (mkdir(PROBE_DIR "/l", 0755) != 0 || mkdir(PROBE_DIR "/u", 0755) != 0 ||
         mkdir(PROBE_DIR "/w", 0755) != 0 || mkdir(PROBE_DIR "/m", 0755) != 0 ||
         mount("overlay", PROBE_DIR "/m", "overlay", MS_NOSUID, options) != 0)
         return errno;
     return 0;
+}
+
+static int try_overlay(void)
+{
+    int error = try_tmpfs();
+
+    return error ? error : mount_overlay(LAYERS);
+}
+
+/* EOPNOTSUPP: the overlay could not mark removed files in its tmpfs. */
+static int try_own_overlay(void)
+{
+    int error = try_tmpfs();
+
+    if (!error && setxattr(PROBE_DIR, "user.cay", "", 0, 0) != 0)
+        error = errno;
+    return error ? error : mount_overlay(LAYERS ",userxattr");
 }
 
 static int try_loopback(void)
@@ -646,7 +661,8 @@ static void check_helpers(struct doctor *doctor, const struct subids *users,
         }
     }
     idmap_for_range(&map, users->first, groups->first);
-    if (probe_run(&probe).step == PROBE_OK)
+    doctor->has_range = probe_run(&probe).step == PROBE_OK;
+    if (doctor->has_range)
         add_check(doctor, CAY_FINDING_OK, facility, "",
                   "%u+%u for users, %u+%u for groups, by newuidmap and newgidmap",
                   users->first, users->count, groups->first, groups->count);
@@ -740,14 +756,35 @@ static void check_mounts(struct doctor *doctor)
               "IPC, UTS or cgroup namespaces cannot be created");
 }
 
-/* Templates other than "host" are overlays with shifted owners, which only root can
- * mount. */
+/* An ordinary user's templates are overlays in the sandbox's own user namespace. */
+static void check_own_overlay(struct doctor *doctor)
+{
+    static const char facility[] = "overlayfs";
+    int error = doctor->has_namespaces ? result_of(MOUNTS, try_own_overlay, NULL) : 0;
+
+    if (!doctor->has_namespaces)
+        add_check(doctor, CAY_FINDING_WEAKER, facility, see_namespaces,
+                  "needs a user namespace, which cannot be created");
+    else if (error == EOPNOTSUPP)
+        add_check(doctor, CAY_FINDING_WEAKER, facility, "use Linux 6.6 or newer",
+                  "templates other than \"host\" need storage on disk: tmpfs has no user "
+                  "extended attributes");
+    else if (error)
+        add_result(doctor, facility, error, CAY_FINDING_WEAKER, "sudo modprobe overlay",
+                   "", "only the template \"host\" can be used");
+    else if (!doctor->has_range)
+        add_check(doctor, CAY_FINDING_WEAKER, facility, "see \"range of user ids\"",
+                  "templates other than \"host\" need a range of user ids");
+    else
+        add_check(doctor, CAY_FINDING_OK, facility, "",
+                  "templates other than \"host\" can be created and used");
+}
+
+/* Root's templates are overlays with shifted owners, mounted from outside. */
 static void check_overlay(struct doctor *doctor)
 {
     if (!doctor->is_root) {
-        add_check(doctor, CAY_FINDING_WEAKER, "overlayfs",
-                  "create sandboxes as root to use other templates",
-                  "this user can only use the template \"host\"");
+        check_own_overlay(doctor);
         return;
     }
     add_result(doctor, "overlayfs", result_of(CLONE_NEWNS, try_overlay, NULL),
