@@ -135,16 +135,14 @@ static int plan_file(struct setup *setup, const char *path, const char *content,
 
 /* --- User namespaces --- */
 
-/* Each has a file of its own, whose name sorts behind those of the administrator. */
 static int plan_sysctls(struct setup *setup, struct cay_error *err)
 {
     static const struct {
         const char *path, *file, *line, *value;
     } switches[] = {
-        {"proc/sys/kernel/unprivileged_userns_clone",
-         "etc/sysctl.d/zz-cay-userns-clone.conf",
+        {SETUP_CLONE, SETUP_CLONE_FILE,
          "# Written by cay setup.\nkernel.unprivileged_userns_clone = 1\n", "1"},
-        {"proc/sys/user/max_user_namespaces", "etc/sysctl.d/zz-cay-max-userns.conf",
+        {SETUP_CLONE_MAX, SETUP_CLONE_MAX_FILE,
          "# Written by cay setup.\nuser.max_user_namespaces = 15000\n", "15000"},
     };
 

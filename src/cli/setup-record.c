@@ -19,6 +19,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/passwd.h"
 #include "cli/setup.h"
 
 enum { TEXT_MAX = 16 << 20 };
@@ -41,6 +42,39 @@ static char *take_word(char **line)
     return word;
 }
 
+/* Whether a plan can have this change.  A record may be that of a hostile image, below
+ * which the proc of the host may be mounted. */
+static bool is_known(enum setup_kind kind, const char *path)
+{
+    static const struct {
+        enum setup_kind kind;
+        const char *path;
+    } known[] = {
+        {SETUP_EMPTY, SETUP_SUBUID},    {SETUP_EMPTY, SETUP_SUBGID},
+        {SETUP_RANGE, SETUP_SUBUID},    {SETUP_RANGE, SETUP_SUBGID},
+        {SETUP_SYSCTL, SETUP_CLONE},    {SETUP_SYSCTL, SETUP_CLONE_MAX},
+        {SETUP_FILE, SETUP_CLONE_FILE}, {SETUP_FILE, SETUP_CLONE_MAX_FILE},
+        {SETUP_FILE, SETUP_PROFILE},    {SETUP_FILE, SETUP_DROP_IN},
+    };
+    size_t len = strlen(path);
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        bool is_parent = kind == SETUP_DIRECTORY && known[i].kind == SETUP_FILE &&
+                         strncmp(known[i].path, path, len) == 0 &&
+                         known[i].path[len] == '/';
+        if (is_parent || (known[i].kind == kind && strcmp(known[i].path, path) == 0))
+            return true;
+    }
+    return false;
+}
+
+static bool is_number(const char *text)
+{
+    uint32_t value;
+
+    return passwd_parse_id(text, strlen(text), INT32_MAX, &value);
+}
+
 static int parse_line(char *line, struct setup_list *list, struct cay_error *err)
 {
     const char *word = take_word(&line), *path = take_word(&line);
@@ -48,11 +82,12 @@ static int parse_line(char *line, struct setup_list *list, struct cay_error *err
 
     while (kind < SETUP_KINDS && strcmp(word, kinds[kind]) != 0)
         kind++;
-    if (kind == SETUP_KINDS || !*path)
+    const char *before = kind == SETUP_SYSCTL ? take_word(&line) : NULL;
+    if (kind == SETUP_KINDS || !is_known((enum setup_kind)kind, path) ||
+        (before && !(is_number(before) && is_number(line))))
         return cay_fail(err, CAY_E_PROTOCOL, 0, "setup", "/" SETUP_RECORD,
                         "the record of earlier changes has an invalid line",
                         "undo the changes that it lists by hand, then remove it");
-    const char *before = kind == SETUP_SYSCTL ? take_word(&line) : NULL;
     TRY(setup_list_add(list, (enum setup_kind)kind, path,
                        kind == SETUP_RANGE || kind == SETUP_SYSCTL ? line : NULL, before,
                        err));

@@ -18,7 +18,7 @@ struct range {
 
 /* The texts whose ids are in use. */
 enum { SUBUID, SUBGID, PASSWD, GROUP, TEXTS };
-static const char *const paths[TEXTS] = {"etc/subuid", "etc/subgid", "etc/passwd",
+static const char *const paths[TEXTS] = {SETUP_SUBUID, SETUP_SUBGID, "etc/passwd",
                                          "etc/group"};
 
 struct texts {

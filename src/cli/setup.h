@@ -140,8 +140,15 @@ enum setup_state setup_state(const struct setup *setup,
 /* Takes back what is as setup made it, and removes the record. */
 int setup_undo(struct setup *setup, struct cay_error *err);
 
-#define SETUP_RECORD  "var/lib/cay/setup"
-#define SETUP_PROFILE "etc/apparmor.d/cay"
-#define SETUP_DROP_IN "etc/systemd/system/user@.service.d/50-cay.conf"
+#define SETUP_RECORD    "var/lib/cay/setup"
+#define SETUP_SUBUID    "etc/subuid"
+#define SETUP_SUBGID    "etc/subgid"
+#define SETUP_PROFILE   "etc/apparmor.d/cay"
+#define SETUP_DROP_IN   "etc/systemd/system/user@.service.d/50-cay.conf"
+#define SETUP_CLONE     "proc/sys/kernel/unprivileged_userns_clone"
+#define SETUP_CLONE_MAX "proc/sys/user/max_user_namespaces"
+/* Their names sort behind those of the administrator. */
+#define SETUP_CLONE_FILE     "etc/sysctl.d/zz-cay-userns-clone.conf"
+#define SETUP_CLONE_MAX_FILE "etc/sysctl.d/zz-cay-max-userns.conf"
 
 #endif

@@ -504,9 +504,25 @@ def test_setup_takes_the_locks_that_usermod_takes(system):
     assert '".pwd.lock"' in text
 
 
-def test_an_invalid_record_is_refused(system):
-    system.put(RECORD, "range\nwhatever\n")
-    assert "invalid line" in system.refused(14)
+@pytest.mark.parametrize("line", [
+    "range",
+    "whatever",
+    "sysctl proc/sys/kernel/core_pattern |/bin/evil |x",
+    f"sysctl {USERNS} {'0' * 5000} 1",
+    f"sysctl {USERNS} 0 one",
+    "sysctl a 0 1",
+    "file etc/passwd 0",
+    "empty etc/hostname",
+    "range etc/passwd alice:x:1000:1000::/:/bin/sh",
+    "directory var",
+    "directory etc/../../var",
+])
+def test_a_record_of_changes_that_setup_does_not_make_is_refused(system, line):
+    for path in ("proc/sys/kernel/core_pattern", "etc/hostname"):
+        system.put(path)
+    system.put(RECORD, line + "\n")
+    for words in ([], ["--undo"]):
+        assert "invalid line" in system.refused(14, *words, user=None if words else "alice")
 
 
 # --- Crashes ---
