@@ -93,8 +93,15 @@ static bool parse(const struct passwd_line *line, size_t which, struct range *re
     if (which >= PASSWD)
         return passwd_id(line, 2, UINT32_MAX - 1, &ret_range->first);
     return line->count == 3 && passwd_id(line, 1, UINT32_MAX, &ret_range->first) &&
-           passwd_id(line, 2, UINT32_MAX, &ret_range->count) &&
-           ret_range->count <= UINT32_MAX - ret_range->first;
+           passwd_id(line, 2, UINT32_MAX, &ret_range->count);
+}
+
+/* The id behind a range, which may end above the last id. */
+static uint32_t find_end(const struct range *range)
+{
+    uint64_t end = (uint64_t)range->first + range->count;
+
+    return end < UINT32_MAX ? (uint32_t)end : UINT32_MAX;
 }
 
 /* Moves `first` behind the ranges of the text that overlap it; true if it was moved. */
@@ -106,8 +113,8 @@ static bool skip(const char *text, size_t which, uint32_t *first)
 
     while (text && passwd_next(&text, &line))
         if (parse(&line, which, &range) && range.first < (uint64_t)*first + RANGE &&
-            *first < (uint64_t)range.first + range.count) {
-            *first = range.first + range.count;
+            *first < find_end(&range)) {
+            *first = find_end(&range);
             moved = true;
         }
     return moved;
@@ -151,7 +158,8 @@ static bool has_range(const char *text, const struct setup_user *user,
     while (text && passwd_next(&text, &line))
         if ((passwd_is(&line, user->name, strlen(user->name)) ||
              passwd_is(&line, number, strlen(number))) &&
-            parse(&line, SUBUID, &range) && range.count >= RANGE) {
+            parse(&line, SUBUID, &range) && range.count >= RANGE &&
+            range.count <= UINT32_MAX - range.first) {
             *ret_first = range.first;
             return true;
         }

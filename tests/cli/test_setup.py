@@ -121,6 +121,15 @@ def test_a_range_is_within_the_bounds_of_login_defs(system):
     assert "alice:600000:65536" in system.get("etc/subuid")
 
 
+def test_a_range_that_ends_above_the_last_id_is_in_use(system):
+    system.put("etc/subuid", "bob:300000:4294967295\n")
+    system.put("etc/subgid", "bob:100000:65536\n")
+    system.ok()
+    assert "alice:165536:65536" in system.get("etc/subuid")
+    system.put("etc/subuid", "bob:100000:4294967295\n")
+    assert "no 65536 subordinate ids are free" in system.refused(10, user="bob")
+
+
 def test_setup_refuses_if_no_range_is_free(system):
     system.put("etc/login.defs", "SUB_UID_MIN 100000\nSUB_UID_MAX 200000\n")
     assert "100000 to 200000" in system.refused(10)
