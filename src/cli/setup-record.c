@@ -236,10 +236,10 @@ static int remove_line(int root, const char *path, const char *line)
     char *at = error ? NULL : find_line(text.data, line);
     if (!at)
         return error == -ENOENT ? 0 : error;
-    char *next = at + strlen(line);
+    const char *next = at + strlen(line), *end = text.data + text.len;
     next += *next == '\n';
-    memmove(at, next, strlen(next) + 1);
-    return setup_write(root, path, text.data, strlen(text.data));
+    memmove(at, next, (size_t)(end - next));
+    return setup_write(root, path, text.data, text.len - (size_t)(next - at));
 }
 
 static int apply_one(int root, const struct setup_change *change)

@@ -390,6 +390,13 @@ def test_undo_leaves_what_was_there_and_what_was_added_since(system):
     assert system.get(USERNS) == "2\n" and not system.has(RECORD)
 
 
+def test_undo_leaves_what_follows_a_zero_byte(system):
+    system.ok()
+    (system.root / "etc/subuid").write_bytes(b"alice:165536:65536\nold:1:2\n\0later:3:4\n")
+    system.undo()
+    assert (system.root / "etc/subuid").read_bytes() == b"old:1:2\n\0later:3:4\n"
+
+
 def test_undo_takes_back_the_changes_of_all_setups(system):
     before = system.tree()
     system.ok()
