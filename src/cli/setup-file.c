@@ -99,7 +99,7 @@ int setup_read(int root, const char *path, struct buf *ret_text)
 long setup_number(int root, const char *path)
 {
     char text[32];
-    AUTO_FD fd = setup_open(root, path, O_RDONLY);
+    AUTO_FD fd = setup_open(root, path, O_RDONLY | O_NONBLOCK);
     ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
 
     if (len <= 0)
@@ -187,7 +187,7 @@ void setup_sweep(int root, const char *path)
 int setup_put(int root, const char *path, const char *value)
 {
     char text[64];
-    AUTO_FD fd = setup_open(root, path, O_WRONLY | O_TRUNC);
+    AUTO_FD fd = setup_open(root, path, O_WRONLY | O_TRUNC | O_NONBLOCK);
     int len = snprintf(text, sizeof text, "%s\n", value);
 
     return fd < 0 ? fd : write_all(fd, text, (size_t)len);
@@ -237,8 +237,8 @@ static void wait_step(void)
 static int lock_all(int directory)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    int fd =
-        openat(directory, ".pwd.lock", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = openat(directory, ".pwd.lock",
+                    O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 
     if (fd < 0)
         return -errno;
@@ -256,7 +256,7 @@ static int lock_all(int directory)
 static bool is_stale(int directory, const char *lock)
 {
     char text[32];
-    AUTO_FD fd = openat(directory, lock, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_FD fd = openat(directory, lock, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     ssize_t len = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
 
     text[len > 0 ? len : 0] = '\0';

@@ -441,6 +441,15 @@ def test_directories_that_are_links_stay_inside_the_root(system, tmp_path_factor
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.parametrize("path", ["etc/.pwd.lock", "etc/subuid", USERNS])
+def test_a_fifo_in_the_way_does_not_block(system, path):
+    if system.has(path):
+        (system.root / path).unlink()
+    (system.root / path).parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(system.root / path)
+    assert (system.setup().status == 0) == (path == USERNS)
+
+
 def test_a_directory_in_the_way_is_reported(system):
     (system.root / "etc/subuid").unlink()
     (system.root / "etc/subuid").mkdir()
