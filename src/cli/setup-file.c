@@ -129,8 +129,8 @@ static bool name_temporary(char *out, size_t room, const char *name)
     return JOIN(out, room, ".", name, ".cay-setup");
 }
 
-/* A file that was killed while it was written would be ours: only root creates names
- * here. */
+/* Only root creates names here: an older temporary file is that of a setup_write() that
+ * was killed. */
 static int create_temporary(int directory, const char *name, const char *temporary)
 {
     struct stat like;

@@ -19,6 +19,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/join.h"
 #include "base/passwd.h"
 #include "cli/setup.h"
 
@@ -340,19 +341,33 @@ static int undo_one(const struct setup *setup, const struct setup_change *change
 
 /* --- Programs that read the changes --- */
 
+/* Not with the PATH of the caller, which su leaves as the user had set it. */
+static bool find_program(const char *name, char *path, size_t room)
+{
+    static const char *const places[] = {"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"};
+
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (JOIN(path, room, places[i], name) && access(path, X_OK) == 0)
+            return true;
+    return false;
+}
+
 static int run(const char *program, const char *option, const char *argument)
 {
     char *const env[] = {(char[]){"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, NULL};
     char *const argv[] = {(char *)(uintptr_t)program, (char *)(uintptr_t)option,
                           (char *)(uintptr_t)argument, NULL};
     posix_spawn_file_actions_t actions;
+    char path[64];
     int status = 0;
     pid_t pid;
 
+    if (!find_program(program, path, sizeof path))
+        return -ENOENT;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, 2, 1);
-    int error = posix_spawnp(&pid, program, &actions, NULL, argv, env);
+    int error = posix_spawn(&pid, path, &actions, NULL, argv, env);
     posix_spawn_file_actions_destroy(&actions);
     if (error)
         return -error;
@@ -376,13 +391,13 @@ static int load(const struct setup *setup, const struct setup_list *list,
 {
     if (!setup->is_host)
         return CAY_OK;
-    if (has_file(list, SETUP_DROP_IN))
-        (void)run("systemctl", "daemon-reload", NULL);
     if (has_file(list, SETUP_PROFILE) && setup_exists(setup->root, SETUP_PROFILE) &&
         run("apparmor_parser", "-r", "/" SETUP_PROFILE) == -ECHILD)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, "setup", "/" SETUP_PROFILE,
                         "apparmor_parser cannot load the profile",
                         "its message is above; nothing was changed");
+    if (has_file(list, SETUP_DROP_IN))
+        (void)run("systemctl", "daemon-reload", NULL);
     return CAY_OK;
 }
 

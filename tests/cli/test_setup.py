@@ -550,6 +550,22 @@ def test_a_record_of_changes_that_setup_does_not_make_is_refused(system, line):
         assert "invalid line" in system.refused(14, *words, user=None if words else "alice")
 
 
+def test_programs_of_the_callers_path_are_not_run(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    (tmp_path / "systemctl").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (tmp_path / "systemctl").chmod(0o755)
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-euc", f"""
+mkdir -p /var/lib/cay
+mount -t tmpfs none /var/lib/cay
+echo file {DROP_IN} 0 >/{RECORD}
+PATH={tmp_path}:$PATH "$0" setup --undo --yes
+""", CAY], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done
+    assert not (tmp_path / "ran").exists()
+
+
 # --- Crashes ---
 
 
