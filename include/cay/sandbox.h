@@ -451,8 +451,9 @@ CAY_PUBLIC CAY_NODISC int cay_process_list(cay_sandbox *sandbox,
 /* --- Templates ------------------------------------------------------------------------
  *
  * A template is the read-only root that a sandbox starts from.  Templates are stored
- * below $CAY_HOME, else /var/lib/cay.  Each template gets a user called `user`, uid 1000,
- * unless it has one. */
+ * below $CAY_HOME, else /var/lib/cay for root and $XDG_STATE_HOME/cay for other users,
+ * who need a range of subordinate ids.  Each template gets a user called `user`, uid
+ * 1000, unless it has one. */
 
 enum cay_template_source {
     CAY_TEMPLATE_DIR = 1,        /* a directory, copied */
@@ -466,7 +467,9 @@ struct cay_template_options {
     const char *name; /* letters, digits, "-", "_", "."; not "host" */
     enum cay_template_source source;
     const char *from; /* the directory, file or suite */
-    /* Called now and then with the current step.  A return value other than 0 cancels. */
+    /* Called now and then with the current step.  A return value other than 0 cancels.
+     * For an ordinary user it is called in another process, which shares the memory, the
+     * descriptors and the thread-local storage of the calling thread, while that waits. */
     int (*on_progress)(void *cookie, const char *step, uint64_t bytes);
     void *cookie;
     /* CAY_TEMPLATE_DEBOOTSTRAP: packages to install, with commas between them.  A

@@ -179,10 +179,10 @@ TEST(a_disk_needs_no_range)
 
 /* --- Refusals --- */
 
-static void change_map(void)
+static void edit_info(const char *script)
 {
-    char word[] = "sed", flag[] = "-i", script[] = "s/map=[0-9]*/map=7/";
-    char *const argv[] = {word, flag, script,
+    char word[] = "sed", flag[] = "-i";
+    char *const argv[] = {word, flag, strdupa(script),
                           strdupa(scratch_path("home/templates/tiny/info")), NULL};
 
     ASSERT_INT(ordinary_spawn(argv), 0);
@@ -204,10 +204,14 @@ static void be_refused(void)
                 CAY_E_UNSUPPORTED);
     ASSERT_HAS(err.message, "debootstrap needs root");
     ASSERT_OK(try_sandbox(CAY_LEVEL_RANGE, "tiny", CAY_STORAGE_MEMORY));
-    change_map();
+    edit_info("s/map=[0-9]*/map=7/");
     ASSERT_CODE(try_sandbox(CAY_LEVEL_RANGE, "tiny", CAY_STORAGE_MEMORY),
                 CAY_E_UNSUPPORTED);
     ASSERT_HAS(err.message, "other user ids");
+    edit_info("s/map=[0-9:]*/mop=/");
+    ASSERT_CODE(try_sandbox(CAY_LEVEL_RANGE, "tiny", CAY_STORAGE_DISK),
+                CAY_E_UNSUPPORTED);
+    ASSERT_HAS(err.message, "created by root");
     ASSERT_OK(cay_template_remove("tiny", &err));
     ASSERT_INT(count_in("home/templates"), 0);
     ASSERT_INT(count_in("home/sandboxes"), 0);

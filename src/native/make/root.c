@@ -501,6 +501,12 @@ int root_plan_template(struct root_plan *root_plan, const struct template *templ
     int code = check_paths(template->root, err);
     if (code)
         return code;
+    if (!root_plan->head.prepared && !*template->info.map)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "sandbox.template",
+                        template->info.shown.name,
+                        "the template was created by root, and its files have other "
+                        "owners than an ordinary user's",
+                        "remove it and create it again as this user");
     root_plan->overlay.lower = template->root;
     root_plan->overlay.usr = template->usr;
     root_plan->overlay.size = disk_bytes;

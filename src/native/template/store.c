@@ -137,7 +137,7 @@ static int open_stored(const char *name, struct template *template, struct cay_e
     if (template->root < 0)
         return fail_unknown(store, op, name, -template->root, err);
     TRY(template_info_load(template->dir, &template->info, err));
-    return check_map(&template->info, name, err);
+    return *template->info.map ? check_map(&template->info, name, err) : CAY_OK;
 }
 
 static int open_directory(const char *path, bool is_known, struct template *template,
