@@ -469,7 +469,8 @@ struct cay_template_options {
     const char *from; /* the directory, file or suite */
     /* Called now and then with the current step.  A return value other than 0 cancels.
      * For an ordinary user it is called in another process, which shares the memory, the
-     * descriptors and the thread-local storage of the calling thread, while that waits. */
+     * descriptors and the thread-local storage of the calling thread, while that waits.
+     */
     int (*on_progress)(void *cookie, const char *step, uint64_t bytes);
     void *cookie;
     /* CAY_TEMPLATE_DEBOOTSTRAP: packages to install, with commas between them.  A
