@@ -152,6 +152,16 @@ struct cay_backend {
      * the handle exists; NULL if interpreters cannot be copied (cay_warm_create). */
     int (*code)(void *cookie, const char *user, int *ret_fd, uint64_t *ret_memory_kills,
                 const char **ret_template, struct cay_error *err);
+
+    /* Network rules of a running sandbox: see sandbox.h. */
+    int (*get_network)(void *cookie, cay_policy **ret_policy, struct cay_error *err);
+    int (*change_network)(void *cookie, const struct cay_network_config *config,
+                          bool replace, struct cay_error *err);
+    int (*count_network)(void *cookie, struct cay_network_counts *ret_counts,
+                         struct cay_error *err);
+    int (*network_events)(void *cookie, uint64_t after,
+                          struct cay_network_event **ret_events, size_t *ret_count,
+                          struct cay_error *err);
 };
 
 /* The table and what it points to must live as long as the process.  The library uses a

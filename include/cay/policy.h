@@ -150,6 +150,18 @@ CAY_PUBLIC CAY_NODISC int cay_policy_add_network(const cay_policy *policy,
 /* NONE, RULES or OPEN. */
 CAY_PUBLIC enum cay_network cay_policy_network(const cay_policy *policy);
 
+/* A rule in its one spelling, in the order of the table; "!" before it denies.  Returns
+ * false past the last one. */
+struct cay_network_rule {
+    char text[640];
+    char group[32]; /* from which it comes, or "" */
+};
+CAY_PUBLIC bool cay_policy_network_rule(const cay_policy *policy, size_t index,
+                                        struct cay_network_rule *ret_rule);
+
+/* Whether rules that allow come first: see cay_network_config. */
+CAY_PUBLIC bool cay_policy_allows_first(const cay_policy *policy);
+
 enum cay_reach {
     CAY_REACH_DENY = 0,
     CAY_REACH_ALLOW = 1,

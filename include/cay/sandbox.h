@@ -271,6 +271,65 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_files(cay_sandbox *sandbox, const char *us
 CAY_PUBLIC CAY_NODISC int cay_sandbox_dial(cay_sandbox *sandbox, uint16_t port,
                                            int *ret_fd, struct cay_error *err);
 
+/* The rules of a sandbox with a relayed network, as a policy without mounts, which the
+ * caller frees.  cay_policy_network() is CAY_NETWORK_NONE for a sandbox without a
+ * network; CAY_E_UNSUPPORTED: it uses the network of the host. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_get_network(cay_sandbox *sandbox,
+                                                  cay_policy **ret_policy,
+                                                  struct cay_error *err);
+
+/* Adds rules to those of a running sandbox, or replaces all of them; config->network
+ * CAY_NETWORK_NONE leaves RULES or OPEN as it is.  New connections are decided by the new
+ * rules before the call returns, and existing ones that they do not allow are cut.  If a
+ * rule is invalid nothing changes.  CAY_E_UNSUPPORTED: the sandbox was created without
+ * rules. */
+CAY_PUBLIC CAY_NODISC int
+cay_sandbox_change_network(cay_sandbox *sandbox, const struct cay_network_config *config,
+                           bool replace, struct cay_error *err);
+
+struct cay_network_counts {
+    uint64_t allowed;              /* connections */
+    uint64_t refused;              /* connections, lookups and packets */
+    uint64_t up_bytes, down_bytes; /* of the allowed connections */
+    uint64_t events;               /* reported */
+    uint64_t events_lost;          /* that were too many to be reported */
+    uint32_t connections;          /* open now */
+    uint32_t names;                /* with an address inside */
+};
+CAY_PUBLIC CAY_NODISC int cay_sandbox_count_network(cay_sandbox *sandbox,
+                                                    struct cay_network_counts *ret_counts,
+                                                    struct cay_error *err);
+
+enum cay_event_kind {
+    CAY_EVENT_LOOKUP = 1,  /* a question of DNS that was refused */
+    CAY_EVENT_CONNECT = 2, /* a connection that was allowed or refused */
+    CAY_EVENT_CLOSE = 3,   /* the end of one that was allowed */
+    CAY_EVENT_PACKET = 4   /* neither TCP nor DNS: refused */
+};
+
+struct cay_network_event {
+    uint64_t number; /* from 1 */
+    int64_t time_ms; /* since 1970 */
+    enum cay_event_kind kind;
+    enum cay_reach verdict;
+    char name[256];   /* "" if a program used an address */
+    char address[48]; /* "" if none was looked up */
+    uint16_t port;
+    uint8_t protocol;                           /* IPPROTO_... */
+    char rule[192];                             /* the rule that decided, or "default" */
+    uint64_t up_bytes, down_bytes, duration_ms; /* of CAY_EVENT_CLOSE */
+    uint64_t lost; /* events before this one that were too many to be reported */
+};
+
+/* The last events of a relayed network, up to 1,024, whose number is above `after`,
+ * oldest first.  Free the array with cay_free().  At most 32 a second are reported, after
+ * a burst of 256.  CAY_E_NOT_FOUND: the sandbox has ended, and this handle has returned
+ * all of them. */
+CAY_PUBLIC CAY_NODISC int
+cay_sandbox_network_events(cay_sandbox *sandbox, uint64_t after,
+                           struct cay_network_event **ret_events, size_t *ret_count,
+                           struct cay_error *err);
+
 /* --- Running commands ----------------------------------------------------------------
  */
 

@@ -8,6 +8,7 @@ const struct cay_backend backend_native = {
     .size = sizeof backend_native,
     .name = "native",
     NATIVE_CALLS,
+    NATIVE_NETWORK,
     .pause = native_pause,
     .resume = native_resume,
     .start = native_restart,

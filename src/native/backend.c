@@ -19,6 +19,7 @@ const struct cay_backend backend_native = {
     .create = native_create_config,
     .connect = native_connect_config,
     NATIVE_CALLS,
+    NATIVE_NETWORK,
     .pause = native_pause,
     .resume = native_resume,
     .start = native_restart,

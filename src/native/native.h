@@ -14,6 +14,11 @@
     .exec = native_exec, .set_ttl = native_set_ttl, .kill = native_kill,                 \
     .processes = &native_processes, .code = native_dial_code
 
+/* Those of a sandbox with a network of its own. */
+#define NATIVE_NETWORK                                                                   \
+    .get_network = native_get_network, .change_network = native_change_network,          \
+    .count_network = native_count_network, .network_events = native_network_events
+
 /* Handles on a new sandbox, and on an existing one, even if it is stopped.
  * CAY_E_INVALID: it is local and `is_local` is false, or the other way round. */
 int native_create(const struct cay_sandbox_options *options, const char *id,
@@ -53,6 +58,15 @@ int native_open_marked(const char *mark, bool is_local, void **ret_cookie,
 int native_take_env(const cay_config *config, char ***ret_env, struct cay_error *err);
 int native_take_ttl(const cay_config *config, uint64_t *ret_ms, struct cay_error *err);
 void native_free_texts(char **texts);
+
+int native_get_network(void *cookie, cay_policy **ret_policy, struct cay_error *err);
+int native_change_network(void *cookie, const struct cay_network_config *config,
+                          bool replace, struct cay_error *err);
+int native_count_network(void *cookie, struct cay_network_counts *ret_counts,
+                         struct cay_error *err);
+int native_network_events(void *cookie, uint64_t after,
+                          struct cay_network_event **ret_events, size_t *ret_count,
+                          struct cay_error *err);
 
 int native_get_state(void *cookie, enum cay_state *ret_state, struct cay_error *err);
 int native_kill(void *cookie, struct cay_error *err);

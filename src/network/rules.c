@@ -43,6 +43,11 @@ void network_rules_text(const struct network_rules *rules, size_t index,
     network_rule_format(&rules->at[index], ret_text);
 }
 
+const char *network_rules_group(const struct network_rules *rules, size_t index)
+{
+    return rules->at[index].group;
+}
+
 bool network_rules_write(const struct network_rules *rules, struct buf *text)
 {
     char rule[NETWORK_RULE_MAX];

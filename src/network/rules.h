@@ -80,6 +80,9 @@ size_t network_rules_count(const struct network_rules *rules);
 void network_rules_text(const struct network_rules *rules, size_t index,
                         char ret_text[NETWORK_RULE_MAX]);
 
+/* The group that it comes from, or NULL. */
+const char *network_rules_group(const struct network_rules *rules, size_t index);
+
 /* --- Verdicts --- */
 
 enum network_verdict {

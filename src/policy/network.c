@@ -23,6 +23,22 @@ enum cay_network cay_policy_network(const cay_policy *policy)
                                                                 : CAY_NETWORK_OPEN;
 }
 
+bool cay_policy_allows_first(const cay_policy *policy)
+{
+    return policy->network && network_rules_mode(policy->network) == NETWORK_E2B;
+}
+
+bool cay_policy_network_rule(const cay_policy *policy, size_t index,
+                             struct cay_network_rule *ret_rule)
+{
+    if (!policy->network || index >= network_rules_count(policy->network))
+        return false;
+    const char *group = network_rules_group(policy->network, index);
+    network_rules_text(policy->network, index, ret_rule->text);
+    cay_copy_text(ret_rule->group, sizeof ret_rule->group, group ? group : "");
+    return true;
+}
+
 static int take_mode(const cay_policy *policy, const struct cay_network_config *config,
                      enum network_mode *ret_mode, struct cay_error *err)
 {
@@ -155,3 +171,6 @@ _Static_assert(sizeof((struct cay_network_answer *)0)->rule == NETWORK_RULE_MAX 
                    sizeof((struct cay_network_answer *)0)->why ==
                        sizeof((struct network_answer *)0)->why,
                "the answer is copied whole");
+_Static_assert(sizeof((struct cay_network_rule *)0)->text == NETWORK_RULE_MAX &&
+                   sizeof((struct cay_network_rule *)0)->group == NETWORK_GROUP_MAX,
+               "a rule is copied whole");

@@ -63,6 +63,7 @@ static void on_client(struct server *server, struct source *source, uint32_t eve
         struct relay_reply reply = {.version = RELAY_VERSION};
         reply.code = serve_request(server, bytes, (size_t)got, &reply);
         reply.counts = server->counts;
+        link_count_bytes(server, &reply.counts);
         if (send(source->fd, &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL) ==
             sizeof reply)
             return;

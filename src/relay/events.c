@@ -31,9 +31,10 @@ void events_write(struct server *server, struct relay_event *event)
 {
     if (!may_write(server)) {
         server->event_lost++;
+        server->counts.events_lost++;
         return;
     }
-    event->number = ++server->event_number;
+    event->number = ++server->counts.events;
     event->time_ms = clock_since_1970_ms();
     event->lost = server->event_lost;
     server->event_lost = 0;

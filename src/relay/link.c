@@ -748,6 +748,15 @@ void link_check_deadlines(struct server *server, uint64_t now_ms)
     server->next_deadline_ms = next;
 }
 
+void link_count_bytes(const struct server *server, struct relay_counts *counts)
+{
+    for (const struct link *link = server->links; link; link = link->next)
+        if (link->state != DEAD) {
+            counts->up_bytes += link->up.bytes;
+            counts->down_bytes += link->down.bytes;
+        }
+}
+
 void link_cut_forbidden(struct server *server)
 {
     struct network_answer answer;

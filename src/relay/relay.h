@@ -48,9 +48,11 @@ struct relay_request {
 };
 
 struct relay_counts {
-    uint64_t allowed, refused; /* connections */
+    uint64_t allowed; /* connections */
+    uint64_t refused; /* connections, names and packets */
     uint64_t up_bytes, down_bytes;
-    uint32_t links; /* open now */
+    uint64_t events, events_lost; /* written, and too many to be written */
+    uint32_t links;               /* open now */
     uint32_t names;
 };
 

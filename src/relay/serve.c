@@ -29,6 +29,7 @@ static void report_name(struct server *server, const struct dns_question *questi
 
     cay_copy_text(event.name, sizeof event.name, question->name);
     cay_copy_text(event.rule, sizeof event.rule, answer->rule);
+    server->counts.refused++;
     events_write(server, &event);
 }
 
@@ -127,6 +128,7 @@ static void report_packet(struct server *server, const uint8_t *bytes, size_t le
     if (head.protocol == IPPROTO_UDP && at >= sizeof head && at + 4 <= len)
         event.port = (uint16_t)(bytes[at + 2] << 8 | bytes[at + 3]);
     cay_copy_text(event.rule, sizeof event.rule, "default");
+    server->counts.refused++;
     events_write(server, &event);
 }
 

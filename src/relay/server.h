@@ -39,7 +39,6 @@ struct server {
     uint64_t next_deadline_ms; /* not after the first deadline of a link */
     struct pipes pipes;
     struct relay_counts counts;
-    uint64_t event_number;
     uint32_t event_lost;
     uint32_t event_tokens;
     uint64_t event_refilled_ms;
@@ -63,6 +62,9 @@ void link_accept(struct server *server, struct source *source, uint32_t events);
 void link_relay_waiting(struct server *server);
 void link_check_deadlines(struct server *server, uint64_t now_ms);
 void link_free_dead(struct server *server);
+
+/* Adds the bytes of the links that are open. */
+void link_count_bytes(const struct server *server, struct relay_counts *counts);
 
 /* Cuts the links that the rules no longer allow. */
 void link_cut_forbidden(struct server *server);

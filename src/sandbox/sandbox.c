@@ -149,6 +149,41 @@ int cay_sandbox_dial(cay_sandbox *sandbox, uint16_t port, int *ret_fd,
     return sandbox->backend->dial(sandbox->cookie, port, ret_fd, err);
 }
 
+int cay_sandbox_get_network(cay_sandbox *sandbox, cay_policy **ret_policy,
+                            struct cay_error *err)
+{
+    if (!sandbox->backend->get_network)
+        return backend_lacks(sandbox->backend, "sandbox.network", err);
+    return sandbox->backend->get_network(sandbox->cookie, ret_policy, err);
+}
+
+int cay_sandbox_change_network(cay_sandbox *sandbox,
+                               const struct cay_network_config *config, bool replace,
+                               struct cay_error *err)
+{
+    if (!sandbox->backend->change_network)
+        return backend_lacks(sandbox->backend, "sandbox.network", err);
+    return sandbox->backend->change_network(sandbox->cookie, config, replace, err);
+}
+
+int cay_sandbox_count_network(cay_sandbox *sandbox, struct cay_network_counts *ret_counts,
+                              struct cay_error *err)
+{
+    if (!sandbox->backend->count_network)
+        return backend_lacks(sandbox->backend, "sandbox.network", err);
+    return sandbox->backend->count_network(sandbox->cookie, ret_counts, err);
+}
+
+int cay_sandbox_network_events(cay_sandbox *sandbox, uint64_t after,
+                               struct cay_network_event **ret_events, size_t *ret_count,
+                               struct cay_error *err)
+{
+    if (!sandbox->backend->network_events)
+        return backend_lacks(sandbox->backend, "sandbox.events", err);
+    return sandbox->backend->network_events(sandbox->cookie, after, ret_events, ret_count,
+                                            err);
+}
+
 int cay_sandbox_files(cay_sandbox *sandbox, const char *user, cay_files **ret_files,
                       struct cay_error *err)
 {

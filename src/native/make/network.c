@@ -245,6 +245,7 @@ static int send_start(const struct network *network, const struct record *record
     buf_init(&text, NETWORK_TEXT_MAX);
     if (!network_rules_write(network->rules, &text))
         return cay_fail_memory(err, op);
+    TRY(runtime_save_rules(record->id, text.data, text.len, err));
     start.rules_len = (uint32_t)text.len;
     find_nameservers(&start);
     const struct iovec parts[] = {{&start, sizeof start}, {text.data, text.len}};

@@ -23,7 +23,7 @@
 void native_close(struct native *native)
 {
     int *const fds[] = {&native->pidfd, &native->leash, &native->events.memory,
-                        &native->events.pids};
+                        &native->events.pids, &native->attempts};
 
     if (native->socket >= 0)
         rights_let_go(native->socket, native->owner);

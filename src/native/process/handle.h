@@ -25,6 +25,7 @@ struct native {
     bool is_damaged; /* the record was recovered (remove.h): the sandbox can only be
                         killed */
     struct limit_events events;
+    int attempts; /* the file of events of its network, or -1 */
     char *piece; /* output buffer, after the first command */
 };
 
@@ -35,7 +36,7 @@ enum { NATIVE_REPLY_MS = 10000 };
     (struct native)                                                                      \
     {                                                                                    \
         .pidfd = -1, .leash = -1, .socket = -1, .owner = getpid(),                       \
-        .reply_ms = NATIVE_REPLY_MS, .events = {-1, -1},                                 \
+        .reply_ms = NATIVE_REPLY_MS, .events = {-1, -1}, .attempts = -1,                 \
     }
 
 struct native *native_new(void); /* an empty handle; NULL if memory is exhausted */

@@ -275,7 +275,8 @@ int runtime_find_range(const char *id, struct record *record)
 
 static const char no_suffix[] = "", control_suffix[] = ".control",
                   note_suffix[] = ".note", relay_suffix[] = ".net",
-                  events_suffix[] = ".events";
+                  events_suffix[] = ".events", rules_suffix[] = ".rules",
+                  rules_draft[] = ".rules.new";
 
 static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
                        struct cay_error *err)
@@ -290,7 +291,8 @@ static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
 
 static void remove_relay(const char *id)
 {
-    const char *const suffixes[] = {relay_suffix, events_suffix};
+    const char *const suffixes[] = {relay_suffix, events_suffix, rules_suffix,
+                                    rules_draft};
     char path[PATH_MAX];
 
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
@@ -680,6 +682,47 @@ int runtime_create_events(const char *id, struct cay_error *err)
     TRY(record_path(id, events_suffix, path, err));
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     return fd < 0 ? runtime_fail(errno, id, err) : fd;
+}
+
+int runtime_open_events(const char *id, struct cay_error *err)
+{
+    char path[PATH_MAX];
+
+    TRY(record_path(id, events_suffix, path, err));
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? fail_unknown(op, id, errno, err) : fd;
+}
+
+int runtime_save_rules(const char *id, const char *text, size_t len,
+                       struct cay_error *err)
+{
+    char draft[PATH_MAX], path[PATH_MAX];
+
+    TRY(record_path(id, rules_suffix, path, err));
+    TRY(record_path(id, rules_draft, draft, err));
+    AUTO_FD fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int error = fd < 0 ? -errno : io_write(fd, text, len);
+    if (!error && rename(draft, path) != 0)
+        error = -errno;
+    if (error)
+        (void)unlink(draft);
+    return error ? runtime_fail(-error, id, err) : CAY_OK;
+}
+
+int runtime_load_rules(const char *id, char *text, size_t room, size_t *ret_len,
+                       struct cay_error *err)
+{
+    char path[PATH_MAX];
+
+    TRY(record_path(id, rules_suffix, path, err));
+    AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return fail_unknown(op, id, errno, err);
+    ssize_t got = io_pread(fd, text, room, 0);
+    if (got < 0)
+        return runtime_fail((int)-got, id, err);
+    *ret_len = (size_t)got;
+    return CAY_OK;
 }
 
 /* --- Whether PID 1 runs --- */

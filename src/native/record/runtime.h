@@ -119,6 +119,14 @@ int runtime_relay_address(const char *id, struct sockaddr_un *ret_address,
 
 /* A new file for events of the network, "RUNTIME/ID.events": a descriptor, or a code. */
 int runtime_create_events(const char *id, struct cay_error *err);
+int runtime_open_events(const char *id, struct cay_error *err);
+
+/* The rules of a relayed network as text, "RUNTIME/ID.rules".  A process that saves them
+ * holds the record's lock. */
+int runtime_save_rules(const char *id, const char *text, size_t len,
+                       struct cay_error *err);
+int runtime_load_rules(const char *id, char *text, size_t room, size_t *ret_len,
+                       struct cay_error *err);
 
 /* The version of the protocol that PID 1 of the sandbox speaks. */
 static inline uint32_t runtime_protocol(const struct record *record)
