@@ -56,7 +56,7 @@ function __cay_sandboxes # ids and names
     cay ls 2>/dev/null | awk 'NR > 1 { print $1; if ($2 != "-") print $2 }'
 end
 
-set -l with_id exec shell inspect ps logs cat put pause resume start kill rm
+set -l with_id exec shell inspect ps logs network events cat put pause resume start kill rm
 set -l layers user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk
 
 complete -c cay -f
@@ -65,7 +65,7 @@ complete -c cay -n 'not __fish_use_subcommand' -a '(__cay_options_here)'
 complete -c cay -n '__fish_seen_subcommand_from files; and not __cay_files_command' \
     -a '(__cay_commands cay files)'
 complete -c cay -n '__fish_seen_subcommand_from help' -a '(__cay_commands cay)'
-complete -c cay -n "not __fish_seen_subcommand_from session template; and __fish_seen_subcommand_from $with_id; and not __fish_seen_subcommand_from (__cay_sandboxes)" \
+complete -c cay -n "not __fish_seen_subcommand_from session template explain; and __fish_seen_subcommand_from $with_id; and not __fish_seen_subcommand_from (__cay_sandboxes)" \
     -a '(__cay_sandboxes)'
 complete -c cay -n '__fish_seen_subcommand_from logs kill; and test (count (__cay_words)) -gt 0' \
     -a '(__cay_tags)'

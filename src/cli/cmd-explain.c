@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cay/backend.h"
 #include "cli/cli.h"
+#include "cli/cmd-sandbox.h"
 #include "cli/network.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -29,6 +30,8 @@ static const struct subcommand subcommands[] = {
 static const struct option_rule option_rules[] = {
     {"config", 0, OPTION_TEXT, BIT(NETWORK), FIELD(config), "FILE",
      "configuration: a cay.yaml, or a policy"},
+    {"sandbox", 0, OPTION_TEXT, BIT(NETWORK), FIELD(sandbox), "ID",
+     "the rules that this sandbox has now"},
     {"network", 0, OPTION_CHOICE, BIT(NETWORK), FIELD(network), "none|host|rules|open",
      "as for cay run"},
     {"allow", 0, OPTION_LIST, BIT(NETWORK), FIELD(allow), "RULE", "as for cay run"},
@@ -94,11 +97,6 @@ static int parse_place(const char *place, char *text, struct cay_network_query *
     return CAY_OK;
 }
 
-static void auto_cay_policy(cay_policy **policy)
-{
-    cay_policy_free(*policy);
-}
-
 static void auto_options(struct cay_sandbox_options **options)
 {
     cay_sandbox_options_free(*options);
@@ -134,6 +132,24 @@ static int explain(const struct call *call, const struct cay_network_query *quer
     return cay_policy_explain_network(policy, query, ret_answer, err);
 }
 
+/* What a running sandbox has. */
+static int explain_sandbox(const struct options *options,
+                           const struct cay_network_query *query,
+                           struct cay_network_answer *ret_answer, struct cay_error *err)
+{
+    AUTO(cay_sandbox) sandbox = NULL;
+    AUTO(cay_policy) policy = NULL;
+
+    if (options->config || options->network >= 0 || options->allow.count ||
+        options->deny.count)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--sandbox",
+                        "--sandbox does not go together with other rules",
+                        "leave out --config, --network, --allow and --deny");
+    TRY(find_sandbox(options->sandbox, &sandbox, err));
+    TRY(cay_sandbox_get_network(sandbox, &policy, err));
+    return cay_policy_explain_network(policy, query, ret_answer, err);
+}
+
 static int explain_network(struct call *call, struct cay_error *err)
 {
     static const char *const verdicts[] = {[CAY_REACH_DENY] = "deny",
@@ -149,7 +165,8 @@ static int explain_network(struct call *call, struct cay_error *err)
     if (!text)
         return cay_fail_memory(err, op);
     TRY(parse_place(place, text, &query, err));
-    TRY(explain(call, &query, &answer, err));
+    TRY(call->options.sandbox ? explain_sandbox(&call->options, &query, &answer, err)
+                              : explain(call, &query, &answer, err));
     if (call->options.as_json) {
         struct json *json = output_json(&call->output);
         json_set_text(json, "host", query.host);

@@ -7,23 +7,9 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "cli/cmd-sandbox.h"
+#include "cli/network.h"
 #include "cli/output.h"
 #include "json/json.h"
-
-static const char *network_of(const struct cay_sandbox_info *info)
-{
-    switch (info->network) {
-    case CAY_NETWORK_HOST:
-        return "host";
-    case CAY_NETWORK_RULES:
-        return "rules";
-    case CAY_NETWORK_OPEN:
-        return "open";
-    case CAY_NETWORK_NONE:
-        break;
-    }
-    return "none";
-}
 
 static const char *storage_of(const struct cay_sandbox_info *info)
 {
@@ -96,6 +82,19 @@ static void put_layers(struct json *json, const struct cay_sandbox_info *info)
     json_put_end(json);
 }
 
+/* The rules of a relayed network; an empty list if the sandbox has just ended. */
+static void put_network(struct json *json, const struct cay_sandbox_info *info)
+{
+    AUTO(cay_sandbox) sandbox = NULL;
+    AUTO(cay_policy) policy = NULL;
+
+    json_set_text(json, "network", network_slug(info->network));
+    if (info->network > CAY_NETWORK_HOST &&
+        cay_sandbox_open(info->id, &sandbox, NULL) == CAY_OK &&
+        cay_sandbox_get_network(sandbox, &policy, NULL) == CAY_OK)
+        network_put_rules(json, policy);
+}
+
 /* The members of one sandbox, into the object that is open. */
 static void put_sandbox(struct json *json, const void *item)
 {
@@ -110,7 +109,7 @@ static void put_sandbox(struct json *json, const void *item)
     json_set_text(json, "template", info->template_name);
     json_set_text(json, "user", info->user);
     json_set_text(json, "workdir", info->workdir);
-    json_set_text(json, "network", network_of(info));
+    put_network(json, info);
     json_set_text(json, "storage", storage_of(info));
     json_set_bool(json, "ephemeral", info->ephemeral);
     json_set_int(json, "created_ms", info->created_ms);
@@ -301,7 +300,7 @@ static void print_sandbox(FILE *file, const struct cay_sandbox_info *info)
     show_name(file, info->user);
     fputs(" in ", file);
     show_name(file, info->workdir[0] ? info->workdir : "its home");
-    fprintf(file, "\nnetwork:   %s\n", network_of(info));
+    fprintf(file, "\nnetwork:   %s\n", network_slug(info->network));
     if (info->state == CAY_STATE_STOPPED) {
         print_stopped(file, info);
         return;

@@ -130,6 +130,11 @@ static const struct subcommand commands[] = {
                      MANUAL("cay-cp")},
     [SANDBOX_PUT] = {"put", "ID PATH", "Write standard input to a file of a sandbox", 2,
                      2, cmd_put, MANUAL("cay-cp")},
+    [SANDBOX_NETWORK] = {"network", "ID", "Show or change the network rules of a sandbox",
+                         1, 1, cmd_network, MANUAL("cay-network")},
+    [SANDBOX_EVENTS] = {"events", "ID",
+                        "Print what a sandbox has tried to reach on the network", 1, 1,
+                        cmd_events, MANUAL("cay-events")},
     [SANDBOX_PAUSE] = {"pause", "ID...", "Freeze all processes of a sandbox", 1,
                        UINT32_MAX, cmd_life, MANUAL("cay-kill")},
     [SANDBOX_RESUME] = {"resume", "ID...", "Thaw paused sandboxes", 1, UINT32_MAX,
@@ -154,7 +159,8 @@ static const struct subcommand commands[] = {
 #define RUNS        (BIT(RUN) | BIT(EXEC))
 #define LIFECYCLE   (BIT(PAUSE) | BIT(RESUME) | BIT(START) | BIT(KILL) | BIT(RM) | BIT(GC))
 #define PRINTS                                                                           \
-    (CREATES | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(DOCTOR))
+    (CREATES | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(NETWORK) |      \
+     BIT(EVENTS) | BIT(DOCTOR))
 #define SIZE_ALLOWED  "for example 512M or 2G"
 #define COUNT_ALLOWED "a whole number from 1"
 
@@ -188,6 +194,14 @@ static const struct option_rule option_rules[] = {
      "let it reach pypi, *.example.com, HOST:PORT, ..."},
     {"deny", 0, OPTION_LIST, CREATES, FIELD(deny), "RULE",
      "never let it reach these, whatever is allowed"},
+    {"allow", 0, OPTION_LIST, BIT(NETWORK), FIELD(allow), "RULE",
+     "let it reach pypi, *.example.com, HOST:PORT, ..., too"},
+    {"deny", 0, OPTION_LIST, BIT(NETWORK), FIELD(deny), "RULE",
+     "no longer let it reach these, whatever is allowed"},
+    {"reset", 0, OPTION_FLAG, BIT(NETWORK), FIELD(reset), NULL,
+     "remove the present rules before adding these"},
+    {"network", 0, OPTION_CHOICE, BIT(NETWORK), FIELD(network), "rules|open",
+     "what it reaches without a rule: nothing, or the internet"},
     {"name", 0, OPTION_TEXT, CREATES, FIELD(name), "NAME",
      "a name that can be used instead of the ID"},
     {"config", 0, OPTION_TEXT, CREATES, FIELD(config), "FILE",
@@ -210,6 +224,8 @@ static const struct option_rule option_rules[] = {
      "a name for the command in cay ps, logs and kill"},
     {"follow", 'f', OPTION_FLAG, BIT(LOGS), FIELD(follow), NULL,
      "follow the output until the command ends"},
+    {"follow", 'f', OPTION_FLAG, BIT(EVENTS), FIELD(follow), NULL,
+     "print new events until the sandbox ends"},
     {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "print only the IDs"},
     {"quiet", 'q', OPTION_FLAG, CREATES, FIELD(quiet), NULL,
      "print no note about a weak isolation level"},

@@ -93,6 +93,7 @@ static const char commands_help[] =
     "  code, context   Run code in an interpreter that keeps its variables\n"
     "  ls, inspect     List the sandboxes; show one in detail\n"
     "  ps, logs        List the processes of a sandbox; print their output\n"
+    "  network, events Change what a sandbox reaches; print what it tried\n"
     "  cp, cat, put    Copy files in and out, print one, write one\n"
     "  pause, resume   Freeze a sandbox, and thaw it\n"
     "  kill, start, rm End a sandbox, start it again from disk, remove it\n"

@@ -3,10 +3,21 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 
 static const char op[] = "cli.options";
+
+const char *network_slug(enum cay_network network)
+{
+    static const char *const slugs[] = {[CAY_NETWORK_NONE] = "none",
+                                        [CAY_NETWORK_HOST] = "host",
+                                        [CAY_NETWORK_RULES] = "rules",
+                                        [CAY_NETWORK_OPEN] = "open"};
+
+    return (unsigned)network < sizeof slugs / sizeof *slugs ? slugs[network] : "none";
+}
 
 static int check_together(const struct options *options, const cay_policy *policy,
                           struct cay_error *err)
@@ -30,37 +41,60 @@ static int check_together(const struct options *options, const cay_policy *polic
     return CAY_OK;
 }
 
+void network_put_rules(struct json *json, const cay_policy *policy)
+{
+    struct cay_network_rule rule;
+
+    json_put_key(json, "rules");
+    json_put_array(json);
+    for (size_t i = 0; cay_policy_network_rule(policy, i, &rule); i++) {
+        json_put_object(json);
+        json_set_text(json, "rule", rule.text);
+        json_set_text(json, "group", rule.group[0] ? rule.group : NULL);
+        json_put_end(json);
+    }
+    json_put_end(json);
+}
+
+void network_free_rules(char **rules)
+{
+    for (char **rule = rules; rule && *rule; rule++)
+        free(*rule);
+    free(rules);
+}
+
+char **network_rules(const struct options *options, size_t *ret_count)
+{
+    size_t allow = options->allow.count, count = allow + options->deny.count;
+    char **rules = calloc(count + 1, sizeof *rules);
+
+    for (size_t i = 0; rules && i < count; i++) {
+        rules[i] = i < allow ? strdup(options->allow.items[i]) : NULL;
+        if (i < allow ? !rules[i]
+                      : asprintf(&rules[i], "!%s", options->deny.items[i - allow]) < 0) {
+            rules[i] = NULL;
+            network_free_rules(TAKE_PTR(rules));
+        }
+    }
+    *ret_count = count;
+    return rules;
+}
+
 int network_plan(const struct options *options, const cay_policy *policy,
                  cay_policy **ret_policy, struct cay_error *err)
 {
-    size_t allow = options->allow.count, deny = options->deny.count;
     struct cay_network_config config = {.size = sizeof config};
 
     TRY(check_together(options, policy, err));
     if (options->network > CAY_NETWORK_HOST)
         config.network = (enum cay_network)options->network;
-    else if (!allow && !deny)
+    else if (!options->allow.count && !options->deny.count)
         return CAY_OK;
-    AUTO_FREE char **denied = calloc(deny + 1, sizeof *denied);
-    AUTO_FREE const char **rules = calloc(allow + deny + 1, sizeof *rules);
-    if (!denied || !rules)
+    char **rules = network_rules(options, &config.rule_count);
+    if (!rules)
         return cay_fail_memory(err, op);
-    int code = CAY_OK;
-    while (config.rule_count < allow) {
-        rules[config.rule_count] = options->allow.items[config.rule_count];
-        config.rule_count++;
-    }
-    for (size_t i = 0; !code && i < deny; i++) {
-        if (asprintf(&denied[i], "!%s", options->deny.items[i]) < 0) {
-            denied[i] = NULL;
-            code = cay_fail_memory(err, op);
-        }
-        rules[config.rule_count++] = denied[i];
-    }
-    config.rules = rules;
-    if (!code)
-        code = cay_policy_add_network(policy, &config, ret_policy, err);
-    for (size_t i = 0; i < deny; i++)
-        free(denied[i]);
+    config.rules = (const char *const *)rules;
+    int code = cay_policy_add_network(policy, &config, ret_policy, err);
+    network_free_rules(rules);
     return code;
 }

@@ -9,4 +9,14 @@
 int network_plan(const struct options *options, const cay_policy *policy,
                  cay_policy **ret_policy, struct cay_error *err);
 
+/* The rules of --allow and --deny, NULL-terminated; NULL if memory is exhausted. */
+char **network_rules(const struct options *options, size_t *ret_count);
+void network_free_rules(char **rules);
+
+/* "none", "host", "rules" or "open". */
+const char *network_slug(enum cay_network network);
+
+/* The key "rules" of an object: an array of rules with their groups. */
+void network_put_rules(struct json *json, const cay_policy *policy);
+
 #endif

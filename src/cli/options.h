@@ -118,7 +118,7 @@ struct options {
     bool is_new;
 
     /* Explaining */
-    const char *method, *address;
+    const char *method, *address, *sandbox;
 
     /* Templates */
     const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
@@ -135,6 +135,7 @@ struct options {
 
     int as_json; /* 0 or 1 */
     bool help, quiet, all;
+    bool reset;                                   /* network */
     bool interactive, tty, detach, follow, force; /* sandboxes */
     bool load;                                    /* config check */
     bool yes, host, no_follow;             /* files: all; resolve; stat; yes also setup */
@@ -183,6 +184,11 @@ bool options_want_json(char *const *argv);
 static inline void auto_cay_config(cay_config **config)
 {
     cay_config_free(*config);
+}
+
+static inline void auto_cay_policy(cay_policy **policy)
+{
+    cay_policy_free(*policy);
 }
 
 static inline void auto_cay_process(cay_process **process)

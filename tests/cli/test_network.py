@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cay network and cay events, in the namespaces of test_relay.py."""
+
+import json
+import os
+import subprocess
+import textwrap
+import threading
+
+import pytest
+
+from conftest import CAY, PATIENCE
+from test_relay import INSIDE, PUBLIC, internet, sandbox  # noqa: F401 (fixtures)
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
+
+
+def run(internet, box, code):
+    return internet.cay("exec", box, "--", "python3", "-c",
+                        INSIDE + textwrap.dedent(code)).splitlines()
+
+
+def network(internet, box, *options):
+    return json.loads(internet.cay("network", box, *options, "-o", "json"))
+
+
+def events(internet, box):
+    return [json.loads(line) for line in internet.cay("events", box, "-o", "json").splitlines()]
+
+
+def rules(shown):
+    return [rule["rule"] for rule in shown["rules"]]
+
+
+def test_rules_are_added_and_replaced_while_a_sandbox_runs(internet, sandbox):
+    box = sandbox("good.test")
+    look = 'print(fetch("good.test")); print(fetch("other.test"))'
+    assert run(internet, box, look) == ["200 hello good.test", "gaierror"]
+    assert rules(network(internet, box, "--allow", "other.test")) == ["good.test", "other.test"]
+    assert run(internet, box, look) == ["200 hello good.test", "200 hello other.test"]
+    shown = network(internet, box, "--deny", "good.test")
+    assert rules(shown) == ["good.test", "other.test", "!good.test"]
+    assert run(internet, box, look) == ["gaierror", "200 hello other.test"]
+    assert rules(network(internet, box, "--reset", "--allow", "good.test")) == ["good.test"]
+    assert run(internet, box, look) == ["200 hello good.test", "gaierror"]
+
+
+def test_the_network_is_opened_and_closed_while_a_sandbox_runs(internet, sandbox):
+    box = sandbox("good.test")
+    shown = network(internet, box, "--network", "open", "--deny", "good.test")
+    assert (shown["network"], rules(shown)) == ("open", ["good.test", "!good.test"])
+    look = 'print(fetch("good.test")); print(fetch("other.test"))'
+    assert run(internet, box, look) == ["gaierror", "200 hello other.test"]
+    assert json.loads(internet.cay("inspect", box, "-o", "json"))["network"] == "open"
+    shown = network(internet, box, "--reset", "--network", "rules")
+    assert (shown["network"], shown["rules"]) == ("rules", [])
+    assert run(internet, box, look) == ["gaierror", "gaierror"]
+
+
+def test_a_connection_that_is_no_longer_allowed_is_cut(internet, sandbox):
+    box = sandbox("good.test:7777", "other.test:7777")
+    with subprocess.Popen(internet.command(
+            CAY, "exec", box, "--", "python3", "-uc", INSIDE + textwrap.dedent("""
+                socks = [dial(name, 7777) for name in ("good.test", "other.test")]
+                print([sock.recv(100) for sock in socks])
+                print(attempt(lambda: socks[0].recv(1)))
+                socks[1].shutdown(socket.SHUT_WR)
+                print(socks[1].recv(100))
+            """)), stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"[b'banner\\n', b'banner\\n']\n"
+        network(internet, box, "--deny", "good.test")
+        assert process.stdout.readline() == b"ECONNRESET\n"
+        assert process.stdout.readline() == b"b'0\\n'\n"
+
+
+def test_concurrent_changes_are_all_applied(internet, sandbox):
+    box = sandbox("good.test")
+    names = [f"n{i}.test" for i in range(8)]
+    threads = [threading.Thread(target=internet.cay, args=("network", box, "--allow", name))
+               for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(rules(network(internet, box))) == ["good.test", *names]
+
+
+def test_an_invalid_rule_changes_nothing(internet, sandbox):
+    box = sandbox("good.test")
+    done = internet.cay("network", box, "--allow", "other.test", "--allow", "a..test", check=False)
+    assert done.returncode != 0 and b"a..test" in done.stderr
+    assert rules(network(internet, box)) == ["good.test"]
+    assert run(internet, box, 'print(fetch("other.test"))') == ["gaierror"]
+
+
+def test_a_sandbox_without_a_network_has_no_rules_to_change(internet):
+    for given, shows in (((), True), (("--network", "host"), False)):
+        box = internet.cay("create", *given).strip()
+        try:
+            done = internet.cay("network", box, "--allow", "good.test", check=False)
+            assert done.returncode != 0 and b"create it with network rules" in done.stderr
+            done = internet.cay("network", box, "-o", "json", check=False)
+            assert (done.returncode == 0) == shows
+            if shows:
+                assert json.loads(done.stdout)["network"] == "none"
+            assert internet.cay("events", box, check=False).returncode != 0
+        finally:
+            internet.cay("kill", box)
+
+
+def test_rules_are_shown_by_ls_and_explain(internet, sandbox):
+    box = sandbox("pypi", "good.test")
+    network(internet, box, "--deny", "other.test")
+    listed = {each["id"]: each for each in json.loads(internet.cay("ls", "-o", "json"))["sandboxes"]}
+    assert {"rule": "pypi.org", "group": "pypi"} in listed[box]["rules"]
+    assert {"rule": "!other.test:*", "group": None} in listed[box]["rules"] or \
+        {"rule": "!other.test", "group": None} in listed[box]["rules"]
+    for host, verdict in (("good.test", "allow"), ("other.test", "deny"), ("x.test", "deny")):
+        answer = json.loads(internet.cay("explain", "network", "--sandbox", box, "-o", "json", host))
+        assert answer["verdict"] == verdict
+    done = internet.cay("explain", "network", "--sandbox", box, "--allow", "pypi", "x.test", check=False)
+    assert done.returncode != 0 and b"--sandbox" in done.stderr
+
+
+def test_every_attempt_is_an_event(internet, sandbox):
+    box = sandbox("good.test")
+    run(internet, box, f"""
+        fetch("good.test"); fetch("good.test", 8080); fetch("evil.test"); fetch("{PUBLIC}")
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.connect(("8.8.8.8", 443)); attempt(lambda: sock.send(b"x"))
+    """)
+    found = events(internet, box)
+    assert [event["number"] for event in found] == list(range(1, len(found) + 1))
+    short = {(event["event"], event["verdict"], event["name"], event["address"], event["port"],
+              event["protocol"], event["rule"]) for event in found}
+    assert {("connect", "allow", "good.test", PUBLIC, 80, "tcp", "good.test"),
+            ("close", "allow", "good.test", PUBLIC, 80, "tcp", "good.test"),
+            ("connect", "deny", "good.test", None, 8080, "tcp", "default"),
+            ("connect", "deny", None, PUBLIC, 80, "tcp", "default"),
+            ("lookup", "deny", "evil.test", None, 53, "udp", "default"),
+            ("packet", "deny", None, "8.8.8.8", 443, "udp", "default")} <= short
+    closed = next(event for event in found if event["event"] == "close")
+    assert closed["up_bytes"] > 20 and closed["down_bytes"] > 20
+    counts = network(internet, box)["counts"]
+    assert counts["allowed"] == 1 and counts["refused"] >= 4 and counts["events"] == len(found)
+    assert counts["down_bytes"] == closed["down_bytes"]
+    text = internet.cay("events", box)
+    assert "lookup   deny   evil.test: rule default" in text
+    assert f"connect  allow  good.test tcp 80 at {PUBLIC}: rule good.test" in text
+
+
+def test_events_over_the_rate_limit_are_counted(internet, sandbox):
+    box = sandbox("good.test")
+    run(internet, box, """
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        for i in range(2000):
+            sock.sendto(b"x", ("8.8.8.8", 1000 + i))
+            if i % 20 == 0:
+                time.sleep(0.001)
+    """)
+    counts = network(internet, box)["counts"]
+    assert counts["events_lost"] > 0
+    assert counts["events"] + counts["events_lost"] == counts["refused"]
+
+
+def test_events_are_followed_until_the_sandbox_ends(internet, sandbox):
+    box = sandbox("good.test")
+    with subprocess.Popen(internet.command(CAY, "events", "-f", "-o", "json", box),
+                          stdout=subprocess.PIPE) as process:
+        for name in ("a.test", "b.test"):
+            run(internet, box, f'fetch("{name}")')
+            # Programs ask for several types of record.
+            while json.loads(process.stdout.readline())["name"] != name:
+                continue
+        internet.cay("kill", box)
+        process.stdout.read()
+        assert process.wait(PATIENCE) == 0
+
+
+def test_a_sandbox_that_has_ended_leaves_no_rules(internet, sandbox):
+    box = sandbox("good.test")
+    directory = os.environ.get("XDG_RUNTIME_DIR", "/run") if os.geteuid() else "/run"
+    network(internet, box, "--allow", "other.test")
+    left = [name for name in os.listdir(f"{directory}/cay") if name.startswith(box)]
+    assert f"{box}.rules" in left
+    internet.cay("kill", box)
+    assert [name for name in os.listdir(f"{directory}/cay") if name.startswith(box)] == []
