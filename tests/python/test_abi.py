@@ -48,6 +48,9 @@ STRUCTS = {
     "cay_network_config": _c.NetworkConfig,
     "cay_network_query": _c.NetworkQuery,
     "cay_network_answer": _c.NetworkAnswer,
+    "cay_network_rule": _c.NetworkRule,
+    "cay_network_counts": _c.NetworkCounts,
+    "cay_network_event": _c.NetworkEvent,
     "cay_enforced": _c.Enforced,
     "cay_sandbox_info": _c.SandboxInfo,
     "cay_exec_options": _c.ExecOptions,
@@ -98,6 +101,7 @@ NUMBERED = {
     "TYPE": _c.TYPES,
     "LAYER": _c.LAYERS,
     "NETWORK": _c.NETWORKS,
+    "EVENT": _c.NETWORK_EVENTS,
     "REACH": _c.REACHES,
     "STORAGE": _c.STORAGES,
     "LEVEL": _c.LEVELS,
@@ -231,7 +235,6 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_manager_wait",
         "cay_policy_mount",  # configuration comes from the models
         "cay_policy_mount_count",
-        "cay_policy_network",
         "cay_policy_parse",
         "cay_policy_style",
         "cay_process_skip",  # for the server

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,58 @@ def test_names_that_the_rules_allow_have_addresses_inside(
             for name in ("pypi.org", "unlisted.test")
         ]
     assert [lookup.exit_code == 0 for lookup in lookups] == resolves
+
+
+def test_rules_of_a_running_sandbox_are_changed() -> None:
+    with cay.Sandbox.create(allow=["pypi"]) as sandbox:
+        lookup = ["getent", "ahostsv4", "unlisted.test"]
+        assert sandbox.exec(lookup).exit_code != 0
+        sandbox.change_network(allow=["unlisted.test"])
+        assert sandbox.exec(lookup).exit_code == 0
+        shown = sandbox.network()
+        assert (shown.network, shown.rules[-1].rule) == ("rules", "unlisted.test")
+        assert shown.rules[0].group == "pypi" and shown.refused > 0
+        sandbox.change_network(deny=["a.test"], replace=True)
+        assert [rule.rule for rule in sandbox.network().rules] == ["!a.test"]
+        assert sandbox.exec(lookup).exit_code != 0
+        sandbox.change_network("open", replace=True)
+        assert sandbox.exec(lookup).exit_code == 0
+        assert sandbox.network().network == sandbox.inspect().network == "open"
+        with pytest.raises(SandboxValueError, match="rules, open"):
+            sandbox.change_network("host")  # type: ignore[arg-type]
+        with pytest.raises(SandboxValueError):
+            sandbox.change_network(allow=["a..test"])
+        assert sandbox.network().rules == []
+
+
+def test_attempts_are_events() -> None:
+    with cay.Sandbox.create(network="rules") as sandbox:
+        assert sandbox.network_events() == []
+        sandbox.exec(["getent", "ahostsv4", "unlisted.test"])
+        first = sandbox.network_events()
+        assert {(each.event, each.verdict, each.name, each.rule) for each in first} == {
+            ("lookup", "deny", "unlisted.test", "default")
+        }
+        assert sandbox.network_events(after=first[-1].number) == []
+        sandbox.exec(["getent", "ahostsv4", "other.test"])
+        later = sandbox.network_events(after=first[-1].number)
+        assert {each.name for each in later} == {"other.test"}
+        assert sandbox.network().events == later[-1].number
+
+
+def test_an_asynchronous_sandbox_changes_its_rules() -> None:
+    async def work() -> list[str]:
+        async with await cay.AsyncSandbox.create(network="rules") as sandbox:
+            await sandbox.change_network(allow=["a.test"])
+            await sandbox.exec(["getent", "ahostsv4", "b.test"])
+            names = {str(each.name) for each in await sandbox.network_events()}
+            return [rule.rule for rule in (await sandbox.network()).rules] + sorted(names)
+
+    assert asyncio.run(work()) == ["a.test", "b.test"]
+
+
+def test_a_sandbox_without_a_network_cannot_get_rules() -> None:
+    with cay.Sandbox.create() as sandbox:
+        assert (sandbox.network().network, sandbox.network().rules) == ("none", [])
+        with pytest.raises(CayError, match="created without a network"):
+            sandbox.change_network(allow=["pypi"])

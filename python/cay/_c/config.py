@@ -38,7 +38,8 @@ class Backend(Structure):
         BackendAct kill; void *start, *remove; BackendExec exec;
         BackendOpenFiles open_files;
         void *files, *processes, *create_marked, *find_marked, *dial, *check;
-        uint64_t late_ms; void *create_pooled, *code;
+        uint64_t late_ms; void *create_pooled, *code, *get_network, *change_network,
+            *count_network, *network_events;
     """,
         BackendAct=BackendAct, BackendConnect=BackendConnect,
         BackendCreate=BackendCreate, BackendExec=BackendExec, BackendFree=BackendFree,

@@ -58,6 +58,7 @@ _TYPES = {
     "unsigned": ctypes.c_uint,
     "bool": ctypes.c_bool,
     "char": ctypes.c_char,
+    "uint8_t": ctypes.c_uint8,
     "uint16_t": ctypes.c_uint16,
     "int32_t": ctypes.c_int32,
     "uint32_t": ctypes.c_uint32,

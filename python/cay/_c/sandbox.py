@@ -13,6 +13,7 @@ from cay._c.library import HANDLE, bind, bind_call, members
 _LAYERS = "user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk"
 LAYERS = {1 << bit: name for bit, name in enumerate(_LAYERS.split())}
 NETWORKS = {0: "none", 1: "host", 2: "rules", 3: "open"}
+NETWORK_EVENTS = {1: "lookup", 2: "connect", 3: "close", 4: "packet"}
 REACHES = {0: "deny", 1: "allow", 2: "requests"}
 STORAGES = {0: "memory", 1: "disk"}
 LEVELS = {0: "best", 1: "root", 2: "range", 3: "single", 4: "landlock", 5: "none"}
@@ -62,6 +63,25 @@ class NetworkQuery(Structure):
 class NetworkAnswer(Structure):
     _fields_ = members("""
         int verdict; char rule[640], why[768];
+    """)
+
+
+class NetworkRule(Structure):
+    _fields_ = [("text", c_char * 640), ("group", c_char * 32)]
+
+
+class NetworkCounts(Structure):
+    _fields_ = members("""
+        uint64_t allowed, refused, up_bytes, down_bytes, events, events_lost;
+        uint32_t connections, names;
+    """)
+
+
+class NetworkEvent(Structure):
+    _fields_ = members("""
+        uint64_t number; int64_t time_ms; int kind, verdict;
+        char name[256], address[48]; uint16_t port; uint8_t protocol; char rule[192];
+        uint64_t up_bytes, down_bytes, duration_ms, lost;
     """)
 
 
@@ -142,6 +162,11 @@ policy_load = bind_call("cay_policy_load", c_char_p, c_char_p, POINTER(HANDLE))
 policy_add_network = bind_call(
     "cay_policy_add_network", HANDLE, POINTER(NetworkConfig), POINTER(HANDLE)
 )
+policy_network = bind("cay_policy_network", c_int, HANDLE)
+policy_allows_first = bind("cay_policy_allows_first", c_bool, HANDLE)
+policy_network_rule = bind(
+    "cay_policy_network_rule", c_bool, HANDLE, c_size_t, POINTER(NetworkRule)
+)
 policy_explain_network = bind_call(
     "cay_policy_explain_network", HANDLE, POINTER(NetworkQuery), POINTER(NetworkAnswer)
 )
@@ -161,6 +186,20 @@ sandbox_start = bind_call("cay_sandbox_start", HANDLE)
 sandbox_remove = bind_call("cay_sandbox_remove", HANDLE)
 sandbox_collect = bind_call("cay_sandbox_collect", _COUNT)
 sandbox_files = bind_call("cay_sandbox_files", HANDLE, c_char_p, POINTER(HANDLE))
+sandbox_get_network = bind_call("cay_sandbox_get_network", HANDLE, POINTER(HANDLE))
+sandbox_change_network = bind_call(
+    "cay_sandbox_change_network", HANDLE, POINTER(NetworkConfig), c_bool
+)
+sandbox_count_network = bind_call(
+    "cay_sandbox_count_network", HANDLE, POINTER(NetworkCounts)
+)
+sandbox_network_events = bind_call(
+    "cay_sandbox_network_events",
+    HANDLE,
+    c_uint64,
+    POINTER(POINTER(NetworkEvent)),
+    _COUNT,
+)
 exec_done = bind("cay_exec_done", None, POINTER(ExecResult))
 
 process_start = bind_call(

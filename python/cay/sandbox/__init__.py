@@ -35,7 +35,13 @@ from cay.sandbox.code import CodeError, Context, Execution, Logs, Result
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.host import create_template, doctor, remove_template, templates
 from cay.sandbox.interpreter import AsyncCodeInterpreter, CodeInterpreter, run_code
-from cay.sandbox.network import NetworkAnswer, explain_network
+from cay.sandbox.network import (
+    NetworkAnswer,
+    NetworkEvent,
+    NetworkInfo,
+    NetworkRule,
+    explain_network,
+)
 from cay.sandbox.options import Bind
 from cay.sandbox.pool import Pool, PoolStats
 from cay.sandbox.process import Process
@@ -65,6 +71,9 @@ __all__ = [
     "Execution",
     "Logs",
     "NetworkAnswer",
+    "NetworkEvent",
+    "NetworkInfo",
+    "NetworkRule",
     "Output",
     "Pool",
     "PoolStats",

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rule decides about a connection."""
+"""Network rules: which one decides, those of a sandbox, and what it tried to reach."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from ctypes import byref, sizeof
+from ctypes import byref, c_void_p, sizeof
 from dataclasses import dataclass
-from typing import Literal
+from datetime import datetime, timezone
+from typing import Any, Literal
 
 from cay import _c
 from cay.filesystem.config import SandboxConfig
@@ -25,6 +26,107 @@ class NetworkAnswer:
     """the rule that decides, or "default\""""
     why: str
     """one or two sentences"""
+
+
+@dataclass(frozen=True)
+class NetworkRule:
+    """One rule of a sandbox."""
+
+    rule: str
+    """in its one spelling; "!" before it denies"""
+    group: str | None
+    """the group that it comes from"""
+
+
+@dataclass(frozen=True)
+class NetworkInfo:
+    """The network of a sandbox: its rules, and what was counted."""
+
+    network: Literal["none", "rules", "open"]
+    rules: list[NetworkRule]
+    allow_first: bool
+    """rules that allow come before rules that deny, as in E2B's API"""
+    allowed: int
+    """connections"""
+    refused: int
+    """connections, lookups and packets"""
+    up_bytes: int
+    down_bytes: int
+    events: int
+    events_lost: int
+    """events that were too many to be reported"""
+    connections: int
+    """open now"""
+
+
+@dataclass(frozen=True)
+class NetworkEvent:
+    """Something that a sandbox tried to reach."""
+
+    number: int
+    """from 1"""
+    time: datetime
+    event: Literal["lookup", "connect", "close", "packet"]
+    """lookup: a refused question of DNS; close: the end of an allowed connection"""
+    verdict: Literal["allow", "deny"]
+    name: str | None
+    address: str | None
+    port: int
+    protocol: int
+    """6: TCP, 17: UDP, 1: ICMP"""
+    rule: str
+    """the rule that decided, or "default\""""
+    up_bytes: int
+    down_bytes: int
+    duration_ms: int
+    lost: int
+    """events before this one that were too many to be reported"""
+
+    @classmethod
+    def _of(cls, event: Any) -> NetworkEvent:
+        return cls(
+            number=event.number,
+            time=datetime.fromtimestamp(event.time_ms / 1000, timezone.utc),
+            event=_c.NETWORK_EVENTS[event.kind],  # type: ignore[arg-type]
+            verdict=_c.REACHES[event.verdict],  # type: ignore[arg-type]
+            name=event.name.decode() or None,
+            address=event.address.decode() or None,
+            port=event.port,
+            protocol=event.protocol,
+            rule=event.rule.decode(),
+            up_bytes=event.up_bytes,
+            down_bytes=event.down_bytes,
+            duration_ms=event.duration_ms,
+            lost=event.lost,
+        )
+
+
+def network_of(handle: Any) -> NetworkInfo:
+    """The network of the sandbox with this handle of C."""
+    policy, rule, counts = c_void_p(), _c.NetworkRule(), _c.NetworkCounts()
+    _c.call(_c.sandbox_get_network, handle, byref(policy))
+    rules: list[NetworkRule] = []
+    try:
+        while _c.policy_network_rule(policy, len(rules), byref(rule)):
+            rules.append(NetworkRule(rule.text.decode(), rule.group.decode() or None))
+        network = _c.NETWORKS[_c.policy_network(policy)]
+        allow_first = _c.policy_allows_first(policy)
+    finally:
+        _c.policy_free(policy)
+    if network != "none":
+        _c.call(_c.sandbox_count_network, handle, byref(counts))
+    return NetworkInfo(
+        network=network,  # type: ignore[arg-type]
+        rules=rules,
+        allow_first=allow_first,
+        allowed=counts.allowed,
+        refused=counts.refused,
+        up_bytes=counts.up_bytes,
+        down_bytes=counts.down_bytes,
+        events=counts.events,
+        events_lost=counts.events_lost,
+        connections=counts.connections,
+    )
 
 
 def explain_network(

@@ -254,6 +254,22 @@ def bind_array(volumes: Volumes | None) -> tuple[Any, int]:
     return array, len(listed)
 
 
+def network_rules(allow: Iterable[str], deny: Iterable[str]) -> list[bytes]:
+    """Rules of both kinds, as C has them."""
+    return [text(rule, "allow") for rule in texts(allow, "allow")] + [
+        b"!" + text(rule, "deny") for rule in texts(deny, "deny")
+    ]
+
+
+def network_config(number: int, rules: list[bytes]) -> _c.NetworkConfig:
+    return _c.NetworkConfig(
+        size=sizeof(_c.NetworkConfig),
+        network=number,
+        rules=_c.string_array(rules),
+        rule_count=len(rules),
+    )
+
+
 class Policy:
     """A cay_policy, for the time a sandbox is created with it."""
 
@@ -273,15 +289,13 @@ class Policy:
     ) -> int:
         """Adds network rules; returns the network of the sandbox, a number of C."""
         number = choice(network, _c.NETWORKS, "network")
-        rules = [text(rule, "allow") for rule in texts(allow, "allow")]
-        denied = [b"!" + text(rule, "deny") for rule in texts(deny, "deny")]
-        if denied and not rules and network == "none":
+        rules = network_rules(allow, deny)
+        if rules and all(rule.startswith(b"!") for rule in rules) and network == "none":
             raise SandboxValueError(
                 "nothing is allowed that deny= could deny",
                 subject="deny",
                 hint='add allow=["pypi"], or network="open"',
             )
-        rules += denied
         if network == "host" and rules:
             raise SandboxValueError(
                 "allow= and deny= have no effect on the network of the host",
@@ -290,12 +304,7 @@ class Policy:
             )
         if network == "host" or (network == "none" and not rules):
             return number
-        config = _c.NetworkConfig(
-            size=sizeof(_c.NetworkConfig),
-            network=number,
-            rules=_c.string_array(rules),
-            rule_count=len(rules),
-        )
+        config = network_config(number, rules)
         pointer = c_void_p()
         _c.call(_c.policy_add_network, self.pointer, byref(config), byref(pointer))
         _c.policy_free(self.pointer)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_size_t, c_void_p, sizeof
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
 
 from cay import _c
 from cay.errors import SandboxExecError, SandboxNotFoundError, TemplateNotFoundError
@@ -19,6 +19,7 @@ from cay.sandbox import options as _options
 from cay.sandbox.code import CodeMethods
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.handles import Handles, open_handle
+from cay.sandbox.network import NetworkEvent, NetworkInfo, network_of
 from cay.sandbox.options import (
     Command,
     Layer,
@@ -339,6 +340,39 @@ class Sandbox(CodeMethods, _c.Owner):
         info = _c.SandboxInfo()
         self._call(_c.sandbox_inspect, byref(info))
         return SandboxInfo._of(info)
+
+    def network(self) -> NetworkInfo:
+        """Its network rules, and what was counted."""
+        with self._handles.borrow() as handle:
+            return network_of(handle)
+
+    def change_network(
+        self,
+        network: Literal["rules", "open"] | None = None,
+        *,
+        allow: Iterable[str] = (),
+        deny: Iterable[str] = (),
+        replace: bool = False,
+    ) -> None:
+        """Adds network rules, or with ``replace`` replaces all of them.
+
+        New connections are decided by them before this returns, and existing ones that
+        they do not allow are cut.  The sandbox must have been created with rules.
+        """
+        number = 0
+        if network is not None:
+            number = _options.choice(network, {2: "rules", 3: "open"}, "network")
+        config = _options.network_config(number, _options.network_rules(allow, deny))
+        self._call(_c.sandbox_change_network, byref(config), replace)
+
+    def network_events(self, after: int = 0) -> list[NetworkEvent]:
+        """What it tried to reach: the last 1,024 events, oldest first, with a number
+        above ``after``."""
+        with self._handles.borrow() as handle:
+            events = _c.listed(
+                _c.sandbox_network_events, _c.NetworkEvent, handle, after
+            )
+        return [NetworkEvent._of(event) for event in events]
 
     def pause(self) -> None:
         """Freezes all processes."""
