@@ -149,6 +149,31 @@ static enum hello_kind look_for_method(const char *text, size_t len)
     return kind;
 }
 
+/* The same by the end of the line, since servers take other methods in capital letters,
+ * too.  The preface of HTTP/2 is no request. */
+static enum hello_kind look_for_version(const char *text, size_t len)
+{
+    enum { METHOD_MAX = 64 };
+    static const char version[] = " HTTP/1.x";
+    const size_t version_len = sizeof version - 1;
+    size_t method = 0, at = 0;
+
+    while (method < len && method <= METHOD_MAX &&
+           ((text[method] >= 'A' && text[method] <= 'Z') || text[method] == '-' ||
+            text[method] == '_'))
+        method++;
+    if (method == 0 || method > METHOD_MAX || (method < len && text[method] != ' '))
+        return HELLO_OTHER;
+    while (at < len && text[at] >= ' ' && text[at] < 0x7F)
+        at++;
+    if (at == len)
+        return HELLO_MORE;
+    return (text[at] == '\r' || text[at] == '\n') && at > method + version_len &&
+                   strncasecmp(text + at - version_len, version, version_len - 1) == 0
+               ? HELLO_HTTP
+               : HELLO_OTHER;
+}
+
 /* "host", "host:80", "[::1]:80"; an address is a host that is no name. */
 static bool read_authority(const char *text, size_t len, char host[NETWORK_NAME_MAX])
 {
@@ -240,18 +265,45 @@ static enum hello_kind read_http(const char *text, size_t len,
     return HELLO_MORE;
 }
 
+/* Servers skip alerts and, some of them, other versions before the hello. */
+static enum hello_kind look_for_record(const uint8_t *bytes, size_t len)
+{
+    enum { RECORD_FIRST = 20, RECORD_LAST = 24, VERSION_MAX = 0x10 };
+
+    if (bytes[0] < RECORD_FIRST || bytes[0] > RECORD_LAST)
+        return HELLO_OTHER;
+    if (len < 2)
+        return HELLO_MORE;
+    if (bytes[1] >= VERSION_MAX)
+        return HELLO_OTHER;
+    return bytes[0] == RECORD_HANDSHAKE && bytes[1] == 3 ? HELLO_TLS : HELLO_BAD;
+}
+
+/* Servers skip empty lines before a request. */
+static enum hello_kind look_for_request(const char *text, size_t len)
+{
+    size_t skipped = 0;
+
+    while (skipped < len && (text[skipped] == '\r' || text[skipped] == '\n'))
+        skipped++;
+    if (skipped == len)
+        return HELLO_MORE;
+    enum hello_kind kind = look_for_method(text + skipped, len - skipped);
+    if (kind == HELLO_OTHER)
+        kind = look_for_version(text + skipped, len - skipped);
+    return skipped && kind == HELLO_HTTP ? HELLO_BAD : kind;
+}
+
 void hello_read(const uint8_t *bytes, size_t len, struct hello *ret_hello)
 {
     const char *text = (const char *)bytes;
-    enum hello_kind kind = HELLO_MORE;
+    enum hello_kind kind = len ? look_for_record(bytes, len) : HELLO_MORE;
 
     ret_hello->host[0] = '\0';
-    if (len && bytes[0] == RECORD_HANDSHAKE)
-        kind = len < 2         ? HELLO_MORE
-               : bytes[1] != 3 ? HELLO_OTHER
-                               : read_tls(bytes, len, ret_hello->host);
-    else if (len)
-        kind = look_for_method(text, len);
+    if (kind == HELLO_TLS)
+        kind = read_tls(bytes, len, ret_hello->host);
+    else if (kind == HELLO_OTHER)
+        kind = look_for_request(text, len);
     if (kind == HELLO_HTTP)
         kind = read_http(text, len, ret_hello->host);
     ret_hello->kind = kind == HELLO_MORE && len >= HELLO_MAX ? HELLO_BAD : kind;

@@ -82,13 +82,37 @@ TEST(an_endless_head_is_bad)
 
 TEST(other_protocols_are_told_by_their_first_bytes)
 {
-    static const char *const others[] = {"SSH-2.0-x", "EHLO x", "GETX", "PING\r\n",
-                                         "\x80"};
+    static const char *const others[] = {
+        "SSH-2.0-x y\r\n",
+        "EHLO http\r\n",
+        "GETX\r\n",
+        "PING\r\n",
+        "ruok",
+        "\r\nhelp\r\n",
+        "0030git-upload-pack /HTTP/1.1\x01",
+        "PRI * HTTP/2.0\r\n\r\n",
+        "\x80",
+        "\x16\x10",
+    };
 
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         ASSERT_INT(read_text(others[i], host), HELLO_OTHER);
     ASSERT_INT(read_text("GE", host), HELLO_MORE);
+    ASSERT_INT(read_text("PURGE / HTTP/1.", host), HELLO_MORE);
+    ASSERT_INT(read_text("\r\n", host), HELLO_MORE);
     ASSERT_INT(read_text("", host), HELLO_MORE);
+}
+
+TEST(a_request_with_an_unknown_method_names_its_host)
+{
+    ASSERT_INT(read_text("PURGE / HTTP/1.1\r\nHost: a.example\r\n\r\n", host),
+               HELLO_HTTP);
+    ASSERT_STR(host, "a.example");
+    ASSERT_INT(read_text("M-X / http/1.1\r\nHost: a.example\r\n\r\n", host), HELLO_BAD);
+    ASSERT_INT(read_text("\r\nGET / HTTP/1.1\r\nHost: a.example\r\n\r\n", host),
+               HELLO_BAD);
+    ASSERT_INT(read_text("\nPURGE / HTTP/1.1\r\nHost: a.example\r\n\r\n", host),
+               HELLO_BAD);
 }
 
 /* --- TLS --- */
@@ -187,6 +211,23 @@ TEST(a_client_hello_with_a_wrong_length_is_bad)
         }
     ASSERT(bad > 10);
     len = make_records("a@b", 600, bytes);
+    hello_read(bytes, len, &hello);
+    ASSERT_INT(hello.kind, HELLO_BAD);
+}
+
+TEST(a_client_hello_behind_another_record_is_bad)
+{
+    static const uint8_t alert[] = {21, 3, 1, 0, 2, 1, 0};
+    uint8_t bytes[8000];
+    struct hello hello;
+
+    memcpy(bytes, alert, sizeof alert);
+    size_t len = sizeof alert + make_records("pypi.org", 600, bytes + sizeof alert);
+    hello_read(bytes, len, &hello);
+    ASSERT_INT(hello.kind, HELLO_BAD);
+    /* Some servers do not look at the version of a record. */
+    len = make_records("pypi.org", 600, bytes);
+    bytes[1] = 5;
     hello_read(bytes, len, &hello);
     ASSERT_INT(hello.kind, HELLO_BAD);
 }
