@@ -63,6 +63,8 @@ struct link {
     struct network_address address; /* that it is connected to */
     struct lookup *lookup;
     struct flow up, down;
+    uint8_t *first; /* the client's checked bytes, until they are sent */
+    size_t first_len, first_sent;
     uint64_t began_ms, active_ms, deadline_ms;
     char rule[192];
     char *why; /* of a refusal */
@@ -191,6 +193,7 @@ void link_free_dead(struct server *server)
         if (next)
             next->previous = link->previous;
         free(link->lookup);
+        free(link->first);
         free(link->why);
         free(link);
         server->counts.links--;
@@ -248,24 +251,28 @@ static void reply_refused(struct server *server, struct link *link, enum hello_k
         end(server, link, false);
 }
 
-/* The form of the refusal depends on the client's first bytes; a request need not be
- * complete for that. */
+/* The form of the refusal depends on the client's first bytes, which may be taken
+ * already; a request need not be complete for that. */
 static void continue_refusal(struct server *server, struct link *link)
 {
     uint8_t bytes[16];
     struct hello hello;
-    ssize_t got = recv(link->client.fd, bytes, sizeof bytes, MSG_PEEK);
+    ssize_t got = (ssize_t)link->first_len;
 
+    if (link->first)
+        memcpy(bytes, link->first, link->first_len < 16 ? link->first_len : 16);
+    else
+        got = recv(link->client.fd, bytes, sizeof bytes, MSG_PEEK);
     if (got <= 0) {
         if (got == 0 || errno != EAGAIN)
             end(server, link, true);
         return;
     }
-    hello_read(bytes, (size_t)got, &hello);
+    hello_read(bytes, got < 16 ? (size_t)got : 16, &hello);
     reply_refused(server, link,
-                  bytes[0] == 22              ? HELLO_TLS
-                  : hello.kind == HELLO_OTHER ? HELLO_OTHER
-                                              : HELLO_HTTP);
+                  hello.kind == HELLO_OTHER          ? HELLO_OTHER
+                  : bytes[0] >= 20 && bytes[0] <= 24 ? HELLO_TLS
+                                                     : HELLO_HTTP);
 }
 
 __attribute__((format(printf, 4, 5))) static void
@@ -349,11 +356,37 @@ static bool relay_flow(struct server *server, struct link *link, struct flow *fl
     return true;
 }
 
+/* False if the connection has failed. */
+static bool send_first(struct link *link)
+{
+    ssize_t sent = send(link->server.fd, link->first + link->first_sent,
+                        link->first_len - link->first_sent, MSG_NOSIGNAL);
+
+    if (sent < 0)
+        return errno == EAGAIN;
+    link->first_sent += (size_t)sent;
+    link->up.bytes += (uint64_t)sent;
+    if (link->first_sent == link->first_len) {
+        free(link->first);
+        link->first = NULL;
+    }
+    return true;
+}
+
+static bool relay_up(struct server *server, struct link *link)
+{
+    if (!link->is_checked)
+        return true;
+    if (link->first && !send_first(link))
+        return false;
+    return link->first ||
+           relay_flow(server, link, &link->up, link->client.fd, link->server.fd);
+}
+
 static void relay(struct server *server, struct link *link)
 {
     link->is_waiting = false;
-    if ((link->is_checked &&
-         !relay_flow(server, link, &link->up, link->client.fd, link->server.fd)) ||
+    if (!relay_up(server, link) ||
         !relay_flow(server, link, &link->down, link->server.fd, link->client.fd)) {
         end(server, link, true);
         return;
@@ -394,16 +427,20 @@ static socklen_t fill_name(const struct network_address *address, uint16_t port,
     return sizeof *name;
 }
 
-/* Whether the host has this address: the kernel then chooses it as the source, too. */
+/* Whether the host has this address: the kernel then chooses it as the source, too.  True
+ * if that is unknown, unless no route leads there. */
 static bool is_own(const struct network_address *address)
 {
     struct sockaddr_storage name, source;
     socklen_t len = fill_name(address, 1, &name), source_len = sizeof source;
     AUTO_FD fd = socket(name.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-    if (fd < 0 || connect(fd, (struct sockaddr *)&name, len) != 0 ||
-        getsockname(fd, (struct sockaddr *)&source, &source_len) != 0)
-        return false;
+    if (fd < 0)
+        return true;
+    if (connect(fd, (struct sockaddr *)&name, len) != 0)
+        return errno != ENETUNREACH && errno != EHOSTUNREACH;
+    if (getsockname(fd, (struct sockaddr *)&source, &source_len) != 0)
+        return true;
     return address->len == 4 ? memcmp(&((struct sockaddr_in *)&source)->sin_addr,
                                       address->bytes, 4) == 0
                              : memcmp(&((struct sockaddr_in6 *)&source)->sin6_addr,
@@ -525,7 +562,8 @@ static void on_lookup(struct server *server, struct link *link)
         close_source(&link->server);
         link->server.fd = lookup_ask(link->lookup, server->nameservers,
                                      server->nameserver_count, link->named->name);
-        if (link->server.fd >= 0 && server_watch(server, &link->server, EPOLLIN) == 0) {
+        if (link->server.fd >= 0 &&
+            server_watch(server, &link->server, EPOLLIN | EPOLLOUT | EPOLLET) == 0) {
             set_deadline(server, link, LOOKUP_MS);
             return;
         }
@@ -557,8 +595,22 @@ static void begin_lookup(struct server *server, struct link *link)
 
 /* --- The client's first bytes --- */
 
-/* True if they are checked, and not refused. */
-static bool check_hello(struct server *server, struct link *link)
+/* A client that sends pages of a file (sendfile(2), splice(2)) can change bytes that are
+ * in the socket already.  The ones that were checked are copied and sent from here; false
+ * if they are no longer the same. */
+static bool take_first(struct link *link, const uint8_t *checked, size_t len)
+{
+    if (!len)
+        return true;
+    link->first = malloc(len);
+    link->first_len = len;
+    return link->first && recv(link->client.fd, link->first, len, 0) == (ssize_t)len &&
+           memcmp(link->first, checked, len) == 0;
+}
+
+/* True if they are checked, and not refused.  After the last bytes of the client
+ * (`is_all`) an incomplete hello stays so, and no server understands it. */
+static bool check_hello(struct server *server, struct link *link, bool is_all)
 {
     uint8_t bytes[HELLO_MAX];
     struct hello hello;
@@ -567,7 +619,7 @@ static bool check_hello(struct server *server, struct link *link)
     if (got < 0)
         return false;
     hello_read(bytes, (size_t)got, &hello);
-    if (hello.kind == HELLO_MORE && got > 0) {
+    if (hello.kind == HELLO_MORE && got > 0 && !is_all) {
         if (link->state == RELAYING && !link->has_begun)
             set_deadline(server, link, HELLO_MS);
         link->has_begun = true;
@@ -582,6 +634,8 @@ static bool check_hello(struct server *server, struct link *link)
         refuse(server, link, 403,
                "cay: a connection to %s names another host, %s (%s must match)",
                link->named->name, hello.host, hello.kind == HELLO_TLS ? "SNI" : "Host");
+    else if (!take_first(link, bytes, (size_t)got))
+        end(server, link, true);
     return link->state != REFUSING && link->state != DRAINING && link->state != DEAD;
 }
 
@@ -589,12 +643,11 @@ static void on_client(struct server *server, struct source *source, uint32_t eve
 {
     struct link *link = link_of_client(source);
 
-    (void)events;
     switch (link->state) {
     case LOOKING_UP:
     case CONNECTING:
     case RELAYING:
-        if (!link->is_checked && !check_hello(server, link))
+        if (!link->is_checked && !check_hello(server, link, events & EPOLLRDHUP))
             break;
         if (link->state == RELAYING)
             relay(server, link);

@@ -3,7 +3,8 @@
 
     internet.py ADDRESS LOG KEY
 
-It answers questions of DNS on port 53 and writes each name to LOG, and serves HTTP (80), TLS (443)
+It answers questions of DNS on port 53 and writes each name to LOG: slow.test late, big.test by TCP
+only, old.test only without extensions. It serves HTTP (80), TLS (443)
 and a protocol in which the server speaks first (7777) on ADDRESS.  It prints "ready".
 """
 
@@ -13,6 +14,7 @@ import ssl
 import struct
 import sys
 import threading
+import time
 
 ADDRESS, LOG, KEY = sys.argv[1:4]
 PUBLIC = ADDRESS
@@ -24,6 +26,9 @@ NAMES = {
     "meta.test": ["169.254.169.254"],
     "own.test": ["93.184.216.99"],
     "mapped.test": ["0.0.0.0"],
+    "slow.test": [PUBLIC],
+    "big.test": [PUBLIC],
+    "old.test": [PUBLIC],
 }
 ASKED = {}
 
@@ -37,7 +42,7 @@ def addresses(name):
     return NAMES.get(name)
 
 
-def answer_dns(packet):
+def answer_dns(packet, is_stream=False):
     at, labels = 12, []
     while packet[at]:
         labels.append(packet[at + 1:at + 1 + packet[at]].decode())
@@ -45,7 +50,14 @@ def answer_dns(packet):
     name, kind = ".".join(labels).lower(), struct.unpack("!H", packet[at + 1:at + 3])[0]
     with open(LOG, "a") as log:
         log.write(f"{kind} {name}\n")
+    if name == "slow.test":
+        time.sleep(1)
     found = addresses(name)
+    has_extensions = packet[11] == 1
+    if name == "old.test" and has_extensions:
+        return packet[:2] + struct.pack("!HHHHH", 0x8181, 1, 0, 0, 0) + packet[12:at + 5]
+    if name == "big.test" and not is_stream:
+        return packet[:2] + struct.pack("!HHHHH", 0x8380, 1, 0, 0, 0) + packet[12:at + 5]
     records = b"".join(b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4" + socket.inet_aton(each)
                        for each in found or []) if kind == 1 else b""
     count = len(records) // 16
@@ -58,7 +70,18 @@ def serve_dns():
     sock.bind(("0.0.0.0", 53))
     while True:
         packet, peer = sock.recvfrom(4096)
-        sock.sendto(answer_dns(packet), peer)
+        threading.Thread(target=lambda packet=packet, peer=peer:
+                         sock.sendto(answer_dns(packet), peer), daemon=True).start()
+
+
+class DnsStream(socketserver.StreamRequestHandler):
+    def handle(self):
+        (size,) = struct.unpack("!H", self.rfile.read(2))
+        reply = answer_dns(self.rfile.read(size), True)
+        # In two pieces: a reply need not arrive at once.
+        self.wfile.write(struct.pack("!H", len(reply)) + reply[:9])
+        time.sleep(0.1)
+        self.wfile.write(reply[9:])
 
 
 class Http(socketserver.StreamRequestHandler):
@@ -104,8 +127,9 @@ class TlsServer(Server):
 
 CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 CONTEXT.load_cert_chain(KEY)
-for kind, port, handler in ((Server, 80, Http), (TlsServer, 443, Http), (Server, 7777, Banner)):
-    threading.Thread(target=kind((ADDRESS, port), handler).serve_forever, daemon=True).start()
+for kind, port, handler in ((Server, 80, Http), (TlsServer, 443, Http), (Server, 7777, Banner),
+                            (Server, 53, DnsStream)):
+    threading.Thread(target=kind(("0.0.0.0" if port == 53 else ADDRESS, port), handler).serve_forever, daemon=True).start()
 threading.Thread(target=serve_dns, daemon=True).start()
 print("ready", flush=True)
 sys.stdin.read()

@@ -245,6 +245,61 @@ def test_a_host_header_of_another_host_is_refused(internet):
     assert lines[2] == "200 hello GOOD.test:80"
 
 
+def test_bytes_cannot_change_after_their_check(internet):
+    """Pages of a file that are in the socket can change: the check must be of the bytes sent."""
+    lines = internet.run(["slow.test"], """
+        import mmap, os
+        good = b"GET / HTTP/1.1\\r\\nHost: slow.test\\r\\n\\r\\n"
+        evil = b"GET / HTTP/1.1\\r\\nHost: evil.test\\r\\n\\r\\n"
+        def send(after):
+            file = os.memfd_create("request")
+            os.write(file, good)
+            with dial("slow.test", 80) as sock, mmap.mmap(file, len(good)) as pages:
+                os.sendfile(sock.fileno(), file, 0, len(good))
+                time.sleep(0.5) # the check is over, and the lookup takes a second
+                pages[:] = after
+                data = sock.recv(65536)
+                return data.rsplit(b"\\n", 1)[1].decode()
+        print(attempt(lambda: send(evil)))
+        time.sleep(1.2)
+        print(attempt(lambda: send(good)))
+    """)
+    assert lines == ["hello slow.test", "hello slow.test"]
+
+
+def test_a_request_with_an_unknown_method_is_checked(internet):
+    lines = internet.run(["good.test", "other.test"], """
+        def ask(text):
+            with dial("good.test", 80) as sock:
+                sock.sendall(text)
+                return sock.recv(65536).split(b" ")[1].decode()
+        for start in (b"PURGE", b"\\r\\nGET"):
+            print(attempt(lambda: ask(start + b" / HTTP/1.1\\r\\nHost: other.test\\r\\n\\r\\n")))
+        print(attempt(lambda: ask(b"PURGE / HTTP/1.1\\r\\nHost: good.test\\r\\n\\r\\n")))
+    """)
+    assert lines == ["403", "403", "200"]
+
+
+def test_a_client_hello_behind_an_alert_is_refused(internet):
+    lines = internet.run(["good.test", "other.test"], """
+        def shake(name, before):
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = context.wrap_bio(into, out, server_hostname=name)
+            try:
+                tls.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+            with dial("good.test", 443) as sock:
+                sock.sendall(before + out.read())
+                return sock.recv(4096)[0]
+        print(shake("good.test", b""))
+        print(attempt(lambda: shake("other.test", b"\\x15\\3\\1\\0\\2\\1\\x5a")))
+    """)
+    assert lines == ["22", "21"]
+
+
 def test_datagrams_are_refused_at_once(internet):
     assert internet.run(["good.test"], f"""
         def quic(host):
