@@ -12,6 +12,7 @@ enum {
     CLASS_INTERNET = 1,
     FLAG_REPLY = 0x8000,
     FLAG_OPCODE = 0x7800,
+    FLAG_TRUNCATED = 0x0200,
     FLAG_RECURSION = 0x0100,
     FLAG_AVAILABLE = 0x0080,
     TTL_S = 60,
@@ -184,8 +185,10 @@ bool dns_read_reply(const uint8_t *message, size_t len, const uint8_t *question,
         !(get_short(message + 2) & FLAG_REPLY) || get_short(message + 4) != 1 ||
         !is_same_question(message, question, at))
         return false;
-    *ret_addresses = (struct dns_addresses){
-        .code = (enum dns_code)(get_short(message + 2) & 0xF), .ttl_s = UINT32_MAX};
+    *ret_addresses =
+        (struct dns_addresses){.code = (enum dns_code)(get_short(message + 2) & 0xF),
+                               .is_truncated = get_short(message + 2) & FLAG_TRUNCATED,
+                               .ttl_s = UINT32_MAX};
     for (unsigned count = get_short(message + 6); count && at; count--) {
         at = read_record(message, len, at, &record);
         if (at)
@@ -298,7 +301,7 @@ size_t dns_write_reply(const uint8_t *message, const struct dns_question *questi
 }
 
 size_t dns_write_question(uint16_t id, const char *name, uint16_t type,
-                          uint8_t ret_message[DNS_MESSAGE_MAX])
+                          bool has_extensions, uint8_t ret_message[DNS_MESSAGE_MAX])
 {
     struct writer writer = {.data = ret_message};
 
@@ -306,10 +309,11 @@ size_t dns_write_question(uint16_t id, const char *name, uint16_t type,
     put_short(&writer, FLAG_RECURSION);
     put_short(&writer, 1);
     put_long(&writer, 0);
-    put_short(&writer, 1);
+    put_short(&writer, has_extensions);
     put_name(&writer, name);
     put_short(&writer, type);
     put_short(&writer, CLASS_INTERNET);
-    put_extensions(&writer, false);
+    if (has_extensions)
+        put_extensions(&writer, false);
     return writer.len;
 }

@@ -51,12 +51,14 @@ size_t dns_write_reply(const uint8_t *message, const struct dns_question *questi
                        const struct dns_answer *answer,
                        uint8_t ret_reply[DNS_MESSAGE_MAX]);
 
-/* A question to a nameserver; its length. */
+/* A question to a nameserver, with extensions or for one that does not understand them;
+ * its length. */
 size_t dns_write_question(uint16_t id, const char *name, uint16_t type,
-                          uint8_t ret_message[DNS_MESSAGE_MAX]);
+                          bool has_extensions, uint8_t ret_message[DNS_MESSAGE_MAX]);
 
 struct dns_addresses {
     enum dns_code code;
+    bool is_truncated;
     uint32_t ttl_s; /* the shortest */
     size_t count;
     struct network_address at[DNS_ADDRESSES_MAX];

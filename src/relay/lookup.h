@@ -4,9 +4,10 @@
 
 #include "relay/dns.h"
 
-/* Looks a name up with the host's nameservers: A, and AAAA if there is none. */
+/* Looks a name up with the host's nameservers: A, and AAAA if there is none; by TCP if a
+ * reply is truncated. */
 
-enum { LOOKUP_MS = 2000 }; /* for each question */
+enum { LOOKUP_MS = 2000 /* for each question */, LOOKUP_STREAM_MAX = 4096 };
 
 enum lookup_result {
     LOOKUP_PENDING, /* the reply has not come yet */
@@ -19,8 +20,12 @@ struct lookup {
     unsigned asked; /* questions so far */
     bool is_second; /* AAAA */
     bool is_over;   /* the last question timed out */
-    size_t len;
+    bool is_plain;  /* without extensions: a nameserver has refused them */
+    bool is_stream; /* by TCP, where a message has its length before it */
+    bool is_sent;
+    size_t len, got;
     uint8_t question[DNS_MESSAGE_MAX];
+    uint8_t stream[LOOKUP_STREAM_MAX]; /* the reply so far */
 };
 
 /* A socket with the next question on its way, or a negative errno: no nameserver is left

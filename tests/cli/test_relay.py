@@ -300,6 +300,16 @@ def test_a_client_hello_behind_an_alert_is_refused(internet):
     assert lines == ["22", "21"]
 
 
+def test_names_are_found_with_nameservers_of_every_kind(internet):
+    before = len(internet.questions())
+    assert internet.run(["big.test", "old.test", "slow.test"], """
+        print(fetch("big.test"))
+        print(fetch("old.test"))
+        print(fetch("slow.test"))
+    """) == ["200 hello big.test", "200 hello old.test", "200 hello slow.test"]
+    assert internet.questions()[before:] == ["1 big.test"] * 2 + ["1 old.test"] * 2 + ["1 slow.test"]
+
+
 def test_datagrams_are_refused_at_once(internet):
     assert internet.run(["good.test"], f"""
         def quic(host):

@@ -11,7 +11,7 @@ static struct dns_question question;
 
 static size_t ask(const char *name, uint16_t type)
 {
-    size_t len = dns_write_question(0x1234, name, type, message);
+    size_t len = dns_write_question(0x1234, name, type, true, message);
 
     ASSERT(dns_read_question(message, len, &question));
     return len;
@@ -61,11 +61,11 @@ TEST(a_reply_to_another_question_is_dropped)
     size_t reply_len = dns_write_reply(message, &question, &answer, reply);
 
     ASSERT(dns_read_reply(reply, reply_len, message, len, &addresses));
-    len = dns_write_question(0x1234, "pypi.orb", DNS_TYPE_A, other);
+    len = dns_write_question(0x1234, "pypi.orb", DNS_TYPE_A, true, other);
     ASSERT(!dns_read_reply(reply, reply_len, other, len, &addresses));
-    len = dns_write_question(0x1235, "pypi.org", DNS_TYPE_A, other);
+    len = dns_write_question(0x1235, "pypi.org", DNS_TYPE_A, true, other);
     ASSERT(!dns_read_reply(reply, reply_len, other, len, &addresses));
-    len = dns_write_question(0x1234, "pypi.org", DNS_TYPE_AAAA, other);
+    len = dns_write_question(0x1234, "pypi.org", DNS_TYPE_AAAA, true, other);
     ASSERT(!dns_read_reply(reply, reply_len, other, len, &addresses));
     ASSERT(!dns_read_reply(message, len, message, len, &addresses)); /* no reply */
 }
