@@ -53,8 +53,7 @@ static int set_limits(void)
         {RLIMIT_CORE, 0},
         {RLIMIT_NPROC, 0},
         {RLIMIT_FSIZE, RELAY_EVENTS_MAX * RELAY_EVENT_BYTES},
-        /* Two sockets and two pipes a link, and a lookup. */
-        {RLIMIT_NOFILE, RELAY_LINKS_MAX * 7 + 128},
+        {RLIMIT_NOFILE, RELAY_LINKS_MAX * RELAY_LINK_FDS + 128},
         {RLIMIT_DATA, 32 << 20},
         {RLIMIT_MEMLOCK, 0},
     };
@@ -108,17 +107,19 @@ static const struct sock_filter start[] = {
     LOAD(offsetof(struct seccomp_data, nr)),
 };
 
-/* Sockets of IP, for streams and datagrams, and memory that is not executable.  What the
+/* Sockets of TCP and UDP, and memory that is not executable.  What the
  * filter does not name ends cay-net, and with it every connection. */
 static const struct sock_filter end[] = {
-    IF(SYS_socket, 0, 9),
+    IF(SYS_socket, 0, 11),
     ARGUMENT(0),
     IF(AF_INET, 1, 0),
-    IF(AF_INET6, 0, 5),
+    IF(AF_INET6, 0, 7),
     ARGUMENT(1),
     BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xF),
     IF(SOCK_STREAM, 1, 0),
-    IF(SOCK_DGRAM, 0, 1),
+    IF(SOCK_DGRAM, 0, 3),
+    ARGUMENT(2),
+    IF(0, 0, 1),
     RETURN(SECCOMP_RET_ALLOW),
     RETURN(SECCOMP_RET_KILL_PROCESS),
     IF(SYS_mmap, 0, 3),

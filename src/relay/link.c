@@ -34,7 +34,8 @@ enum {
     IDLE_MS = 15 * 60000, /* without a byte */
     HALF_MS = 2 * 60000,  /* the same if one side has closed */
     FIRST_BYTES_MS = 200, /* of a client that is refused */
-    DRAIN_MS = 2000       /* until a refused client has read the reply */
+    DRAIN_MS = 2000,      /* until a refused client has read the reply */
+    SHORTAGE_MS = 100
 };
 
 enum state { LOOKING_UP, CONNECTING, RELAYING, REFUSING, DRAINING, DEAD };
@@ -744,10 +745,14 @@ static void add_link(struct server *server, int client)
 void link_accept(struct server *server, struct source *source, uint32_t events)
 {
     (void)events;
-    for (int i = 0; i < ACCEPTS && server->counts.links < RELAY_LINKS_MAX; i++) {
+    for (int i = 0; i < ACCEPTS && server_may_accept(server); i++) {
         int client = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (client < 0)
+        if (client < 0) {
+            if (errno != EAGAIN) /* a shortage: the socket stays readable */
+                server->accept_at_ms = clock_ms() + SHORTAGE_MS;
             return;
+        }
+        server->accept_tokens--;
         add_link(server, client);
     }
 }

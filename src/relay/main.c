@@ -27,22 +27,33 @@ struct message {
     char rules[NETWORK_TEXT_MAX];
 };
 
+/* Descriptors behind the required ones.  A thread that writes "0" moves itself. */
+static int join_cgroups(const int *tasks, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (write(tasks[i], "0", 1) != 1)
+            return -errno;
+        (void)close(tasks[i]);
+    }
+    return 0;
+}
+
 /* False if the library is gone, or of another version. */
-static bool receive_start(struct message *message, int fds[RELAY_FDS])
+static bool receive_start(struct message *message, int *fds, size_t *ret_count)
 {
     struct iovec part = {message, sizeof *message};
-    size_t count = 0;
-    ssize_t got = rights_receive(RELAY_FD, &part, 1, fds, RELAY_FDS, &count, 0);
+    ssize_t got = rights_receive(RELAY_FD, &part, 1, fds, RELAY_FDS + RELAY_TASKS_MAX,
+                                 ret_count, 0);
 
     return got >= (ssize_t)sizeof message->start &&
-           message->start.version == RELAY_VERSION && count == RELAY_FDS &&
+           message->start.version == RELAY_VERSION && *ret_count >= RELAY_FDS &&
            message->start.nameserver_count <= RELAY_NAMESERVERS_MAX &&
            (size_t)got == sizeof message->start + message->start.rules_len;
 }
 
 /* The library waits for the reply. */
-static int begin(struct server *server, const struct message *message,
-                 const int fds[RELAY_FDS])
+static int begin(struct server *server, const struct message *message, const int *fds,
+                 size_t count)
 {
     const struct relay_start *start = &message->start;
     struct cay_error error;
@@ -53,7 +64,9 @@ static int begin(struct server *server, const struct message *message,
         network_rules_read(message->rules, start->rules_len, &server->rules, &error);
     if (code)
         return -EINVAL;
-    code = server_init(server, fds);
+    code = join_cgroups(fds + RELAY_FDS, count - RELAY_FDS);
+    if (!code)
+        code = server_init(server, fds);
     return code ? code : confine(start->uid);
 }
 
@@ -77,13 +90,14 @@ int main(void)
     static struct server server;
     AUTO_FREE struct message *message = malloc(sizeof *message);
     struct relay_reply reply = {.version = RELAY_VERSION};
-    int fds[RELAY_FDS];
+    int fds[RELAY_FDS + RELAY_TASKS_MAX];
+    size_t count = 0;
 
     (void)prctl(PR_SET_NAME, "cay-net");
     reset_inherited();
-    if (!message || !receive_start(message, fds))
+    if (!message || !receive_start(message, fds, &count))
         return 1;
-    int error = begin(&server, message, fds);
+    int error = begin(&server, message, fds, count);
     free(TAKE_PTR(message));
     reply.code = error;
     if (send(RELAY_FD, &reply, sizeof reply, MSG_NOSIGNAL) != sizeof reply || error)

@@ -16,7 +16,8 @@ enum {
     RELAY_VERSION = 1,
     RELAY_FD = 3,
     RELAY_NAMESERVERS_MAX = 3,
-    RELAY_LINKS_MAX = 256 /* connections at a time; the next ones wait */
+    RELAY_LINKS_MAX = 256, /* connections at a time; the next ones wait */
+    RELAY_LINK_FDS = 7     /* descriptors of one */
 };
 
 /* The descriptors of relay_start, after those of enum collect_socket. */
@@ -24,7 +25,8 @@ enum {
     RELAY_CONTROL = COLLECT_SOCKETS, /* the listening control socket */
     RELAY_EVENTS,                    /* a file of RELAY_EVENTS_BYTES, see below */
     RELAY_INIT,                      /* a pidfd of PID 1: cay-net ends with it */
-    RELAY_FDS
+    RELAY_FDS,
+    RELAY_TASKS_MAX = 3 /* may follow: "tasks" files of v1 cgroups, which it joins */
 };
 
 /* Followed by the rules as network_rules_write() writes them. */

@@ -8,6 +8,7 @@
 #include <netinet/ip.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -163,10 +164,14 @@ static void on_log(struct server *server, struct source *source, uint32_t events
 
     (void)events;
     for (int i = 0; i < PACKETS; i++) {
-        ssize_t got = recv(source->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        struct sockaddr_nl from = {0};
+        socklen_t len = sizeof from;
+        ssize_t got = recvfrom(source->fd, bytes, sizeof bytes, MSG_DONTWAIT,
+                               (struct sockaddr *)&from, &len);
         if (got < 0)
-            return; /* ENOBUFS: some were lost */
-        read_log(server, bytes, (size_t)got);
+            return;           /* ENOBUFS: some were lost */
+        if (from.nl_pid == 0) /* from the kernel */
+            read_log(server, bytes, (size_t)got);
     }
 }
 
@@ -187,10 +192,30 @@ int server_watch(struct server *server, struct source *source, uint32_t events)
     return epoll_ctl(server->epoll, EPOLL_CTL_ADD, source->fd, &event) == 0 ? 0 : -errno;
 }
 
-/* With all links in use, new connections wait in the socket's queue. */
+/* Each connection outside occupies a port of the host for a minute after its end: a
+ * burst, and then so many a second. */
+bool server_may_accept(struct server *server)
+{
+    enum { BURST = 1000, PER_SECOND = 200, SECOND_MS = 1000 };
+    uint64_t now = clock_ms(), passed = now - server->accept_refilled_ms;
+
+    if (passed >= SECOND_MS / PER_SECOND) {
+        uint64_t tokens = server->accept_refilled_ms
+                              ? server->accept_tokens + passed * PER_SECOND / SECOND_MS
+                              : BURST;
+        server->accept_tokens = (uint32_t)(tokens < BURST ? tokens : BURST);
+        server->accept_refilled_ms = now;
+    }
+    if (!server->accept_tokens)
+        server->accept_at_ms = now + SECOND_MS / PER_SECOND;
+    return server->accept_tokens && server->accept_at_ms <= now &&
+           server->counts.links < server->links_max;
+}
+
+/* Otherwise new connections wait in the socket's queue. */
 void server_accept_again(struct server *server)
 {
-    bool may_accept = server->counts.links < RELAY_LINKS_MAX;
+    bool may_accept = server_may_accept(server);
 
     if (may_accept == server->is_accepting)
         return;
@@ -199,6 +224,21 @@ void server_accept_again(struct server *server)
         (void)server_watch(server, &server->tcp, EPOLLIN);
     else
         (void)epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->tcp.fd, NULL);
+}
+
+/* As many as there are descriptors for: two sockets and two pipes each, and a lookup. */
+static int set_links_max(struct server *server)
+{
+    enum { OTHERS = 128 };
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return -errno;
+    if (files.rlim_max < OTHERS + RELAY_LINK_FDS)
+        return -EMFILE;
+    rlim_t most = (files.rlim_max - OTHERS) / RELAY_LINK_FDS;
+    server->links_max = most < RELAY_LINKS_MAX ? (uint32_t)most : RELAY_LINKS_MAX;
+    return 0;
 }
 
 int server_init(struct server *server, const int fds[RELAY_FDS])
@@ -211,13 +251,16 @@ int server_init(struct server *server, const int fds[RELAY_FDS])
     server->events_file = fds[RELAY_EVENTS];
     server->next_deadline_ms = UINT64_MAX;
     server->is_accepting = true;
+    int error = set_links_max(server);
+    if (error)
+        return error;
     server->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (server->epoll < 0)
         return -errno;
     struct source *const sources[] = {&server->tcp, &server->dns, &server->log,
                                       &server->control, &server->init};
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
-        int error = server_watch(server, sources[i], EPOLLIN);
+        error = server_watch(server, sources[i], EPOLLIN);
         if (error)
             return error;
     }
@@ -226,13 +269,16 @@ int server_init(struct server *server, const int fds[RELAY_FDS])
 
 static int timeout_of(const struct server *server)
 {
-    uint64_t now = clock_ms();
+    uint64_t now = clock_ms(), next = server->next_deadline_ms;
 
-    if (server->has_waiting || server->next_deadline_ms <= now)
+    if (!server->is_accepting && server->accept_at_ms > now &&
+        server->accept_at_ms < next)
+        next = server->accept_at_ms;
+    if (server->has_waiting || next <= now)
         return 0;
-    if (server->next_deadline_ms == UINT64_MAX)
+    if (next == UINT64_MAX)
         return -1;
-    uint64_t left = server->next_deadline_ms - now;
+    uint64_t left = next - now;
     return left < INT32_MAX ? (int)left + 1 : INT32_MAX;
 }
 

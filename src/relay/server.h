@@ -29,6 +29,8 @@ struct server {
     int events_file;
     struct source tcp, dns, log, control, init;
     bool is_accepting;
+    uint32_t links_max, accept_tokens;
+    uint64_t accept_refilled_ms, accept_at_ms; /* not before */
     struct network_rules *rules;
     struct hosts hosts;
     struct network_address nameservers[RELAY_NAMESERVERS_MAX];
@@ -50,6 +52,7 @@ struct server {
 int server_init(struct server *server, const int fds[RELAY_FDS]);
 _Noreturn void server_run(struct server *server);
 int server_watch(struct server *server, struct source *source, uint32_t events);
+bool server_may_accept(struct server *server);
 void server_accept_again(struct server *server);
 
 /* --- control.c --- */

@@ -409,6 +409,39 @@ def test_connections_above_the_limit_wait_for_their_turn(internet):
     """) == ["256 {b'banner\\n'}", "{b'banner\\n'}"]
 
 
+def test_few_descriptors_allow_fewer_connections_at_a_time(internet):
+    code = INSIDE + textwrap.dedent("""
+        socks = [dial("good.test", 7777) for number in range(60)]
+        print({sock.recv(7) for sock in socks[:24]})
+        socks[24].settimeout(1)
+        print(attempt(lambda: socks[24].recv(7)))
+        for sock in socks[:24]:
+            sock.close()
+        socks[24].settimeout(60)
+        for sock in socks[24:]:
+            print(sock.recv(7), end=" ")
+            sock.close()
+    """)
+    done = subprocess.run(internet.command("prlimit", "--nofile=300:300", CAY, "run", "--allow",
+                                           "good.test:7777", "--", "python3", "-c", code),
+                          capture_output=True, timeout=PATIENCE)
+    assert done.stdout.decode().splitlines() == ["{b'banner\\n'}", "TimeoutError",
+                                                 "b'banner\\n' " * 36], done
+
+
+def test_a_flood_of_connections_is_slowed(internet):
+    """1000 at once and 200 a second: 1600 take three seconds, on any machine."""
+    count, seconds = internet.run(["good.test:7777"], """
+        begin, count = time.monotonic(), 0
+        for number in range(1600):
+            with dial("good.test", 7777) as sock:
+                count += sock.recv(7) == b"banner\\n"
+        print(count)
+        print(time.monotonic() - begin)
+    """)
+    assert count == "1600" and float(seconds) > 2.9
+
+
 def test_bytes_arrive_whole_and_each_side_can_close_first(internet):
     assert internet.run(["good.test", "good.test:7777"], """
         with dial("good.test", 7777) as sock:
@@ -467,6 +500,21 @@ def test_cay_net_is_confined_and_ends_with_its_sandbox(internet, sandbox):
     internet.cay("kill", created)
     wait_for_end(relay)
     assert not list(Path(runtime).parent.glob(f"{created}*"))
+
+
+def test_cay_net_is_in_the_cgroups_of_its_sandbox(internet):
+    created = internet.cay("create", "--allow", "good.test", "--memory", "256M", "--cpus", "1").strip()
+    try:
+        (init,) = [path for path, _ in processes("cay-init")
+                   if created in (path / "cgroup").read_text()]
+        expected = {line.split(":")[1] for line in (init / "cgroup").read_text().splitlines()
+                    if created in line}
+        groups = {line.split(":")[1] for line in
+                  Path(f"/proc/{relay_of(created)}/cgroup").read_text().splitlines()
+                  if created in line}
+        assert groups == expected and groups
+    finally:
+        internet.cay("kill", created)
 
 
 def test_cay_net_ends_when_pid_1_is_killed(internet, sandbox):

@@ -237,7 +237,7 @@ static uint32_t user_of(const struct record *record)
 }
 
 static int send_start(const struct network *network, const struct record *record,
-                      const int fds[RELAY_FDS], struct cay_error *err)
+                      const int *fds, size_t count, struct cay_error *err)
 {
     struct relay_start start = {.version = RELAY_VERSION, .uid = user_of(record)};
     AUTO_BUF text;
@@ -249,14 +249,32 @@ static int send_start(const struct network *network, const struct record *record
     start.rules_len = (uint32_t)text.len;
     find_nameservers(&start);
     const struct iovec parts[] = {{&start, sizeof start}, {text.data, text.len}};
-    int error = rights_send(network->socket, parts, 2, fds, RELAY_FDS, MSG_NOSIGNAL);
+    int error = rights_send(network->socket, parts, 2, fds, count, MSG_NOSIGNAL);
     return error ? fail_start(-error, err) : CAY_OK;
+}
+
+/* With the cgroups of v1, which cay-net joins: its memory and its time are the sandbox's.
+ */
+static int send_with_cgroups(const struct network *network, const struct record *record,
+                             int fds[RELAY_FDS + RELAY_TASKS_MAX], struct cay_error *err)
+{
+    _Static_assert((int)RELAY_TASKS_MAX == (int)CGROUP_V1, "one for each");
+    size_t count = RELAY_FDS;
+    int code = cgroup_open_tasks(&record->cgroup, fds + RELAY_FDS, err);
+
+    while (count < RELAY_FDS + RELAY_TASKS_MAX && fds[count] >= 0)
+        count++;
+    if (!code)
+        code = send_start(network, record, fds, count, err);
+    while (count > RELAY_FDS)
+        (void)close(fds[--count]);
+    return code;
 }
 
 int network_send(struct network *network, const struct launch *launch,
                  struct record *record, struct cay_error *err)
 {
-    int fds[RELAY_FDS];
+    int fds[RELAY_FDS + RELAY_TASKS_MAX];
 
     TRY(finish_start(network->starter, err));
     record->relay = (pid_t)network->starter->pid;
@@ -276,7 +294,7 @@ int network_send(struct network *network, const struct launch *launch,
     fds[RELAY_CONTROL] = control;
     fds[RELAY_EVENTS] = events;
     fds[RELAY_INIT] = launch->pidfd;
-    return send_start(network, record, fds, err);
+    return send_with_cgroups(network, record, fds, err);
 }
 
 int network_wait(const struct network *network, struct cay_error *err)
