@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@
 #include "base/auto.h"
 #include "base/buf.h"
 
+/* All of it takes at most WAIT_SECONDS. */
 enum { MESSAGE_MAX = 1 << 16, WAIT_SECONDS = 5, STEP_NS = 1000000 };
 
 /* The cgroup of this process in cgroup2; false if it is not known. */
@@ -154,6 +156,14 @@ static void put_call(struct buf *out, const char *name)
 
 /* --- The connection --- */
 
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 static int connect_manager(void)
 {
     const struct timeval wait = {.tv_sec = WAIT_SECONDS};
@@ -162,8 +172,7 @@ static int connect_manager(void)
 
     snprintf(address.sun_path, sizeof address.sun_path, "/run/user/%u/systemd/private",
              (unsigned)geteuid());
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait) != 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) != 0 ||
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) != 0 ||
         connect(fd, (const struct sockaddr *)&address, sizeof address) != 0)
         return -1;
     return TAKE_FD(fd);
@@ -183,13 +192,18 @@ static bool send_all(int fd, const char *data, size_t len)
     return true;
 }
 
-static bool receive(int fd, void *data, size_t len)
+static bool receive(int fd, int64_t until, void *data, size_t len)
 {
+    struct pollfd input = {.fd = fd, .events = POLLIN};
     char *at = data;
 
     while (len > 0) {
-        ssize_t done = recv(fd, at, len, 0);
-        if (done == 0 || (done < 0 && errno != EINTR))
+        int64_t left = until - now_ns();
+        if (left <= 0)
+            return false;
+        (void)poll(&input, 1, (int)(left / 1000000) + 1);
+        ssize_t done = recv(fd, at, len, MSG_DONTWAIT);
+        if (done == 0 || (done < 0 && errno != EINTR && errno != EAGAIN))
             return false;
         if (done > 0) {
             at += done;
@@ -200,7 +214,7 @@ static bool receive(int fd, void *data, size_t len)
 }
 
 /* The user is the one that the kernel reports for the socket; the manager checks it. */
-static bool authenticate(int fd)
+static bool authenticate(int fd, int64_t until)
 {
     char user[16], text[64], line[128];
     size_t len = 0;
@@ -213,7 +227,7 @@ static bool authenticate(int fd)
     if (!send_all(fd, text, len))
         return false;
     for (len = 0; len < sizeof line - 1; len++) {
-        if (!receive(fd, line + len, 1))
+        if (!receive(fd, until, line + len, 1))
             return false;
         if (line[len] == '\n')
             break;
@@ -227,20 +241,20 @@ static uint32_t get_number(const unsigned char *at)
 }
 
 /* True if the reply is not an error; signals may come before it. */
-static bool read_reply(int fd)
+static bool read_reply(int fd, int64_t until)
 {
     enum { RETURN = 2, ERROR = 3 };
     unsigned char header[16], rest[4096];
 
     for (;;) {
-        if (!receive(fd, header, sizeof header) || header[0] != 'l')
+        if (!receive(fd, until, header, sizeof header) || header[0] != 'l')
             return false;
         uint64_t left =
             ((uint64_t)get_number(header + 12) + 7) / 8 * 8 + get_number(header + 4);
         if (left > MESSAGE_MAX)
             return false;
         for (; left > 0; left -= left < sizeof rest ? left : sizeof rest)
-            if (!receive(fd, rest, left < sizeof rest ? left : sizeof rest))
+            if (!receive(fd, until, rest, left < sizeof rest ? left : sizeof rest))
                 return false;
         if (header[1] == RETURN || header[1] == ERROR)
             return header[1] == RETURN;
@@ -248,12 +262,12 @@ static bool read_reply(int fd)
 }
 
 /* The reply comes before the process is moved. */
-static void wait_for(const char *name)
+static void wait_for(const char *name, int64_t until)
 {
     const struct timespec step = {.tv_nsec = STEP_NS};
     char path[4096];
 
-    for (int i = 0; i < WAIT_SECONDS * 1000; i++) {
+    while (now_ns() < until) {
         if (!read_cgroup(path, sizeof path) || strstr(path, name))
             return;
         (void)nanosleep(&step, NULL);
@@ -262,21 +276,19 @@ static void wait_for(const char *name)
 
 void scope_join(void)
 {
-    struct timespec now;
     char name[64];
     AUTO_BUF call;
 
     buf_init(&call, MESSAGE_MAX);
     if (geteuid() == 0 || !is_in_session())
         return;
+    int64_t now = now_ns(), until = now + WAIT_SECONDS * INT64_C(1000000000);
     AUTO_FD fd = connect_manager();
     if (fd < 0)
         return;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    snprintf(name, sizeof name, "cay-%d-%" PRIx64 ".scope", (int)getpid(),
-             (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec);
+    snprintf(name, sizeof name, "cay-%d-%" PRIx64 ".scope", (int)getpid(), (uint64_t)now);
     put_call(&call, name);
-    if (!call.failed && authenticate(fd) && send_all(fd, call.data, call.len) &&
-        read_reply(fd))
-        wait_for(name);
+    if (!call.failed && authenticate(fd, until) && send_all(fd, call.data, call.len) &&
+        read_reply(fd, until))
+        wait_for(name, until);
 }

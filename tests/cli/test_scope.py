@@ -11,6 +11,7 @@ import struct
 import subprocess
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,7 @@ class Manager:
         self.apps.mkdir(parents=True)
         self.give(self.apps.parent)
         self.give(self.apps)
-        self.calls, self.errors, self.replies = [], [], [SIGNAL, RETURN]
+        self.calls, self.errors, self.replies, self.is_slow = [], [], [SIGNAL, RETURN], False
         self.path = Path(f"/run/user/{UID}/systemd/private")
         self.path.parent.mkdir(parents=True)
         self.socket = socket.socket(socket.AF_UNIX)
@@ -150,6 +151,11 @@ class Manager:
             if RETURN in self.replies:
                 self.move(call[1][0], call[1][2]["PIDs"])
             client.sendall(b"".join(self.replies))
+            while self.is_slow:
+                client.sendall(SIGNAL)
+                time.sleep(0.1)
+        except BrokenPipeError:  # the client does not wait any longer
+            assert self.is_slow
         except Exception as error:  # the test reports it
             self.errors.append(error)
         return True
@@ -257,3 +263,9 @@ def test_without_a_scope_a_sandbox_runs_as_before(cay, manager, replies):
     assert cay("run", "--", "true").status == 0
     assert len(manager.calls) == 1
     assert cay("run", "--require", "cgroup", "--", "true").status == 125
+
+
+def test_a_manager_that_never_replies_is_not_waited_for_without_end(cay, manager):
+    manager.replies, manager.is_slow = [], True
+    assert cay("run", "--", "true").status == 0
+    assert len(manager.calls) == 1
