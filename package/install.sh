@@ -3,6 +3,8 @@
 # install.sh [--prefix DIRECTORY]: installs cay, in /usr/local if no directory is given.
 # DIRECTORY/share/cay/installed lists the files, and the directories that were created.
 set -eu
+umask 022 # users run what root installs
+export LC_ALL=C
 prefix=/usr/local
 case $#,${1:-} in
 0,) ;;
@@ -13,6 +15,10 @@ case $#,${1:-} in
     ;;
 esac
 case $prefix in
+*[!A-Za-z0-9/._+@,~-]*) # the unit of systemd has it, without quotes
+    echo "install.sh: --prefix: \"$prefix\" has characters other than letters, digits and /._+@,~-" >&2
+    exit 2
+    ;;
 /*) ;;
 *)
     echo "install.sh: --prefix: \"$prefix\" is not an absolute path" >&2
@@ -22,19 +28,37 @@ esac
 cd "$(dirname "$0")"
 
 list=$prefix/share/cay/installed
-new=$(mktemp)
-trap 'rm -f "$new"' EXIT
-# Directories that an earlier installation created are still to be removed with cay.
-[ ! -f "$list" ] || grep '/$' "$list" >"$new" || true
+work=$(mktemp -d)
+touch "$work/old" "$work/new"
+[ ! -f "$list" ] || cp "$list" "$work/old"
+
+# Also after a failure, uninstall.sh finds everything.
+finish() {
+    [ ! -d "$prefix/share/cay" ] || sort -u "$work/old" "$work/new" >"$list"
+    rm -rf "$work"
+}
+trap finish EXIT
 
 make_directory() {
     [ ! -d "$1" ] || return 0
     make_directory "$(dirname "$1")"
     mkdir "$1"
-    echo "$1/" >>"$new"
+    echo "$1/" >>"$work/new"
 }
 
-for file in $(find bin lib libexec share -type f | LC_ALL=C sort) share/cay/uninstall.sh; do
+files="$(find bin lib libexec share -type f | sort) share/cay/uninstall.sh"
+for file in $files; do
+    echo "$prefix/$file" >>"$work/new"
+done
+# Files that only an earlier version has.  The directories stay in the list.
+grep -v '/$' "$work/old" | grep -vxF -f "$work/new" | while read -r file; do
+    rm -f "$file"
+done
+grep '/$' "$work/old" >"$work/directories" || true
+mv "$work/directories" "$work/old"
+
+make_directory "$prefix/share/cay"
+for file in $files; do
     make_directory "$(dirname "$prefix/$file")"
     # A program that runs cannot be written to: it is replaced.
     temporary=$prefix/$file.new
@@ -44,8 +68,5 @@ for file in $(find bin lib libexec share -type f | LC_ALL=C sort) share/cay/unin
     *) cp "$file" "$temporary" ;;
     esac
     mv -f "$temporary" "$prefix/$file"
-    echo "$prefix/$file" >>"$new"
 done
-cp "$new" "$list"
-chmod 644 "$list"
 echo "cay is $prefix/bin/cay; remove it with $prefix/share/cay/uninstall.sh --prefix $prefix"

@@ -49,6 +49,6 @@ rm -f "$list"
 while read -r directory; do
     rmdir "$directory" 2>/dev/null || true # another program uses it, too
 done <"$directories"
-home=${CAY_HOME:-${XDG_STATE_HOME:-$HOME/.local/state}/cay}
+home=${CAY_HOME:-${XDG_STATE_HOME:-${HOME:-~}/.local/state}/cay}
 [ "$(id -u)" != 0 ] || home=${CAY_HOME:-/var/lib/cay}
 echo "cay is removed; templates, sessions and disks stay in $home"
