@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -256,7 +257,7 @@ static int confirm(struct call *call, struct cay_error *err)
     fputs("Make these changes? [y/N] ", stderr);
     fflush(stderr);
     if (fgets(line, sizeof line, stdin) &&
-        (strcmp(line, "y\n") == 0 || strcmp(line, "yes\n") == 0))
+        (strcasecmp(line, "y\n") == 0 || strcasecmp(line, "yes\n") == 0))
         return CAY_OK;
     return cay_fail(err, CAY_E_NOT_APPROVED, 0, op, "setup", "nothing was changed",
                     "answer y, or pass --yes, to make these changes");

@@ -347,7 +347,7 @@ def test_without_a_terminal_only_yes_changes_something(system):
     assert "pass --yes" in system.refused(27, "--undo", yes=False, user=None)
 
 
-@pytest.mark.parametrize("answer, done", [(b"y\n", True), (b"yes\n", True), (b"n\n", False),
+@pytest.mark.parametrize("answer, done", [(b"y\n", True), (b"Y\n", True), (b"yes\n", True), (b"n\n", False),
                                           (b"\n", False), (b"yet\n", False), (b"\x04", False)])
 def test_on_a_terminal_setup_prompts(system, answer, done):
     pid, fd = pty.fork()
