@@ -101,7 +101,7 @@ static void expect_single(void)
 {
     examine();
     ASSERT_INT(check("range of user ids")->finding, CAY_FINDING_WEAKER);
-    ASSERT_STR(check("range of user ids")->fix, "sudo cay setup");
+    ASSERT_STR(check("range of user ids")->fix, "sudo $(which cay) setup");
     if (strcmp(check("overlayfs")->fix, "use Linux 6.6 or newer") != 0)
         ASSERT_STR(check("overlayfs")->fix, "see \"range of user ids\"");
     ASSERT_HAS(check("sandboxes")->detail, "isolation level \"single\"");
@@ -465,7 +465,7 @@ static void expect_setup(void)
     examine();
     ASSERT_INT(check("user namespaces")->finding, CAY_FINDING_MISSING);
     ASSERT_HAS(check("user namespaces")->detail, sysctl_file);
-    ASSERT_STR(check("user namespaces")->fix, "sudo cay setup");
+    ASSERT_STR(check("user namespaces")->fix, "sudo $(which cay) setup");
     done();
 }
 

@@ -309,7 +309,7 @@ static const char *fix_delegation(void)
              (unsigned)geteuid(), (unsigned)geteuid());
     if (io_read_text(AT_FDCWD, path, there, sizeof there) >= 0 &&
         !(strstr(there, "cpu") && strstr(there, "memory") && strstr(there, "pids")))
-        return "sudo cay setup, then log in again";
+        return "sudo $(which cay) setup, then log in again";
     return "run the program with systemd-run --user --scope -p Delegate=yes";
 }
 
@@ -542,7 +542,8 @@ static int result_of(uint64_t namespaces, int (*inside)(void), int (*outside)(pi
 /* --- Results --- */
 
 /* cay-setup(1) */
-static const char set_up[] = "sudo cay setup";
+/* The PATH of sudo often has neither ~/.local/bin nor a virtual environment. */
+static const char set_up[] = "sudo $(which cay) setup";
 static const char profile[] = "/etc/apparmor.d/cay"; /* that it writes */
 
 static const char see_namespaces[] = "see \"user namespaces\"";
@@ -695,7 +696,7 @@ static void check_range(struct doctor *doctor)
     add_check(doctor, CAY_FINDING_WEAKER, facility,
               geteuid() == 0 ? "run cay as an ordinary user of the host"
               : has_helpers  ? set_up
-                             : "sudo apt-get install uidmap && sudo cay setup",
+                             : "sudo apt-get install uidmap && sudo $(which cay) setup",
               "/etc/subuid has %u ids for this user and /etc/subgid %u; 65536 are needed",
               users.count, groups.count);
 }
