@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +40,17 @@ int setup_fail(int error, const char *path, struct cay_error *err)
     return cay_fail_errno(err, -error, "setup", shown);
 }
 
+/* Whether it is a file of the kernel that runs, but the root is that of an image. */
+static bool is_foreign(int root, int fd)
+{
+    struct stat own, host;
+    struct statfs fs;
+
+    return fstatfs(fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC &&
+           fstat(root, &own) == 0 && stat("/", &host) == 0 &&
+           (own.st_dev != host.st_dev || own.st_ino != host.st_ino);
+}
+
 int setup_open(int root, const char *path, int flags)
 {
     struct open_how how = {.flags = (unsigned)flags | O_CLOEXEC | O_NOFOLLOW,
@@ -45,8 +58,10 @@ int setup_open(int root, const char *path, int flags)
 
     if (!(flags & O_PATH))
         how.flags |= O_NOCTTY;
-    long fd = syscall(SYS_openat2, root, path, &how, sizeof how);
-    return fd < 0 ? -errno : (int)fd;
+    AUTO_FD fd = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+    if (fd < 0)
+        return -errno;
+    return is_foreign(root, fd) ? -ENOENT : TAKE_FD(fd);
 }
 
 bool setup_exists(int root, const char *path)

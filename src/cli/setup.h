@@ -69,7 +69,8 @@ setup_note(struct setup *setup, struct cay_error *err, const char *format, ...);
 
 /* --- setup-file.c: files below the root.  All return 0 or a negative errno. --- */
 
-/* A descriptor; with `flags` of open(2).  The last component may not be a link. */
+/* A descriptor; with `flags` of open(2).  The last component may not be a link.  An image
+ * has no files of the kernel, also where proc is mounted in it: -ENOENT. */
 int setup_open(int root, const char *path, int flags);
 bool setup_exists(int root, const char *path);
 

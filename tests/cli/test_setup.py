@@ -550,6 +550,26 @@ def test_a_record_of_changes_that_setup_does_not_make_is_refused(system, line):
         assert "invalid line" in system.refused(14, *words, user=None if words else "alice")
 
 
+def test_a_proc_that_is_mounted_in_an_image_is_not_changed(system):
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    (system.root / "proc").mkdir()
+    done = subprocess.run(  # the value belongs to the user namespace
+        ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "sh", "-euc", f"""
+mount -t proc none "$1/proc"
+echo 15000 >"$1/{MAXIMUM}"
+mkdir "$1/var/lib/cay"
+echo sysctl {MAXIMUM} 7 15000 >"$1/{RECORD}"
+"$0" setup --root "$1" --undo --yes
+echo 0 >"$1/{MAXIMUM}"
+"$0" setup --root "$1" --user alice --dry-run
+cat "$1/{MAXIMUM}"
+""", CAY, system.root], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert "max_user_namespaces" not in done.stdout and done.stdout.endswith("\n0\n")
+
+
 def test_programs_of_the_callers_path_are_not_run(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root can mount")
