@@ -93,6 +93,11 @@ static int add_user(const struct setup *setup, const char *name,
     if (uid == 0)
         return fail_user(name, CAY_E_INVALID, "root has all of it already",
                          "pass --user with the name of an ordinary user", err);
+    if (name[strspn(name, "0123456789")] == '\0')
+        return fail_user(name, CAY_E_INVALID, "the name of the user is a number",
+                         "newuidmap takes it for a user id: rename the user, or add a "
+                         "line with the user id to /etc/subuid and /etc/subgid",
+                         err);
     snprintf(ret_user->name, sizeof ret_user->name, "%s", name);
     ret_user->uid = uid;
     return CAY_OK;

@@ -416,6 +416,11 @@ def test_undo_is_for_all_users(system):
 # --- Refusals ---
 
 
+def test_a_name_that_is_the_id_of_another_user_is_refused(system):
+    system.put("etc/passwd", system.get("etc/passwd") + "1001:x:1002:1002::/:/bin/sh\n")
+    assert "is a number" in system.refused(2, user="1001")
+
+
 def test_unknown_users_and_root_are_refused(system):
     assert "no such user" in system.refused(4, user="nobody-here")
     assert "no such user" in system.refused(4, "--user", "carol")
