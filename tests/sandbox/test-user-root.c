@@ -273,6 +273,39 @@ TEST(a_cancelled_creation_leaves_nothing)
     in_home_on(CAY_LEVEL_RANGE, be_cancelled);
 }
 
+static int await_signal(void *cookie, const char *step, uint64_t bytes)
+{
+    const struct timespec most = {.tv_sec = PATIENCE_MS / 1000};
+    sigset_t wanted;
+
+    (void)step;
+    (void)bytes;
+    sigemptyset(&wanted);
+    sigaddset(&wanted, SIGTERM);
+    *(int *)cookie = sigtimedwait(&wanted, NULL, &most);
+    return 1;
+}
+
+static void be_signalled(void)
+{
+    const char *path = make_image("tar");
+    int number = 0;
+    sigset_t blocked;
+
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    ASSERT(sigprocmask(SIG_BLOCK, &blocked, NULL) == 0);
+    ASSERT(kill(getpid(), SIGTERM) == 0);
+    ASSERT_CODE(create_with(path, &number, await_signal), CAY_E_CANCELLED);
+    ASSERT_INT(number, SIGTERM);
+    ASSERT_INT(count_in("home/templates"), 0);
+}
+
+TEST(a_callback_finds_the_signals_of_its_creator)
+{
+    in_home_on(CAY_LEVEL_RANGE, be_signalled);
+}
+
 static int stay(void *cookie, const char *step, uint64_t bytes)
 {
     (void)step;

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -17,6 +18,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -27,7 +29,7 @@
 
 static const char op[] = "userns.run";
 
-enum { STACK_SIZE = 8 << 20, GUARD_SIZE = 64 << 10 };
+enum { STACK_SIZE = 8 << 20, GUARD_SIZE = 64 << 10, PAUSE_NS = 100000000 };
 
 enum order { ORDER_WAIT, ORDER_RUN, ORDER_EXIT };
 
@@ -37,6 +39,7 @@ struct visit {
     struct cay_error *err;
     _Atomic(uint32_t) order;
     pid_t creator;
+    int pidfd;
     bool is_dumpable; /* whether the shared memory has to stay dumpable */
     int error;        /* an errno of the clone before act() */
     int code;
@@ -81,7 +84,8 @@ IN_CLONE static void run_clone(void *cookie)
 static long start(struct visit *visit, char *stack)
 {
     const struct clone_args args = {
-        .flags = CLONE_VM | CLONE_FILES | CLONE_NEWUSER,
+        .flags = CLONE_VM | CLONE_FILES | CLONE_NEWUSER | CLONE_PIDFD,
+        .pidfd = (__u64)(uintptr_t)&visit->pidfd,
         .stack = (__u64)(uintptr_t)stack,
         .stack_size = STACK_SIZE,
     };
@@ -94,12 +98,38 @@ static long start(struct visit *visit, char *stack)
     return pid;
 }
 
+/* A callback may look for signals that its thread blocks, to be cancelled: those of the
+ * creator are sent on.  Their handlers run here if they are not blocked. */
+static void forward_signals(const struct visit *visit, uint64_t *sent)
+{
+    uint64_t pending = 0;
+
+    if (raw_call(SYS_rt_sigpending, (long)&pending, sizeof pending, 0, 0, 0) != 0)
+        return;
+    for (int signal = 1; signal < SIGSYS; signal++)
+        if (pending & ~*sent & UINT64_C(1) << (signal - 1))
+            (void)raw_call(SYS_pidfd_send_signal, visit->pidfd, signal, 0, 0, 0);
+    *sent |= pending;
+}
+
 static void release(struct visit *visit, long pid, enum order order)
 {
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    struct pollfd ended = {.fd = visit->pidfd, .events = POLLIN};
+    uint64_t sent = 0;
+
     atomic_store(&visit->order, order);
     (void)raw_call(SYS_futex, (long)&visit->order, FUTEX_WAKE_PRIVATE, 1, 0, 0);
+    for (;;) {
+        struct timespec left = pause;
+        long got = raw_call(SYS_ppoll, (long)&ended, 1, (long)&left, 0, 0);
+        if (got != 0 && got != -EINTR)
+            break;
+        forward_signals(visit, &sent);
+    }
     while (raw_call(SYS_wait4, pid, 0, (long)__WALL, 0, 0) == -EINTR)
         continue;
+    (void)close(visit->pidfd);
 }
 
 static int write_map(long pid)

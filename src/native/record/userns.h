@@ -13,8 +13,8 @@
  *
  * act() runs in another process, which shares the memory and the descriptors of this
  * thread, while this thread waits: it may use any function of the library, and callbacks
- * of the caller, as this thread would.  All signals are blocked there; handlers run in
- * this thread. */
+ * of the caller, as this thread would.  All signals are blocked there, and handlers run
+ * in this thread; signals that are pending here become pending there, too. */
 int userns_run(int (*act)(void *cookie, struct cay_error *err), void *cookie,
                struct cay_error *err);
 
