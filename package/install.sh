@@ -16,7 +16,7 @@ case $#,${1:-} in
 esac
 case $prefix in
 *[!A-Za-z0-9/._+@,~-]*) # the unit of systemd has it, without quotes
-    echo "install.sh: --prefix: \"$prefix\" has characters other than letters, digits and /._+@,~-" >&2
+    echo "install.sh: --prefix: \"$prefix\" has other characters than A-Z a-z 0-9 / . _ + @ , ~ -" >&2
     exit 2
     ;;
 /*) ;;

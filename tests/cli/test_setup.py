@@ -347,8 +347,8 @@ def test_without_a_terminal_only_yes_changes_something(system):
     assert "pass --yes" in system.refused(27, "--undo", yes=False, user=None)
 
 
-@pytest.mark.parametrize("answer, done", [(b"y\n", True), (b"Y\n", True), (b"yes\n", True), (b"n\n", False),
-                                          (b"\n", False), (b"yet\n", False), (b"\x04", False)])
+@pytest.mark.parametrize("answer, done", [(b"y\n", True), (b"Y\n", True), (b"yes\n", True),
+                                          (b"n\n", False), (b"\n", False), (b"yet\n", False), (b"\x04", False)])
 def test_on_a_terminal_setup_prompts(system, answer, done):
     pid, fd = pty.fork()
     if pid == 0:
