@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "native/make/network.h"
 #include "native/native.h"
 #include "native/process/wire.h"
 #include "policy/policy.h"
@@ -35,47 +36,7 @@ static int check_relayed(struct native *native, struct cay_error *err)
                     "create it with network rules, or with the network rules or open");
 }
 
-/* --- Requests to cay-net --- */
-
-static int fail_relay(const char *id, int error, struct cay_error *err)
-{
-    return cay_fail(err, CAY_E_UNAVAILABLE, error, op, id,
-                    "the process that relays the sandbox's network does not reply",
-                    "the sandbox has no network until it is started again");
-}
-
-/* Sends an order with `len` bytes of text after it.  The process is confined, but it
- * reads what the sandbox sends: nothing in its reply is trusted. */
-static int request(const char *id, enum relay_order order, const char *text, size_t len,
-                   struct relay_reply *ret_reply, struct cay_error *err)
-{
-    struct relay_request head = {RELAY_VERSION, order};
-    struct iovec parts[] = {{&head, sizeof head}, {(void *)(uintptr_t)text, len}};
-    const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    const struct timeval limit = {NATIVE_REPLY_MS / 1000, 0};
-    struct sockaddr_un address;
-
-    TRY(runtime_relay_address(id, &address, err));
-    AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0)
-        return cay_fail_errno(err, errno, op, id);
-    ssize_t got = -1;
-    if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 &&
-        sendmsg(fd, &message, MSG_NOSIGNAL) >= 0)
-        do
-            got = recv(fd, ret_reply, sizeof *ret_reply, 0);
-        while (got < 0 && errno == EINTR);
-    if (got != sizeof *ret_reply || ret_reply->version != RELAY_VERSION)
-        return fail_relay(id, got < 0 ? errno : EPROTO, err);
-    if (ret_reply->code == CAY_OK)
-        return CAY_OK;
-    ret_reply->message[sizeof ret_reply->message - 1] = '\0';
-    wire_make_text(ret_reply->message, strlen(ret_reply->message));
-    return cay_fail(err, CAY_E_PROTOCOL, 0, op, id,
-                    "the process that relays the sandbox's network refuses the rules",
-                    "it reports: %s", ret_reply->message);
-}
+/* --- Counts --- */
 
 int native_count_network(void *cookie, struct cay_network_counts *ret_counts,
                          struct cay_error *err)
@@ -84,7 +45,7 @@ int native_count_network(void *cookie, struct cay_network_counts *ret_counts,
     struct relay_reply reply;
 
     TRY(check_relayed(native, err));
-    TRY(request(native->record.id, RELAY_COUNT, NULL, 0, &reply, err));
+    TRY(network_request(native->record.id, RELAY_COUNT, NULL, 0, &reply, err));
     *ret_counts = (struct cay_network_counts){
         .allowed = reply.counts.allowed,
         .refused = reply.counts.refused,
@@ -154,25 +115,6 @@ static int take_base(const char *id, bool replace, cay_policy **ret_policy,
     return policy_of(rules, ret_policy, err);
 }
 
-/* The file first: after a crash the rules in force may be the old ones, and the same
- * change again repairs that. */
-static int apply(struct record *record, const cay_policy *policy, struct cay_error *err)
-{
-    struct relay_reply reply;
-    AUTO_BUF text;
-
-    buf_init(&text, NETWORK_TEXT_MAX);
-    if (!network_rules_write(policy->network, &text))
-        return cay_fail(err, CAY_E_LIMIT, 0, op, record->id, "too many network rules",
-                        "they may have %d KiB", NETWORK_TEXT_MAX >> 10);
-    TRY(runtime_save_rules(record->id, text.data, text.len, err));
-    TRY(request(record->id, RELAY_RULES, text.data, text.len, &reply, err));
-    if (record->network == (uint32_t)cay_policy_network(policy))
-        return CAY_OK;
-    record->network = cay_policy_network(policy);
-    return runtime_save(record, err);
-}
-
 int native_change_network(void *cookie, const struct cay_network_config *config,
                           bool replace, struct cay_error *err)
 {
@@ -190,7 +132,7 @@ int native_change_network(void *cookie, const struct cay_network_config *config,
     TRY(runtime_load_locked(lock, native->record.id, &native->record, err));
     TRY(take_base(native->record.id, replace, &before, err));
     TRY(cay_policy_add_network(before, config, &after, err));
-    return apply(&native->record, after, err);
+    return network_change(&native->record, after->network, err);
 }
 
 /* --- Events --- */

@@ -185,3 +185,38 @@ def test_a_sandbox_that_has_ended_leaves_no_rules(internet, sandbox):
     assert f"{box}.rules" in left
     internet.cay("kill", box)
     assert [name for name in os.listdir(f"{directory}/cay") if name.startswith(box)] == []
+
+
+def test_a_sandbox_on_disk_keeps_its_rules(internet):
+    box = internet.cay("create", "--storage", "disk", "--allow", "good.test").strip()
+    look = 'print(fetch("good.test")); print(fetch("other.test"))'
+    try:
+        assert run(internet, box, look) == ["200 hello good.test", "gaierror"]
+        internet.cay("kill", box)
+        internet.cay("start", box)
+        assert run(internet, box, look) == ["200 hello good.test", "gaierror"]
+        network(internet, box, "--network", "open", "--deny", "good.test")
+        internet.cay("kill", box)
+        assert internet.cay("network", box, check=False).returncode != 0
+        internet.cay("start", box)
+        assert run(internet, box, look) == ["gaierror", "200 hello other.test"]
+        shown = network(internet, box)
+        assert (shown["network"], rules(shown)) == ("open", ["good.test", "!good.test"])
+        assert json.loads(internet.cay("inspect", box, "-o", "json"))["network"] == "open"
+        assert events(internet, box)[0]["number"] == 1
+    finally:
+        internet.cay("rm", "-f", box)
+
+
+def test_a_session_on_disk_keeps_its_rules(internet, tmp_path):
+    config = tmp_path / "cay.yaml"
+    config.write_text("type: native\nstorage: disk\nallow: [good.test]\n")
+    name = f"rules-{os.getpid()}"
+    look = 'print(fetch("good.test")); print(fetch("other.test"))'
+    try:
+        for _ in range(2):
+            box = internet.cay("session", "start", "--config", config, name).strip()
+            assert run(internet, box, look) == ["200 hello good.test", "gaierror"]
+            internet.cay("kill", box)
+    finally:
+        internet.cay("session", "rm", name, check=False)

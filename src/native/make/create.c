@@ -449,7 +449,8 @@ static void fill_record(const struct create_ctx *ctx)
         record_home(record);
     record->template_dev = ctx->sources.template.dev;
     record->template_ino = ctx->sources.template.ino;
-    record->network = options->network;
+    record->network =
+        ctx->network.rules ? network_kind(ctx->network.rules) : options->network;
     record->is_relayed = ctx->network.rules != NULL;
     record->storage = options->storage;
     record->landlock_abi = runtime_is_local(record) ? 0 : landlock_abi();
@@ -513,6 +514,8 @@ static int save_options(const struct create_ctx *ctx, struct cay_error *err)
         (void)path_name(sources->template.root, path);
         name = path;
     }
+    if (ctx->network.rules)
+        TRY(network_store(ctx->network.rules, ctx->record->id, err));
     return storage_save(&sources->storage, &ctx->options, &ctx->map, ctx->given, name,
                         &sources->binds, err);
 }
@@ -796,7 +799,7 @@ static int create_new(struct create_ctx *ctx, struct native *native,
         return code;
     if (ctx->saved) /* the saved options have the default limits, too */
         ctx->given &= ctx->saved->given;
-    code = network_take_rules(&ctx->options, &ctx->network, err);
+    code = network_take_rules(&ctx->options, ctx->start, &ctx->network, err);
     if (!code)
         code = root_sources_open(&ctx->options, ctx->start, &ctx->sources, err);
     if (!code) {

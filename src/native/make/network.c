@@ -17,6 +17,8 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "native/make/program.h"
+#include "native/process/wire.h"
+#include "native/record/storage.h"
 #include "policy/policy.h"
 #include "relay/relay.h"
 #include "sys/clone.h"
@@ -171,11 +173,25 @@ static int finish_start(struct starter *starter, struct cay_error *err)
 
 /* --- What it needs --- */
 
-int network_take_rules(const struct cay_sandbox_options *options, struct network *network,
-                       struct cay_error *err)
+/* Of a sandbox on disk that is started again. */
+static int load_stored(const char *id, struct network *network, struct cay_error *err)
+{
+    AUTO_FREE char *text = NULL;
+    size_t len;
+
+    TRY(storage_load_rules(id, &text, &len, err));
+    TRY(network_rules_read(text, len, &network->own, err));
+    network->rules = network->own;
+    return CAY_OK;
+}
+
+int network_take_rules(const struct cay_sandbox_options *options, const char *start,
+                       struct network *network, struct cay_error *err)
 {
     if (options->network <= CAY_NETWORK_HOST)
         return CAY_OK;
+    if (start)
+        return load_stored(start, network, err);
     network->rules = options->policy ? options->policy->network : NULL;
     if (network->rules)
         return CAY_OK;
@@ -184,6 +200,12 @@ int network_take_rules(const struct cay_sandbox_options *options, struct network
                           NULL, 0, NULL, &network->own, err));
     network->rules = network->own;
     return CAY_OK;
+}
+
+enum cay_network network_kind(const struct network_rules *rules)
+{
+    return network_rules_mode(rules) == NETWORK_RULES ? CAY_NETWORK_RULES
+                                                      : CAY_NETWORK_OPEN;
 }
 
 void network_drop_rules(struct network *network)
@@ -320,4 +342,80 @@ void network_done(struct network *network)
     (void)!finish_start(network->starter, NULL);
     auto_close(&network->socket);
     free_starter(TAKE_PTR(network->starter));
+}
+
+/* --- Changes --- */
+
+int network_store(const struct network_rules *rules, const char *id,
+                  struct cay_error *err)
+{
+    AUTO_BUF text;
+
+    buf_init(&text, NETWORK_TEXT_MAX);
+    if (!network_rules_write(rules, &text))
+        return cay_fail_memory(err, op);
+    return storage_save_rules(id, text.data, text.len, err);
+}
+
+static int fail_relay(const char *id, int error, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNAVAILABLE, error, op, id,
+                    "the process that relays the sandbox's network does not reply",
+                    "the sandbox has no network until it is started again");
+}
+
+/* Sends an order with `len` bytes of text after it.  The process is confined, but it
+ * reads what the sandbox sends: nothing in its reply is trusted. */
+int network_request(const char *id, enum relay_order order, const char *text, size_t len,
+                    struct relay_reply *ret_reply, struct cay_error *err)
+{
+    struct relay_request head = {RELAY_VERSION, order};
+    struct iovec parts[] = {{&head, sizeof head}, {(void *)(uintptr_t)text, len}};
+    const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    const struct timeval limit = {NATIVE_REPLY_MS / 1000, 0};
+    struct sockaddr_un address;
+
+    TRY(runtime_relay_address(id, &address, err));
+    AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0)
+        return cay_fail_errno(err, errno, op, id);
+    ssize_t got = -1;
+    if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 &&
+        sendmsg(fd, &message, MSG_NOSIGNAL) >= 0)
+        do
+            got = recv(fd, ret_reply, sizeof *ret_reply, 0);
+        while (got < 0 && errno == EINTR);
+    if (got != sizeof *ret_reply || ret_reply->version != RELAY_VERSION)
+        return fail_relay(id, got < 0 ? errno : EPROTO, err);
+    if (ret_reply->code == CAY_OK)
+        return CAY_OK;
+    ret_reply->message[sizeof ret_reply->message - 1] = '\0';
+    wire_make_text(ret_reply->message, strlen(ret_reply->message));
+    return cay_fail(err, CAY_E_PROTOCOL, 0, op, id,
+                    "the process that relays the sandbox's network refuses the rules",
+                    "it reports: %s", ret_reply->message);
+}
+
+/* The files first: after a crash the rules in force may be the old ones, and the same
+ * change again repairs that. */
+int network_change(struct record *record, const struct network_rules *rules,
+                   struct cay_error *err)
+{
+    enum cay_network network = network_kind(rules);
+    struct relay_reply reply;
+    AUTO_BUF text;
+
+    buf_init(&text, NETWORK_TEXT_MAX);
+    if (!network_rules_write(rules, &text))
+        return cay_fail(err, CAY_E_LIMIT, 0, op, record->id, "too many network rules",
+                        "they may have %d KiB", NETWORK_TEXT_MAX >> 10);
+    if (record->storage == CAY_STORAGE_DISK)
+        TRY(storage_save_rules(record->id, text.data, text.len, err));
+    TRY(runtime_save_rules(record->id, text.data, text.len, err));
+    TRY(network_request(record->id, RELAY_RULES, text.data, text.len, &reply, err));
+    if (record->network == network)
+        return CAY_OK;
+    record->network = network;
+    return runtime_save(record, err);
 }

@@ -5,6 +5,7 @@
 #include "native/make/launch.h"
 #include "native/record/runtime.h"
 #include "network/rules.h"
+#include "relay/relay.h"
 
 /* A cay-net that is being started, beside PID 1: see relay/relay.h.  Zeroed: none. */
 struct network {
@@ -14,10 +15,11 @@ struct network {
     int socket;                        /* to cay-net */
 };
 
-/* The rules of the options, if they request a network by rules.  They belong to the
- * policy, or are freed by network_drop_rules(). */
-int network_take_rules(const struct cay_sandbox_options *options, struct network *network,
-                       struct cay_error *err);
+/* The rules of the options, if they request a network by rules, or of the stopped sandbox
+ * `start` on disk.  They belong to the policy, or are freed by network_drop_rules(). */
+int network_take_rules(const struct cay_sandbox_options *options, const char *start,
+                       struct network *network, struct cay_error *err);
+enum cay_network network_kind(const struct network_rules *rules);
 void network_drop_rules(struct network *network);
 
 /* Starts cay-net in the cgroup `group` (-1: ours) and returns at once.  It is not a child
@@ -35,5 +37,18 @@ int network_wait(const struct network *network, struct cay_error *err);
 
 /* To be called after network_start(); cay-net ends unless it serves. */
 void network_done(struct network *network);
+
+/* Stores the rules with a sandbox on disk, for its next start. */
+int network_store(const struct network_rules *rules, const char *id,
+                  struct cay_error *err);
+
+/* Gives a running sandbox other rules: connections that they do not allow are cut before
+ * this returns.  The caller holds the record's lock. */
+int network_change(struct record *record, const struct network_rules *rules,
+                   struct cay_error *err);
+
+/* Sends an order with `len` bytes of text after it to a serving cay-net. */
+int network_request(const char *id, enum relay_order order, const char *text, size_t len,
+                    struct relay_reply *ret_reply, struct cay_error *err);
 
 #endif

@@ -86,10 +86,6 @@ static int complete_network(struct cay_sandbox_options *options, struct cay_erro
                         "leave the network out, or the network rules");
     if (by_policy)
         options->network = by_policy;
-    if (options->network > CAY_NETWORK_HOST && options->storage == CAY_STORAGE_DISK)
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "network",
-                        "network rules are not stored with a sandbox on disk",
-                        "use storage in memory, or the network none or host");
     return CAY_OK;
 }
 

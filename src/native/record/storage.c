@@ -334,6 +334,35 @@ void storage_saved_done(struct storage_saved *saved)
     *saved = (struct storage_saved){0};
 }
 
+static int open_storage(const char *id, struct cay_error *err)
+{
+    AUTO_FD sandboxes = open_sandboxes_with(id, err);
+
+    if (sandboxes < 0)
+        return sandboxes;
+    int dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    return dir < 0 ? fail_unknown(id, -dir, err) : dir;
+}
+
+int storage_save_rules(const char *id, const char *text, size_t len,
+                       struct cay_error *err)
+{
+    AUTO_FD dir = open_storage(id, err);
+
+    return dir < 0 ? dir : state_write(dir, "rules", text, len, err);
+}
+
+int storage_load_rules(const char *id, char **ret_text, size_t *ret_len,
+                       struct cay_error *err)
+{
+    AUTO_FD dir = open_storage(id, err);
+
+    if (dir < 0)
+        return dir;
+    *ret_text = state_read(dir, "rules", OPTIONS_MAX, ret_len);
+    return *ret_text ? CAY_OK : cay_fail_errno(err, errno, op, id);
+}
+
 /* --- All disks --- */
 
 static bool has_options(int sandboxes, const char *id)

@@ -9,8 +9,9 @@
 #include "native/record/state.h"
 
 /* The disk of a sandbox, in STATE/sandboxes/ID/: "disk" with its files (owners as inside)
- * and "options" for the next start, 0600.  "options" is written once the sandbox runs; a
- * directory without it and without a held lock is left from a crash. */
+ * and "options" for the next start, 0600, and "rules" if it has network rules.  "options"
+ * is written once the sandbox runs; a directory without it and without a held lock is
+ * left from a crash. */
 struct storage {
     int dir;  /* locked while the sandbox is created, started or removed; -1: none */
     int disk; /* for struct overlay */
@@ -44,6 +45,13 @@ struct storage_saved {
 };
 int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_error *err);
 void storage_saved_done(struct storage_saved *saved);
+
+/* The network rules of the next start, as text: "rules" beside "options". */
+int storage_save_rules(const char *id, const char *text, size_t len,
+                       struct cay_error *err);
+/* The caller frees the text. */
+int storage_load_rules(const char *id, char **ret_text, size_t *ret_len,
+                       struct cay_error *err);
 
 /* Whether its disk is in this state directory: CAY_E_NOT_FOUND if not. */
 int storage_check(const char *id, struct cay_error *err);
