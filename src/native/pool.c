@@ -120,6 +120,12 @@ static int copy_options(cay_pool *pool, const struct cay_sandbox_options *given,
     int code = given ? cay_take_struct(own, sizeof *own, given, "pool.create", err) : 0;
     if (code)
         return code;
+    /* Network rules come with the claim, so of such a policy only the network counts. */
+    if (own->policy && !cay_policy_mount_count(own->policy)) {
+        if (own->network == CAY_NETWORK_NONE)
+            own->network = cay_policy_network(own->policy);
+        own->policy = NULL;
+    }
     size_t binds = own->bind_count;
     pool->texts = calloc(2 * binds + 4, sizeof *pool->texts);
     pool->binds = calloc(binds + 1, sizeof *pool->binds);

@@ -220,3 +220,31 @@ def test_a_session_on_disk_keeps_its_rules(internet, tmp_path):
             internet.cay("kill", box)
     finally:
         internet.cay("session", "rm", name, check=False)
+
+
+def test_a_spare_of_a_pool_gets_the_rules_of_the_request(internet):
+    pool = internet.cay("pool", "start", "--network", "rules", "-n", "2").strip()
+    look = 'print(fetch("good.test")); print(fetch("other.test"))'
+    boxes = []
+    try:
+        for given, seen in (
+            (("--allow", "good.test"), ["200 hello good.test", "gaierror"]),
+            (("--network", "open", "--deny", "good.test"), ["gaierror", "200 hello other.test"]),
+            (("--network", "rules"), ["gaierror", "gaierror"]),
+        ):
+            boxes.append(internet.cay("create", *given).strip())
+            assert run(internet, boxes[-1], look) == seen
+        listed = json.loads(internet.cay("pool", "ls", "-o", "json"))["pools"]
+        assert [each["claimed"] for each in listed if each["id"] == pool] == [3]
+        assert [network(internet, box)["network"] for box in boxes] == ["rules", "open", "rules"]
+        plain = internet.cay("create").strip()  # of another network: it does not fit
+        boxes.append(plain)
+        assert network(internet, plain)["network"] == "none"
+        before = len(events(internet, boxes[0]))
+        network(internet, boxes[0], "--allow", "other.test")
+        assert run(internet, boxes[0], look)[1] == "200 hello other.test"
+        assert before < len(events(internet, boxes[0]))
+    finally:
+        for box in boxes:
+            internet.cay("kill", box)
+        internet.cay("pool", "stop", pool)

@@ -739,6 +739,9 @@ static int claim_one(struct create_ctx *ctx, const struct spare_key *key, const 
         return code;
     }
     code = set_claimed_limits(ctx, record, err);
+    if (!code && ctx->network.rules &&
+        network_change(record, ctx->network.rules, NULL) != CAY_OK)
+        code = CAY_E_NOT_FOUND;
     if (!code) {
         record->is_spare = 0;
         record->created_ms = clock_since_1970_ms();
@@ -823,17 +826,23 @@ int create_spare(const struct cay_sandbox_options *options, const char *pool,
     own->env = NULL;
     own->ttl_ms = 0;
     int code = preflight_options(own, &ctx.given, err);
+    if (!code &&
+        own->network > CAY_NETWORK_HOST) /* nothing is allowed before the claim */
+        own->network = CAY_NETWORK_RULES;
+    if (!code)
+        code = network_take_rules(own, NULL, &ctx.network, err);
     if (code)
         return code;
     code = root_sources_open(own, NULL, &ctx.sources, err);
-    if (!code && !spare_key(own, &ctx.sources, ret_key))
+    if (!code && (own->policy || !spare_key(own, &ctx.sources, ret_key)))
         code = cay_fail(err, CAY_E_UNSUPPORTED, 0, "pool.create", "sandbox",
                         "sandboxes with these options cannot be created ahead",
-                        "use storage in memory, no policy, and an isolation level with "
-                        "namespaces");
+                        "use storage in memory, no policy (network rules come with each "
+                        "sandbox), and an isolation level with namespaces");
     if (!code)
         code = create_at_best_level(&ctx, native, err);
     root_sources_close(&ctx.sources);
+    network_drop_rules(&ctx.network);
     return code;
 }
 

@@ -23,6 +23,7 @@
 #include "base/hash.h"
 #include "native/make/level.h"
 #include "native/make/preflight.h"
+#include "policy/policy.h"
 #include "sys/io.h"
 #include "sys/path.h"
 
@@ -160,8 +161,8 @@ bool spare_key(const struct cay_sandbox_options *options,
     struct hash hash = {HASH_STABLE};
     struct stat resolver;
 
-    if (options->storage != CAY_STORAGE_MEMORY || options->policy ||
-        options->network > CAY_NETWORK_HOST || level == CAY_LEVEL_BEST ||
+    if (options->storage != CAY_STORAGE_MEMORY ||
+        (options->policy && options->policy->mount_count) || level == CAY_LEVEL_BEST ||
         level >= CAY_LEVEL_LANDLOCK)
         return false;
     add_text(&hash, CAY_VERSION);
@@ -169,7 +170,9 @@ bool spare_key(const struct cay_sandbox_options *options,
     add_text(&hash, options->pool);
     add_text(&hash, options->hostname);
     add_number(&hash, level);
-    add_number(&hash, options->network);
+    /* rules come with the claim */
+    add_number(&hash, options->network > CAY_NETWORK_HOST ? CAY_NETWORK_RULES
+                                                          : options->network);
     add_number(&hash, options->disk_bytes);
     add_number(&hash, options->cpu_percent != 0);
     /* copied into the root */
