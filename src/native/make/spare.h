@@ -10,10 +10,10 @@
  *
  * It is offered by an empty file in the runtime directory, "spares/KEY-ID".  KEY is a
  * hash of the pool's name and of everything that cannot be changed in a running sandbox:
- * the root, the mounts, the kind of network, the isolation level, the disk limit, and what a
- * sandbox inherits from its creator.  A process that removes the offer has claimed the
- * spare: unlink(2) succeeds for one process only.  All else comes with the claim: limits,
- * name, environment, user, working directory, time to live, network rules.
+ * the root, the mounts, the kind of network, the isolation level, the disk limit, and
+ * what a sandbox inherits from its creator.  A process that removes the offer has claimed
+ * the spare: unlink(2) succeeds for one process only.  All else comes with the claim:
+ * limits, name, environment, user, working directory, time to live, network rules.
  *
  *   claim                               if the claiming process is killed after it
  *   unlink the offer                    the pool ends the spare, see pool.c
