@@ -26,7 +26,7 @@ struct native {
                         killed */
     struct limit_events events;
     int attempts; /* the file of events of its network, or -1 */
-    char *piece; /* output buffer, after the first command */
+    char *piece;  /* output buffer, after the first command */
 };
 
 /* Init replies at once unless something is wrong with it. */
