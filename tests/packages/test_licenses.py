@@ -28,5 +28,6 @@ def test_there_are_packages():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_every_linked_library_has_its_license(path):
-    found = {name.rpartition("/")[2] for name in names(path) if "/share/doc/cay/licenses/" in name}
+    folder = ".dist-info/licenses/" if path.suffix == ".whl" else "/share/doc/cay/licenses/"
+    found = {name.rpartition("/")[2] for name in names(path) if folder in name}
     assert LINKED | TEXTS <= found
