@@ -87,8 +87,7 @@ const struct sandbox_program sandbox_program = {
 /* --- Commands --- */
 
 static const char commands_help[] =
-    "  run             Run a command in a new sandbox\n"
-    "  create          Create a sandbox that keeps running\n"
+    "  run, create     Run a command in a new sandbox; create one that keeps running\n"
     "  exec, shell     Run a command or a shell in a sandbox\n"
     "  code, context   Run code in an interpreter that keeps its variables\n"
     "  ls, inspect     List the sandboxes; show one in detail\n"
@@ -100,10 +99,9 @@ static const char commands_help[] =
     "  explain         Show which rule allows or denies a connection\n"
     "  session, config Named, persistent sandboxes; check a configuration\n"
     "  template, files Manage templates; read and write files under a policy\n"
-    "  pool, warm      Create sandboxes, or save interpreters, before they are used\n"
+    "  pool, warm, gc  Prepare sandboxes and interpreters; clean up after crashes\n"
     "  serve, key, env Serve the E2B SDKs; manage keys; print their environment\n"
-    "  gc, doctor      Clean up after crashes; check this machine\n"
-    "  setup           Give ordinary users what sandboxes need, as root\n"
+    "  doctor, setup   Check this machine; give its users what sandboxes need\n"
     "  help, version   Show the help for a command; print the version\n";
 
 typedef int command(char *const *argv); /* what follows the command's name */

@@ -48,6 +48,8 @@ PAGES = {
     "cay-ps": ["ps", "logs"],
     "cay-cp": ["cp", "cat", "put"],
     "cay-kill": ["kill", "rm", "start", "pause", "resume", "gc"],
+    "cay-network": ["network"],
+    "cay-events": ["events"],
     "cay-doctor": ["doctor"],
 }
 

@@ -10,7 +10,7 @@ from conftest import CAY, PATIENCE
 COMMANDS = ("resolve explain roots read stat exists list glob grep write append edit delete move "
             "copy mkdir export import").split()
 SANDBOX_COMMANDS = ("run create exec shell ls inspect ps logs cp cat put pause resume start kill rm gc "
-                    "doctor").split()
+                    "network events doctor").split()
 TEMPLATE_COMMANDS = ["create", "ls", "rm"]
 SESSION_COMMANDS = ["ls", "show", "start", "pause", "resume", "stop", "rm"]
 CONFIG_COMMANDS = ["check", "schema"]
@@ -123,7 +123,8 @@ def test_the_help_names_every_command():
     named = [name for names in re.findall(r"^  ([a-z, ]+[a-z]) +[A-Z]", run("--help")[1], re.M)
              for name in names.split(", ")]
     assert sorted(named) == sorted([*SANDBOX_COMMANDS, "config", "session", "template", "explain", "files", "help",
-                                    "version", "serve", "key", "env", "pool", "code", "context", "warm"])
+                                    "version", "serve", "key", "env", "pool", "code", "context",
+                                    "setup", "warm"])
 
 
 @pytest.mark.parametrize("command", SANDBOX_COMMANDS)
