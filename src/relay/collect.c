@@ -430,7 +430,7 @@ IN_CLONE static long exchange(long fd, const void *bytes, uint32_t len)
     if (got < 0)
         return got;
     for (long at = 0; at + (long)NLMSG_HDRLEN <= got;) {
-        const struct nlmsghdr *header = (const struct nlmsghdr *)(reply + at);
+        struct nlmsghdr *header = (struct nlmsghdr *)(reply + at);
         if (header->nlmsg_type != NLMSG_ERROR || header->nlmsg_len < NLMSG_HDRLEN + 4)
             return -EPROTO;
         int error = *(const int *)NLMSG_DATA(header);
