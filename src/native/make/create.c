@@ -460,17 +460,24 @@ static void fill_record(const struct create_ctx *ctx)
     fill_claimed(options, record);
 }
 
+static enum setup_kind setup_kind(const struct create_ctx *ctx)
+{
+    if (runtime_is_local(ctx->record))
+        return SETUP_HOST;
+    if (!runtime_has_namespaces(ctx->record))
+        return SETUP_NOTHING;
+    if (ctx->record->network == CAY_NETWORK_HOST)
+        return SETUP_FILES;
+    return ctx->network.rules ? SETUP_RELAY : SETUP_NETWORK;
+}
+
 static int build(struct create_ctx *ctx, struct native *native, struct cay_error *err)
 {
     const struct cgroup_limits limits = preflight_limits(&ctx->options);
     struct record *record = ctx->record;
     struct launch *launch = &ctx->launch;
     AUTO_FD group = -1;
-    enum setup_kind kind = runtime_is_local(record)              ? SETUP_HOST
-                           : !runtime_has_namespaces(record)     ? SETUP_NOTHING
-                           : record->network == CAY_NETWORK_HOST ? SETUP_FILES
-                           : ctx->network.rules                  ? SETUP_RELAY
-                                                                 : SETUP_NETWORK;
+    enum setup_kind kind = setup_kind(ctx);
     int code = CAY_OK;
 
     if (!runtime_is_local(record))
