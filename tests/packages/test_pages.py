@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import PACKAGES, ROOT
+from conftest import PACKAGES, PYTHONS, ROOT
 
 PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
 # apt asks no questions, and sudo is not there: root runs the lines.
@@ -59,10 +59,12 @@ def share(tmp_path_factory):
     for path in [*PACKAGES.glob(f"cay-*manylinux*_{machine}.whl"), *PACKAGES.glob("cay_*.deb"),
                  *PACKAGES.glob(f"cay-*-linux-{machine}.tar.gz")]:
         (folder / path.name).write_bytes(path.read_bytes())
-    subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:",
-                    "--python-version=3.11", f"--platform=manylinux2014_{machine}",
-                    f"--platform=manylinux_2_34_{machine}", "--dest", folder, "uv",
-                    *folder.glob("*.whl")], check=True)
+    (wheel,) = folder.glob("cay-*.whl")
+    for version in PYTHONS.values():
+        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:",
+                        f"--python-version={version}", f"--platform=manylinux2014_{machine}",
+                        f"--platform=manylinux_2_34_{machine}", "--dest", folder, "uv", wheel],
+                       check=True)
     return folder
 
 

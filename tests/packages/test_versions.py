@@ -22,14 +22,14 @@ def test_a_package_has_the_version_in_its_name(path):
     assert f"-{VERSION}" in path.name or f"_{VERSION}_" in path.name
 
 
-@pytest.mark.parametrize("path", PACKAGES.glob("*.deb"), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(PACKAGES.glob("*.deb")), ids=lambda path: path.name)
 def test_a_debian_package_has_the_version(path):
     done = subprocess.run(["dpkg-deb", "--field", path, "Version"], check=True, text=True,
                           capture_output=True)
     assert done.stdout.strip() == VERSION
 
 
-@pytest.mark.parametrize("path", PACKAGES.glob("*.whl"), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(PACKAGES.glob("*.whl")), ids=lambda path: path.name)
 def test_a_wheel_has_the_version_in_its_metadata_and_its_library(path):
     with zipfile.ZipFile(path) as archive:
         metadata = archive.read(f"cay-{VERSION}.dist-info/METADATA").decode()
