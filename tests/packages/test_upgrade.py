@@ -69,7 +69,7 @@ USED = ["kept", "copied", "kept", "sleep 1000", "run"]
 
 def as_user(script):
     return f"cat >/tmp/script <<'END'\nset -euo pipefail\n{script}END\n" \
-           "su ordinary -c 'PATH=$PATH bash /tmp/script'\n"
+           'su ordinary -c "PATH=$PATH bash /tmp/script"\n'  # su of Ubuntu sets another PATH
 
 
 def check(system, versions, old, new):
