@@ -190,10 +190,14 @@ static void restrict_files(const struct plan *plan)
     if (!is_restricted(plan))
         report_no_effect("init.landlock", "restrict");
     /* A command must not signal its subreaper, which may have the same uid. */
-    if (plan->no_namespaces || (!plan->has_cgroup && all->scoped))
-        for_commands = make_ruleset(plan->no_namespaces ? all->fs : 0, all->scoped);
-    if (plan->no_namespaces)
+    if (plan->no_namespaces) {
+        for_commands = make_ruleset(all->fs, all->scoped);
         allow_planned(plan, for_commands, all->fs);
+    } else if (!plan->has_cgroup && all->scoped) {
+        /* Every ruleset denies renames to another directory that no rule allows. */
+        for_commands = make_ruleset(LANDLOCK_ACCESS_FS_REFER, all->scoped);
+        allow(for_commands, "/", LANDLOCK_ACCESS_FS_REFER);
+    }
 }
 
 int confine_ruleset(void)

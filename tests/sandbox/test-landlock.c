@@ -121,6 +121,22 @@ TEST(network_rules_apply_on_the_levels_with_namespaces)
     use_network_rules();
 }
 
+/* mv(1) would copy where rename(2) fails. */
+static void rename_to_another_directory(void)
+{
+    AUTO(cay_sandbox) sandbox = make_on(level_here);
+
+    run(sandbox, "cd && mkdir -p a/b && echo 1 > a/b/f && ln a/b/f a/l && "
+                 "python3 -c 'import os; os.rename(\"a/b/f\", \"a/f\")' && cat a/f");
+    ASSERT_STR(result.out, "1\n");
+    cay_exec_done(&result);
+}
+
+TEST(files_can_be_renamed_to_another_directory)
+{
+    on_every_level(rename_to_another_directory);
+}
+
 /* --- The walls of the level landlock --- */
 
 static void must_fail(cay_sandbox *sandbox, const char *script)
