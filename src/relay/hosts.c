@@ -45,7 +45,7 @@ uint32_t hosts_address(struct hosts *hosts, const char *name)
         hosts->slots ? find_slot(hosts, hosts->slots, hosts->slot_count, name) : NULL;
 
     if (slot && *slot)
-        return HOSTS_FIRST + *slot - 1u;
+        return HOSTS_FIRST + (uint32_t)(*slot - 1);
     if (hosts->count == HOSTS_MAX)
         return 0;
     if (!slot || hosts->count == hosts->room) {
