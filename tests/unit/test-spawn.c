@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include "harness.h"
+#include "not-under-valgrind.h"
+
+NOT_UNDER_VALGRIND("valgrind does not know clones that share memory")
 
 /* Runs a shell script whose output is the file "output"; its wait status. */
 static int run_script(char *script, int dir)
