@@ -186,7 +186,7 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
 {
     *ret_count = 0;
     int code = runtime_visit(collect_one, ret_count, err);
-    *ret_count += storage_sweep() + template_sweep() + runtime_sweep_notes();
+    *ret_count += storage_sweep() + template_sweep() + runtime_sweep();
     root_plan_host_sweep();
     program_sweep();
     names_sweep();

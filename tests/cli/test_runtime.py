@@ -101,18 +101,19 @@ def test_scripts_do_not_see_the_disks_of_others(disk, boxes):
     boxes.ok("rm", box)
 
 
-def test_gc_removes_notes_without_a_record(disk):
+def test_gc_removes_files_without_a_record(disk):
     told = inside(disk, """
         id=$("$CAY" create); old=sb-aaaaaaaaaaaaaaaa; new=sb-bbbbbbbbbbbbbbbb; cd /run/cay
-        touch -d '1 hour ago' "$id.note" "$old.note" "$old.note.new" "$old.noted" other.note
-        touch "$new.note"
+        touch -d '1 hour ago' "$id.note" "$old.note" "$old.note.new" "$old.noted" other.note \
+              "$old.net" "$old.events" "$old.rules" "$old.rules.new"
+        touch "$new.note" "$new.net"
         "$CAY" gc
-        ls -d *.note* | sed "s/$id/ID/"
+        ls -d *.note* *.net *.events *.rules* 2> /dev/null | sed "s/$id/ID/"
         "$CAY" rm "$id"
     """).splitlines()
-    assert told[0] == "removed 2 leftovers"
+    assert told[0] == "removed 6 leftovers"
     assert set(told[1:]) == {"ID.note", "other.note", "sb-aaaaaaaaaaaaaaaa.noted",
-                             "sb-bbbbbbbbbbbbbbbb.note"}
+                             "sb-bbbbbbbbbbbbbbbb.note", "sb-bbbbbbbbbbbbbbbb.net"}
 
 
 def test_what_only_root_may_read_is_not_shown(disk):

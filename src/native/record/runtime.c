@@ -274,9 +274,9 @@ int runtime_find_range(const char *id, struct record *record)
 }
 
 static const char no_suffix[] = "", control_suffix[] = ".control",
-                  note_suffix[] = ".note", relay_suffix[] = ".net",
-                  events_suffix[] = ".events", rules_suffix[] = ".rules",
-                  rules_draft[] = ".rules.new";
+                  note_suffix[] = ".note", note_draft[] = ".note.new",
+                  relay_suffix[] = ".net", events_suffix[] = ".events",
+                  rules_suffix[] = ".rules", rules_draft[] = ".rules.new";
 
 static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
                        struct cay_error *err)
@@ -810,7 +810,7 @@ int cay_sandbox_set_note(const char *id, const void *data, size_t len,
     if (!code)
         code = record_path(id, note_suffix, path, err);
     if (!code)
-        code = record_path(id, ".note.new", draft, err);
+        code = record_path(id, note_draft, draft, err);
     if (code)
         return code;
     AUTO_FD fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -856,15 +856,19 @@ int cay_sandbox_get_note(const char *id, void **ret_data, size_t *ret_len,
 }
 
 /* A process that was killed in cay_sandbox_set_note() leaves a draft, or the note of a
- * sandbox whose record was removed meanwhile. */
-static bool is_stale_note(int dir, const char *name)
+ * sandbox whose record was removed meanwhile; a version that knows no relay leaves the
+ * files of the relay. */
+static bool is_stale(int dir, const char *name)
 {
+    const char *const suffixes[] = {note_suffix,   note_draft,   relay_suffix,
+                                    events_suffix, rules_suffix, rules_draft};
     char id[CAY_ID_MAX];
     struct stat st;
-    size_t len = strcspn(name, ".");
+    size_t len = strcspn(name, "."), i = 0;
 
-    if (len >= sizeof id ||
-        (strcmp(name + len, ".note") != 0 && strcmp(name + len, ".note.new") != 0))
+    while (i < sizeof suffixes / sizeof *suffixes && strcmp(name + len, suffixes[i]) != 0)
+        i++;
+    if (len >= sizeof id || i == sizeof suffixes / sizeof *suffixes)
         return false;
     memcpy(id, name, len);
     id[len] = '\0';
@@ -873,14 +877,14 @@ static bool is_stale_note(int dir, const char *name)
            faccessat(dir, id, F_OK, 0) != 0 && errno == ENOENT;
 }
 
-size_t runtime_sweep_notes(void)
+size_t runtime_sweep(void)
 {
     char path[PATH_MAX];
     DIR *list = runtime_directory(path, NULL) == CAY_OK ? opendir(path) : NULL;
     size_t count = 0;
 
     for (struct dirent *entry; list && (entry = readdir(list));)
-        if (is_stale_note(dirfd(list), entry->d_name))
+        if (is_stale(dirfd(list), entry->d_name))
             count += unlinkat(dirfd(list), entry->d_name, 0) == 0;
     if (list)
         closedir(list);

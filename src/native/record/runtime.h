@@ -102,8 +102,9 @@ bool runtime_was_collected(int64_t within_ms);
 int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
                   struct cay_error *err);
 
-/* Removes notes (cay_sandbox_set_note()) without a record; returns how many. */
-size_t runtime_sweep_notes(void);
+/* Removes notes (cay_sandbox_set_note()) and files of a relayed network that have no
+ * record; returns how many. */
+size_t runtime_sweep(void);
 
 /* Reports a failed system call on the runtime directory.  For ENOSPC, the error names
  * this directory instead of the state directory. */
