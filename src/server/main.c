@@ -468,7 +468,7 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
         commands_print_exports(&state.options, key);
         (void)fflush(stdout);
         if (state.options.internet == CAY_NETWORK_NONE)
-            fputs("cay: sandboxes have no internet access (use --internet host)\n",
+            fputs("cay: sandboxes have no internet access (use --internet open)\n",
                   stderr);
     }
     commands_warn(&state.options);

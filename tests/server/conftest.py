@@ -6,7 +6,7 @@ import os
 
 import pytest
 from described import undescribed
-from serving import PATIENCE, Server, unavailable
+from serving import CAY, PATIENCE, Server, unavailable  # noqa: F401
 
 os.environ.setdefault("CAY_WARM", "off")  # no processes of their own behind a test
 

@@ -52,10 +52,10 @@ def install():
         unavailable(f"npm install: {done.stderr.strip().splitlines()[:1]}")
 
 
-def run(script, package, env):
+def run(script, package, env, before=()):
     """The finished process of a script that uses a package; its output is TAP."""
     install()
-    return subprocess.run([program("node"), script, package], cwd=INSTALLED,
+    return subprocess.run([*before, program("node"), INSTALLED / script, package], cwd=INSTALLED,
                           env={**os.environ, **env}, capture_output=True, text=True,
                           stdin=subprocess.DEVNULL, timeout=10 * PATIENCE, check=False)
 

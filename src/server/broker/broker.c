@@ -203,6 +203,28 @@ static bool check_credential(struct broker *broker, struct request_packet *reque
     return true;
 }
 
+/* The front gets the mask back from the keeper, with the connection. */
+static void add_mask(struct request_packet *request, const struct record_row *row)
+{
+    const char *at = row->metadata.data, *end = at + row->metadata.len;
+
+    if (request->head.op != OP_DIAL)
+        return;
+    request->head.count = request->head.strings_len = 0;
+    if (request->memfd >= 0)
+        (void)close(TAKE_FD(request->memfd));
+    while (at && at < end) {
+        const char *value = at + strlen(at) + 1;
+        size_t len = strlen(value) + 1;
+        if (strcmp(at, RECORD_MASK) == 0 && len <= sizeof request->strings) {
+            memcpy(request->strings, value, len);
+            request->head.count = 1;
+            request->head.strings_len = (uint32_t)len;
+        }
+        at = value + len;
+    }
+}
+
 static void handle_data(struct broker *broker, struct request_packet *request)
 {
     bool is_file = request_credential((enum op)request->head.op) == CREDENTIAL_FILE;
@@ -241,6 +263,7 @@ static void handle_data(struct broker *broker, struct request_packet *request)
     }
     if (!check_credential(broker, request, &row))
         return;
+    add_mask(request, &row);
     if (row.flags & CREATE_AUTO_RESUME && request->head.op != OP_HEALTH &&
         control_is_paused(broker, &row))
         control_resume_for(broker, request, &row);

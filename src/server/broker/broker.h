@@ -278,6 +278,10 @@ void control_start(struct broker *broker, enum op op, struct record_row *row,
 bool control_check_timeout(struct broker *broker, struct request_packet *request,
                            int64_t seconds);
 
+/* The same if --internet does not leave these network rules to clients. */
+bool control_check_rules(struct broker *broker, struct request_packet *request,
+                         const char *const *rules, int64_t count);
+
 /* Sets the end of a sandbox, counted from now. */
 void control_set_end(struct broker *broker, struct record_row *row, int64_t seconds);
 

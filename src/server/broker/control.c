@@ -37,6 +37,28 @@ bool control_check_timeout(struct broker *broker, struct request_packet *request
     return false;
 }
 
+bool control_check_rules(struct broker *broker, struct request_packet *request,
+                         const char *const *rules, int64_t count)
+{
+    enum cay_network internet = broker->options->internet;
+    bool allows = false;
+
+    for (int64_t i = 0; i < count; i++)
+        allows |= rules[i][0] != '!';
+    if (internet == CAY_NETWORK_OPEN || !count ||
+        (internet != CAY_NETWORK_HOST && !allows))
+        return true;
+    if (internet == CAY_NETWORK_RULES)
+        broker_refuse(request, 400, CAY_E_DENIED,
+                      "the server decides what sandboxes reach: allowOut is not allowed",
+                      "leave it out; denyOut can deny more");
+    else
+        broker_refuse(request, 501, CAY_E_UNSUPPORTED,
+                      "network rules are not supported by this server",
+                      "start it with --internet open");
+    return false;
+}
+
 void control_set_end(struct broker *broker, struct record_row *row, int64_t seconds)
 {
     row->end_ms = server_clock_ms() + seconds * 1000;
@@ -66,6 +88,27 @@ static int paused(struct broker *broker, struct broker_request *pending,
     (void)err;
     pending->row.state = RECORD_PAUSED;
     broker_write_record(broker, &pending->row);
+    if (pending->client >= 0)
+        (void)reply_send_done(pending->client);
+    return CAY_OK;
+}
+
+/* The rules are in force.  The row may have changed meanwhile. */
+static int network_changed(struct broker *broker, struct broker_request *pending,
+                           const struct reply_packet *reply, struct cay_error *err)
+{
+    AUTO_RECORD now = RECORD_INIT;
+
+    (void)reply;
+    TRY(broker_find_record(broker, pending->row.id, &now, err));
+    now.flags =
+        (now.flags & ~(uint32_t)CREATE_INTERNET) | (pending->row.flags & CREATE_INTERNET);
+    buf_done(&now.metadata);
+    now.metadata = pending->row.metadata;
+    pending->row.metadata = (struct buf){0};
+    TRY(registry_set_metadata(broker->registry, now.id, &now.metadata, err));
+    broker_write_record(broker, &now);
+    broker_confirm(broker, &now); /* with a new note */
     if (pending->client >= 0)
         (void)reply_send_done(pending->client);
     return CAY_OK;
@@ -240,6 +283,62 @@ static void pause_or_resume(struct broker *broker, struct request_packet *reques
     }
 }
 
+/* Replaces the value of a hidden key. */
+static void set_hidden(struct buf *metadata, const char *key, const char *value)
+{
+    struct buf old = *metadata;
+
+    buf_init(metadata, METADATA_MAX);
+    for (const char *at = old.data, *end = at + old.len; at && at < end;) {
+        const char *next = at + strlen(at) + 1;
+        if (strcmp(at, key) != 0) {
+            strings_add(metadata, at);
+            strings_add(metadata, next);
+        }
+        at = next + strlen(next) + 1;
+    }
+    strings_add(metadata, key);
+    strings_add(metadata, value);
+    buf_done(&old);
+}
+
+static void change_network(struct broker *broker, struct request_packet *request,
+                           struct record_row *row)
+{
+    AUTO_FREE char *room = NULL;
+    AUTO_FREE const char **strings = request_strings(request, &room);
+    AUTO_BUF sent = {.max = CHANNEL_STRINGS};
+    struct request head = {.flags = request->head.flags & CREATE_INTERNET,
+                           .count = request->head.count};
+
+    if (!strings) {
+        broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
+        return;
+    }
+    if (control_is_paused(broker, row)) {
+        broker_refuse(request, 409, CAY_E_BUSY, "the sandbox is paused",
+                      "connect to it first");
+        return;
+    }
+    if (broker->options->internet <= CAY_NETWORK_HOST) {
+        broker_refuse(request, 501, CAY_E_UNSUPPORTED,
+                      "network rules are not supported by this server",
+                      "start it with --internet open");
+        return;
+    }
+    if (!control_check_rules(broker, request, strings + 1, head.count - 1))
+        return;
+    struct broker_request *pending = broker_request_new(broker, OP_NETWORK, row, request);
+    if (!pending)
+        return;
+    pending->done = network_changed;
+    pending->row.flags = head.flags;
+    set_hidden(&pending->row.metadata, RECORD_EGRESS, strings[0]);
+    for (uint32_t i = 0; i < head.count; i++)
+        strings_add(&sent, strings[i]);
+    broker_request_send_to(broker, pending, &head, &sent);
+}
+
 void control_resume_for(struct broker *broker, struct request_packet *request,
                         const struct record_row *row)
 {
@@ -289,6 +388,8 @@ void control_handle(struct broker *broker, struct request_packet *request,
         change_timeout(broker, request, &row);
     else if (op == OP_PAUSE || op == OP_RESUME)
         pause_or_resume(broker, request, &row);
+    else if (op == OP_NETWORK)
+        change_network(broker, request, &row);
     else if (op == OP_INFO) {
         (void)broker_reply_sandbox(broker, request->channel, &row, false);
         request_packet_done(request);

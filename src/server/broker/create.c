@@ -57,21 +57,22 @@ static uint64_t available_memory(void)
 
 /* The row is complete except for its id and times, which the keeper returns. */
 static void send_create(struct broker *broker, struct broker_request *pending,
-                        const char *const *env, int64_t env_count)
+                        const char *const *env, int64_t env_count, int64_t rule_count)
 {
     const char *name = pending->row.template_name;
     AUTO_BUF strings = {.max = CHANNEL_STRINGS};
-    struct request request = {
-        .flags = pending->row.flags,
-        .count = CREATE_ENV_AT + (uint32_t)env_count,
-        .numbers = {[CREATE_TIMEOUT] = pending->timeout_s, [CREATE_ENV] = env_count}};
+    struct request request = {.flags = pending->row.flags,
+                              .count = CREATE_ENV_AT + (uint32_t)(env_count + rule_count),
+                              .numbers = {[CREATE_TIMEOUT] = pending->timeout_s,
+                                          [CREATE_ENV] = env_count,
+                                          [CREATE_RULES] = rule_count}};
 
     strings_add(&strings, template_of(name));
     strings_add(&strings, name);
     strings_add(&strings, pending->row.tenant);
     strings_add(&strings, broker->pool.name);
-    for (int64_t i = 0; i < env_count; i++)
-        strings_add(&strings, env[i]);
+    for (int64_t i = 0; i < env_count + rule_count; i++)
+        strings_add(&strings, env[i]); /* the rules follow the environment */
     broker_request_send_to(broker, pending, &request, &strings);
 }
 
@@ -103,7 +104,9 @@ static bool may_create(struct broker *broker, struct request_packet *request,
 
     if (numbers[CREATE_METADATA] < 0 || numbers[CREATE_METADATA] > 2048 ||
         numbers[CREATE_ENV] < 0 || numbers[CREATE_ENV] > 4096 ||
-        1 + 2 * numbers[CREATE_METADATA] + numbers[CREATE_ENV] != request->head.count) {
+        numbers[CREATE_RULES] < 0 || numbers[CREATE_RULES] > 4096 ||
+        1 + 2 * numbers[CREATE_METADATA] + numbers[CREATE_ENV] + numbers[CREATE_RULES] !=
+            request->head.count) {
         broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return false;
     }
@@ -115,9 +118,14 @@ static bool may_create(struct broker *broker, struct request_packet *request,
         broker->options->internet == CAY_NETWORK_NONE) {
         broker_refuse(request, 501, CAY_E_UNSUPPORTED,
                       "sandboxes of this server have no internet access",
-                      "start it with --internet host, or do not request it");
+                      "start it with --internet open, or do not request it");
         return false;
     }
+    if (!control_check_rules(broker, request,
+                             strings + 1 + 2 * numbers[CREATE_METADATA] +
+                                 numbers[CREATE_ENV],
+                             numbers[CREATE_RULES]))
+        return false;
     if (registry_is_exclusive(broker->registry)) {
         broker_refuse(request, 507, CAY_E_NO_SPACE,
                       "the disk with the server's records is full", "free some space");
@@ -248,5 +256,6 @@ void broker_create(struct broker *broker, struct request_packet *request,
         broker_request_free(broker, pending);
         return;
     }
-    send_create(broker, pending, strings + 1 + 2 * pairs, head.numbers[CREATE_ENV]);
+    send_create(broker, pending, strings + 1 + 2 * pairs, head.numbers[CREATE_ENV],
+                head.numbers[CREATE_RULES]);
 }

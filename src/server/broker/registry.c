@@ -56,6 +56,7 @@ enum statement {
     FIND_CLOCK,
     ADD,
     UPDATE,
+    SET_METADATA,
     FIND,
     NEWEST,
     OLDEST,
@@ -91,6 +92,7 @@ static const char *const texts[STATEMENTS] = {
     [ADD] = "INSERT INTO sandboxes (" COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [UPDATE] = "UPDATE sandboxes SET state = ?, started_ms = ?, end_ms = ?, flags = ?, "
                "reason = ? WHERE id = ?",
+    [SET_METADATA] = "UPDATE sandboxes SET metadata = ? WHERE id = ?",
     [FIND] = "SELECT " COLUMNS " FROM sandboxes WHERE id = ?",
     [NEWEST] = WANTED_ALL("<") "ORDER BY started_ms DESC, id DESC",
     [OLDEST] = WANTED_ALL(">") "ORDER BY started_ms, id",
@@ -578,6 +580,17 @@ int registry_update(struct registry *registry, const struct record_row *row,
     put_text(statement, 5, row->reason);
     put_text(statement, 6, row->id);
     return step(registry, UPDATE, "sandbox", err);
+}
+
+int registry_set_metadata(struct registry *registry, const char *id,
+                          const struct buf *metadata, struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[SET_METADATA];
+
+    sqlite3_bind_blob(statement, 1, metadata->len ? metadata->data : "",
+                      (int)metadata->len, SQLITE_STATIC);
+    put_text(statement, 2, id);
+    return step(registry, SET_METADATA, "sandbox", err);
 }
 
 int registry_find(struct registry *registry, const char *id, struct record_row *ret_row,

@@ -124,6 +124,8 @@ int registry_add(struct registry *registry, const struct record_row *row,
 /* Updates state, times, flags and reason. */
 int registry_update(struct registry *registry, const struct record_row *row,
                     struct cay_error *err);
+int registry_set_metadata(struct registry *registry, const char *id,
+                          const struct buf *metadata, struct cay_error *err);
 /* CAY_E_NOT_FOUND: there is no row, or it was deleted a day after the end. */
 int registry_find(struct registry *registry, const char *id, struct record_row *ret_row,
                   struct cay_error *err);

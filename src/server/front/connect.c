@@ -246,7 +246,8 @@ void connect_put_pairs(struct json *json, const struct reply_packet *reply,
         const char *value = reply_next(reply, at);
         if (!value)
             break;
-        json_set_text(json, at, value);
+        if (*at != RECORD_HIDDEN)
+            json_set_text(json, at, value);
         at = reply_next(reply, value);
     }
     json_put_end(json);

@@ -379,6 +379,33 @@ int64_t field_add_array(struct fields *fields, const char *name, struct buf *str
 int64_t field_add_pairs(struct fields *fields, const char *name, bool joined,
                         struct buf *strings);
 
+/* --- The network of a sandbox (network.c) --- */
+
+struct front_egress {
+    struct buf rules; /* strings for the keeper: rules of Cay */
+    int64_t count;
+    struct buf shown; /* the fields as JSON, for RECORD_EGRESS */
+    unsigned status;  /* of an error */
+};
+void front_egress_init(struct front_egress *egress);
+void front_egress_done(struct front_egress *egress);
+
+/* allowOut and denyOut of an object: the message of an error, or NULL.  Fields of a wrong
+ * type are in `fields`. */
+const char *front_take_egress(struct fields *fields, bool has_internet,
+                              struct front_egress *ret_egress);
+
+/* maskRequestHost: the message of an error, or NULL; *ret_mask NULL: none. */
+const char *front_take_mask(struct fields *network, const char **ret_mask);
+void front_put_mask(const char *mask, unsigned port, struct buf *to);
+
+/* The key "network". */
+void front_put_network(struct json *json, const char *egress, const char *mask,
+                       bool is_public);
+
+/* PUT /sandboxes/{id}/network */
+void front_change_network(struct exchange *exchange);
+
 /* --- Query parameters (sandboxes.c) --- */
 
 /* "running,paused": LIST_RUNNING and LIST_PAUSED; NULL and "": both.  0 if invalid. */

@@ -44,7 +44,6 @@ const struct handler missing_handlers[] = {
     ON("GET", "/sandboxes/metrics", "metrics of several sandboxes", FOR_KEY),
     ON("GET", "/sandboxes/{id}/logs", logs, FOR_SANDBOX),
     ON("GET", "/v2/sandboxes/{id}/logs", logs, FOR_SANDBOX),
-    ON("PUT", "/sandboxes/{id}/network", "network rules", FOR_SANDBOX),
     ON("POST", "/sandboxes/{id}/snapshots", "snapshots", FOR_SANDBOX),
     ON("POST", "/sandboxes/{id}/fork", "fork", FOR_SANDBOX),
     ON("GET", "/snapshots", "snapshots", FOR_KEY),

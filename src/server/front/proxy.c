@@ -223,6 +223,7 @@ struct proxy {
     bool is_deaf;        /* write failed; it may have responded anyway */
     struct relay *relay; /* a relay that has not begun */
 
+    size_t host_at, host_len; /* of the line with the host, in `to` */
     unsigned status;
     enum body body;
     uint64_t left; /* of the body or chunk */
@@ -286,7 +287,7 @@ static enum MHD_Result copy_header(void *cls, enum MHD_ValueKind kind, const cha
     struct proxy *proxy = cls;
 
     (void)kind;
-    if (!is_ours(key))
+    if (!is_ours(key) && strcasecmp(key, "Host") != 0)
         buf_format(&proxy->to, "%s: %s\r\n", key, value ? value : "");
     return MHD_YES;
 }
@@ -305,12 +306,17 @@ static void write_head(struct exchange *exchange, struct proxy *proxy)
 {
     const char *length = exchange_header(exchange, "Content-Length");
     const char *upgrade = exchange_header(exchange, "Upgrade");
+    const char *host = exchange_header(exchange, "Host");
     struct buf *to = &proxy->to;
 
     proxy->is_chunked = exchange_header(exchange, "Transfer-Encoding") != NULL;
     proxy->wants_upgrade =
         upgrade && has_word(exchange_header(exchange, "Connection"), "upgrade");
     buf_format(to, "%s %s HTTP/1.1\r\n", exchange->method, exchange->target);
+    proxy->host_at = to->len;
+    if (host)
+        buf_format(to, "Host: %s\r\n", host);
+    proxy->host_len = to->len - proxy->host_at;
     (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, copy_header,
                                     proxy);
     if (length)
@@ -360,6 +366,23 @@ static void push(struct proxy *proxy)
     }
 }
 
+/* The host that the sandbox sees instead, before anything is sent. */
+static void mask_host(struct exchange *exchange, const char *mask)
+{
+    struct proxy *proxy = exchange->state;
+    struct buf *to = &proxy->to, masked;
+    size_t after = proxy->host_at + proxy->host_len;
+
+    buf_init(&masked, to->max);
+    (void)buf_append(&masked, to->data, proxy->host_at);
+    buf_text(&masked, "Host: ");
+    front_put_mask(mask, exchange->route.port, &masked);
+    buf_text(&masked, "\r\n");
+    (void)buf_append(&masked, to->data + after, to->len - after);
+    buf_done(to);
+    *to = masked;
+}
+
 static bool begin(struct exchange *exchange)
 {
     struct proxy *proxy = calloc(1, sizeof *proxy);
@@ -392,6 +415,9 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
         exchange_refuse_with(exchange, reply);
         return;
     }
+    const char *mask = reply->head.count ? reply_next(reply, NULL) : NULL;
+    if (mask)
+        mask_host(exchange, mask);
     proxy->upstream = TAKE_FD(reply->fd);
     exchange_close_channel(exchange);
     watch_upstream(exchange, UV_WRITABLE);

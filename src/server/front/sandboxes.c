@@ -381,6 +381,19 @@ static void respond_sandbox(struct exchange *exchange, const struct reply_packet
     exchange_end_json(exchange, status);
 }
 
+/* The value of a key that clients do not see, or NULL. */
+static const char *find_hidden(const struct reply_packet *reply, const char *at,
+                               const char *key)
+{
+    while (at) {
+        const char *value = reply_next(reply, at);
+        if (!value || strcmp(at, key) == 0)
+            return value;
+        at = reply_next(reply, value);
+    }
+    return NULL;
+}
+
 static void on_info(struct exchange *exchange, struct reply_packet *reply)
 {
     struct sandbox_text text = read_text(reply);
@@ -396,6 +409,9 @@ static void on_info(struct exchange *exchange, struct reply_packet *reply)
     json_set_text(json, "envdAccessToken", text.token);
     json_set_text(json, "domain", text.domain);
     json_set_bool(json, "allowInternetAccess", flags & CREATE_INTERNET);
+    front_put_network(json, find_hidden(reply, text.metadata, RECORD_EGRESS),
+                      find_hidden(reply, text.metadata, RECORD_MASK),
+                      !(flags & CREATE_PRIVATE_TRAFFIC));
     json_put_key(json, "lifecycle");
     json_put_object(json);
     json_set_text(json, "onTimeout", flags & CREATE_AUTO_PAUSE ? "pause" : "kill");
@@ -421,10 +437,7 @@ static json_t *take_body(struct exchange *exchange)
 /* The first requested feature that this server does not support. */
 static const char *find_unsupported(struct fields *fields)
 {
-    struct fields network = field_object(fields, "network");
     const json_t *volumes = field_get(fields, "volumeMounts");
-    static const char *const unknown[] = {"allowOut", "denyOut", "rules", "egressProxy",
-                                          "httpsPorts"};
 
     if (json_array_size(volumes) > 0)
         return "volumes are not supported by this server";
@@ -432,13 +445,6 @@ static const char *find_unsupported(struct fields *fields)
         return "MCP gateways are not supported by this server";
     if (field_get(fields, "iam"))
         return "identity tokens are not supported by this server";
-    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
-        const json_t *value = field_get(&network, unknown[i]);
-        if (json_array_size(value) > 0 || json_object_size(value) > 0)
-            return "traffic rules are not supported by this server";
-    }
-    if (field_text(&network, "maskRequestHost"))
-        return "maskRequestHost is not supported by this server";
     if (field_bool(fields, "autoPause", false) &&
         !field_bool(fields, "autoPauseMemory", true))
         return "pausing without memory is not supported by this server";
@@ -465,38 +471,86 @@ static uint32_t create_flags(struct exchange *exchange, struct fields *fields)
     return flags;
 }
 
+/* Metadata with what the server stores beside it; the number of pairs. */
+static int64_t add_metadata(struct fields *fields, const struct front_egress *egress,
+                            const char *mask, struct buf *strings)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(field_get(fields, "metadata"), key, value)
+    {
+        if (*key == RECORD_HIDDEN)
+            (void)field_reject(fields, "metadata");
+    }
+    int64_t count = field_add_pairs(fields, "metadata", false, strings);
+    if (egress->count) {
+        strings_add(strings, RECORD_EGRESS);
+        strings_add(strings, egress->shown.data ? egress->shown.data : "");
+        count++;
+    }
+    if (mask) {
+        strings_add(strings, RECORD_MASK);
+        strings_add(strings, mask);
+        count++;
+    }
+    return count;
+}
+
+/* Fills the request; the message of an error, or NULL. */
+static const char *fill_create(struct exchange *exchange, struct fields *fields,
+                               struct front_egress *egress, struct request *request,
+                               struct buf *strings)
+{
+    const char *template_name = field_text(fields, "templateID"), *mask;
+    struct fields network = field_object(fields, "network");
+    char name[TEMPLATE_NAME_MAX];
+
+    exchange_init_request(exchange, OP_CREATE, request);
+    request->flags = create_flags(exchange, fields);
+    const char *wrong =
+        front_take_egress(&network, request->flags & CREATE_INTERNET, egress);
+    const char *wrong_mask = front_take_mask(&network, &mask);
+    strings_add(strings, template_name ? parse_template(template_name, name) : "");
+    request->numbers[CREATE_TIMEOUT] = field_int(fields, "timeout", 0, INT32_MAX, -1);
+    request->numbers[CREATE_METADATA] = add_metadata(fields, egress, mask, strings);
+    request->numbers[CREATE_ENV] = field_add_pairs(fields, "envVars", true, strings);
+    request->numbers[CREATE_RULES] = egress->count;
+    (void)buf_append(strings, egress->rules.data, egress->rules.len);
+    request->count =
+        1 + (uint32_t)(2 * request->numbers[CREATE_METADATA] +
+                       request->numbers[CREATE_ENV] + request->numbers[CREATE_RULES]);
+    if (!template_name)
+        (void)field_reject(fields, "templateID");
+    return wrong                   ? wrong
+           : wrong_mask            ? wrong_mask
+           : request->count > 4096 ? "too much metadata or environment"
+                                   : NULL;
+}
+
 static void create(struct exchange *exchange)
 {
     json_t *root = take_body(exchange);
     struct fields fields = {.object = root};
-    const char *template_name = field_text(&fields, "templateID");
-    char message[FIELDS_ERROR_MAX], name[TEMPLATE_NAME_MAX];
+    char message[FIELDS_ERROR_MAX];
+    struct front_egress egress;
     AUTO_BUF strings = {.max = CHANNEL_STRINGS};
     struct request request;
 
     if (!root)
         return;
+    front_egress_init(&egress);
     const char *unsupported = find_unsupported(&fields);
-    exchange_init_request(exchange, OP_CREATE, &request);
-    strings_add(&strings, template_name ? parse_template(template_name, name) : "");
-    request.flags = create_flags(exchange, &fields);
-    request.numbers[CREATE_TIMEOUT] = field_int(&fields, "timeout", 0, INT32_MAX, -1);
-    request.numbers[CREATE_METADATA] =
-        field_add_pairs(&fields, "metadata", false, &strings);
-    request.numbers[CREATE_ENV] = field_add_pairs(&fields, "envVars", true, &strings);
-    int64_t count =
-        1 + 2 * request.numbers[CREATE_METADATA] + request.numbers[CREATE_ENV];
-    request.count = (uint32_t)count;
-    if (!template_name)
-        (void)field_reject(&fields, "templateID");
+    const char *wrong = fill_create(exchange, &fields, &egress, &request, &strings);
     if (unsupported)
         exchange_refuse(exchange, 501, unsupported);
     else if (fields.wrong)
         exchange_refuse(exchange, 400, fields_error(&fields, message));
-    else if (count > 4096)
-        exchange_refuse(exchange, 400, "too much metadata or environment");
+    else if (wrong)
+        exchange_refuse(exchange, egress.status, wrong);
     else
         exchange_send(exchange, &request, &strings);
+    front_egress_done(&egress);
     json_decref(root);
 }
 
@@ -687,6 +741,8 @@ const struct handler sandbox_handlers[] = {
     TIMEOUT("/sandboxes/{id}/timeout", OP_TIMEOUT, exchange_on_done),
     TIMEOUT("/sandboxes/{id}/refreshes", OP_REFRESH, exchange_on_done),
     TIMEOUT("/sandboxes/{id}/pause", OP_PAUSE, exchange_on_done),
+    ON("PUT", "/sandboxes/{id}/network", front_change_network, exchange_on_done,
+       .op = OP_NETWORK, .body_max = BODY_CONTROL),
     ON("GET", "/sandboxes/{id}/metrics", get_usage, on_usage, .op = OP_USAGE),
     ON("GET", "/templates/aliases/{id}", find_template, on_template),
     {0},

@@ -339,6 +339,34 @@ static void exit_if_ended(struct keeper *keeper)
     watch_life(keeper);
 }
 
+static int create_with_network(struct keeper *keeper,
+                               const struct keeper_request *request,
+                               struct cay_sandbox_options *wanted, struct cay_error *err)
+{
+    const struct serve_options *options = keeper->options;
+    const int64_t *numbers = request->head.numbers;
+    bool has_internet = request->head.flags & CREATE_INTERNET;
+    struct keeper_network network;
+    cay_policy *policy = NULL;
+
+    wanted->network = CAY_NETWORK_NONE; /* or that of the policy */
+    if (options->internet <= CAY_NETWORK_HOST) {
+        wanted->network = has_internet ? options->internet : CAY_NETWORK_NONE;
+        return cay_sandbox_create(wanted, &keeper->sandbox, err);
+    }
+    int code = keeper_network_init(options, has_internet,
+                                   request->strings + CREATE_ENV_AT + numbers[CREATE_ENV],
+                                   (size_t)numbers[CREATE_RULES], &network, err);
+    if (!code)
+        code = cay_policy_add_network(NULL, &network.config, &policy, err);
+    wanted->policy = policy;
+    if (!code)
+        code = cay_sandbox_create(wanted, &keeper->sandbox, err);
+    cay_policy_free(policy);
+    keeper_network_done(&network);
+    return code;
+}
+
 static int create_sandbox(struct keeper *keeper, const struct keeper_request *request,
                           struct cay_error *err)
 {
@@ -353,13 +381,11 @@ static int create_sandbox(struct keeper *keeper, const struct keeper_request *re
     for (int64_t i = 0; i < count; i++)
         env[i + 1] = request->strings[CREATE_ENV_AT + i];
     wanted.template_name = request->strings[0];
-    if (request->head.flags & CREATE_INTERNET)
-        wanted.network = keeper->options->internet;
     wanted.env = env;
     wanted.ttl_ms = PENDING_TTL_MS;
     if (*request->strings[3]) /* "" would be the pool of cay pool start */
         wanted.pool = request->strings[3];
-    return cay_sandbox_create(&wanted, &keeper->sandbox, err);
+    return create_with_network(keeper, request, &wanted, err);
 }
 
 /* 0: no TTL. */
@@ -528,7 +554,8 @@ static int op_health(struct keeper *keeper, struct keeper_request *request,
 static int op_dial(struct keeper *keeper, struct keeper_request *request,
                    struct cay_error *err)
 {
-    struct reply reply = {.kind = REPLY_SOCKET};
+    struct reply reply = {.kind = REPLY_SOCKET, .count = request->head.count};
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
     AUTO_FD fd = -1;
     int64_t port = request->head.numbers[DIAL_PORT];
 
@@ -536,8 +563,10 @@ static int op_dial(struct keeper *keeper, struct keeper_request *request,
         return cay_fail(err, CAY_E_INVALID, 0, "server.dial", NULL, "invalid port",
                         "give a port from 1 to 65535");
     int code = cay_sandbox_dial(keeper->sandbox, (uint16_t)port, &fd, err);
+    if (reply.count) /* the mask, for the front */
+        strings_add(&strings, request->strings[0]);
     if (!code)
-        (void)reply_send(request->channel, &reply, NULL, fd);
+        (void)reply_send(request->channel, &reply, &strings, fd);
     return code;
 }
 
@@ -658,6 +687,7 @@ static keeper_op *const ops[OP_COUNT] = {
     [OP_METRICS] = op_usage,
     [OP_HEALTH] = op_health,
     [OP_ENVS] = op_envs,
+    [OP_NETWORK] = keeper_op_network,
     [OP_DIAL] = op_dial,
     [OP_EXECUTE] = op_code,
     [OP_CONTEXTS] = op_code,

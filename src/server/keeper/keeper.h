@@ -129,6 +129,18 @@ typedef int keeper_op(struct keeper *keeper, struct keeper_request *request,
 /* Each sends its replies and returns CAY_OK or, to have REPLY_DONE sent, KEEPER_DONE; or
  * it fails. */
 enum { KEEPER_DONE = 1 };
+/* The rules of --internet with those of a client; to be freed also on failure. */
+struct keeper_network {
+    struct cay_network_config config;
+    const char **rules;
+    char *words;
+};
+int keeper_network_init(const struct serve_options *options, bool has_internet,
+                        const char *const *rules, size_t count,
+                        struct keeper_network *ret_network, struct cay_error *err);
+void keeper_network_done(struct keeper_network *network);
+
+keeper_op keeper_op_network;
 keeper_op keeper_op_start, keeper_op_attach, keeper_op_processes, keeper_op_input,
     keeper_op_close_input, keeper_op_signal, keeper_op_resize;
 keeper_op keeper_op_stat, keeper_op_make_dir, keeper_op_move, keeper_op_list_dir,

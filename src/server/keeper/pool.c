@@ -25,6 +25,8 @@ struct cay_sandbox_options keeper_sandbox_options(const struct serve_options *op
         .memory_bytes = options->has_memory ? options->memory_bytes : 0,
         .disk_bytes = has_disk ? options->disk_bytes : 0,
         .storage = options->storage,
+        .network =
+            options->internet > CAY_NETWORK_HOST ? CAY_NETWORK_RULES : CAY_NETWORK_NONE,
     };
 }
 

@@ -56,6 +56,7 @@ enum {
     X(CHECK, KEY, 0, 0)                                                                  \
     X(TEMPLATE, KEY, 1, 1)                                                               \
     X(USAGE, KEY, 0, 0)                                                                  \
+    X(NETWORK, KEY, 1, 1024)    /* strings: RECORD_EGRESS, rules */                      \
     X(CONFIRM, BROKER, 1, 8192) /* strings: recovery.h */                                \
     X(HEALTH, NONE, 0, 0)                                                                \
     X(METRICS, TOKEN, 0, 0)                                                              \
@@ -78,7 +79,7 @@ enum {
     X(WATCHER_REMOVE, TOKEN, 1, 1)                                                       \
     X(READ_FILE, FILE, 1, 1)                                                             \
     X(WRITE_FILE, FILE, 2, 130)                                                          \
-    X(DIAL, PORT, 0, 0)                                                                  \
+    X(DIAL, PORT, 0, 1) /* string: RECORD_MASK; of the reply, too */                     \
     X(EXECUTE, TOKEN, 0, 0)                                                              \
     X(CONTEXTS, PORT, 0, 0)
 
@@ -106,6 +107,7 @@ enum {
     CREATE_TIMEOUT = 0, /* seconds; -1: the default of the API version */
     CREATE_METADATA = 1,
     CREATE_ENV = 2,
+    CREATE_RULES = 3,  /* of the network, after the environment */
     CREATE_ENV_AT = 4, /* to a keeper: source, template, tenant and pool come first */
 
     TIMEOUT_SECONDS = 0, /* CONNECT, TIMEOUT, RESUME, REFRESH, CONFIRM; -1: not given */
@@ -239,6 +241,11 @@ struct upload_step {
 enum { UPLOAD_STEP = 8 << 20 };
 
 enum record_state { RECORD_RUNNING = 1, RECORD_PAUSED = 2, RECORD_GONE = 3 };
+
+/* Keys of metadata that clients do not see, and cannot set. */
+#define RECORD_HIDDEN '\001'
+#define RECORD_EGRESS "\001egress" /* allowOut and denyOut as JSON */
+#define RECORD_MASK   "\001mask"   /* maskRequestHost */
 
 /* REPLY_SANDBOX.  Strings: id, template, token, traffic token ("": none), domain, then
  * metadata. */

@@ -84,7 +84,7 @@ int options_store(const struct serve_options *options, char ret_path[PATH_MAX],
 
 /* --- The options --- */
 
-enum kind { FLAG, TEXT, LISTEN, SIZE, SIZE_OR_ZERO, COUNT, WORD };
+enum kind { FLAG, TEXT, LISTEN, INTERNET, SIZE, SIZE_OR_ZERO, COUNT, WORD };
 
 /* In the order of --help. */
 static const struct option {
@@ -121,9 +121,10 @@ static const struct option {
      AT(disk_bytes), AT(has_disk)},
     {"--storage", "memory|disk", "where sandboxes store files (memory)", WORD,
      AT(storage), .words = {{"memory", CAY_STORAGE_MEMORY}, {"disk", CAY_STORAGE_DISK}}},
-    {"--internet", "none|host",
-     "network of sandboxes that request internet access (none)", WORD, AT(internet),
-     .words = {{"none", CAY_NETWORK_NONE}, {"host", CAY_NETWORK_HOST}}},
+    {"--internet", "NETWORK",
+     "what sandboxes reach: none, open, rules like pypi,github,\n"
+     "                         or host: this machine's network (none)",
+     INTERNET},
     {"--reserve", "SIZE", "memory to leave free (256M)", SIZE_OR_ZERO, AT(reserve_bytes)},
     {"--max-hours", "N", "longest timeout of a sandbox (24)", COUNT, AT(max_timeout_s),
      .most = 24 * 365, .scale = 3600},
@@ -192,6 +193,39 @@ static int set_listen(struct serve_options *options, const char *value,
     return CAY_OK;
 }
 
+/* Checks the rules, which the keepers use. */
+static int set_internet(struct serve_options *options, const char *value,
+                        struct cay_error *err)
+{
+    static const char *const words[] = {[CAY_NETWORK_NONE] = "none",
+                                        [CAY_NETWORK_HOST] = "host",
+                                        [CAY_NETWORK_RULES] = "rules",
+                                        [CAY_NETWORK_OPEN] = "open"};
+    cay_policy *policy = NULL;
+    AUTO_FREE char *copy = strdup(value);
+    int code = copy ? CAY_OK : cay_fail_memory(err, op);
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (i != CAY_NETWORK_RULES && strcmp(value, words[i]) == 0) {
+            options->internet = (enum cay_network)i;
+            return CAY_OK;
+        }
+    options->internet = CAY_NETWORK_RULES;
+    options->internet_rules = value;
+    if (!*value)
+        return fail_value("--internet", "give none, open, host, or rules: pypi,github",
+                          err);
+    char *at = copy;
+    for (const char *rule; !code && (rule = strsep(&at, ","));) {
+        const struct cay_network_config config = {
+            .size = sizeof config, .rules = &rule, .rule_count = 1};
+        code = cay_policy_add_network(NULL, &config, &policy, err);
+        cay_policy_free(policy);
+        policy = NULL;
+    }
+    return code;
+}
+
 static int set(struct serve_options *options, const struct option *option,
                const char *value, struct cay_error *err)
 {
@@ -207,6 +241,8 @@ static int set(struct serve_options *options, const struct option *option,
         return CAY_OK;
     case LISTEN:
         return set_listen(options, value, err);
+    case INTERNET:
+        return set_internet(options, value, err);
     case SIZE:
     case SIZE_OR_ZERO: /* the syntax of `cay run`; quantity_parse_size() rejects 0 */
         if (option->kind == SIZE_OR_ZERO && strcmp(value, "0") == 0)

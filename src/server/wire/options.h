@@ -21,8 +21,9 @@ struct serve_options {
     uint64_t memory_bytes, disk_bytes; /* of each sandbox */
     bool has_memory, has_disk; /* given: an error if the limit cannot be enforced */
     enum cay_storage storage;
-    enum cay_network internet; /* for sandboxes that request it */
-    uint64_t reserve_bytes;    /* memory to leave free */
+    enum cay_network internet;  /* for sandboxes that request it */
+    const char *internet_rules; /* with commas, if that is CAY_NETWORK_RULES */
+    uint64_t reserve_bytes;     /* memory to leave free */
     uint32_t max_timeout_s;
     unsigned drain_s; /* for requests in flight at SIGTERM */
     enum { ON_EXIT_LEAVE = 1, ON_EXIT_KILL = 2 } on_exit; /* 0: not given */
