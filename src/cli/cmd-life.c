@@ -42,6 +42,8 @@ int cmd_create(struct call *call, struct cay_error *err)
     if (!code && !call->options.quiet)
         hint_level(sandbox, plan.sandbox.require);
     if (!code)
+        code = forward_publish(sandbox, &call->options.ports, err);
+    if (!code)
         code = print_id(call, sandbox, err);
     /* Without its printed ID the caller could not remove it. */
     int signal = signals_take();

@@ -293,6 +293,8 @@ static int execute_wait(struct execute *execute, struct cay_error *err)
         cay_sandbox_tidy();
     if (execute->is_fresh && execute->sandbox && !execute->call->options.quiet)
         hint_level(execute->sandbox, plan->sandbox.require);
+    if (!code && execute->is_fresh)
+        code = forward_publish(execute->sandbox, &execute->call->options.ports, err);
     if (!code)
         code = stream_process(execute, execute->process, err);
     else if (code == CAY_E_EXEC_FAILED)

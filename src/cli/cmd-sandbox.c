@@ -135,6 +135,9 @@ static const struct subcommand commands[] = {
     [SANDBOX_EVENTS] = {"events", "ID",
                         "Print what a sandbox has tried to reach on the network", 1, 1,
                         cmd_events, MANUAL("cay-events")},
+    [SANDBOX_FORWARD] = {"forward", "ID [ADDRESS:]PORT[:INSIDE]...",
+                         "Make ports of a sandbox available on this machine", 2,
+                         UINT32_MAX, cmd_forward, MANUAL("cay-forward")},
     [SANDBOX_PAUSE] = {"pause", "ID...", "Freeze all processes of a sandbox", 1,
                        UINT32_MAX, cmd_life, MANUAL("cay-kill")},
     [SANDBOX_RESUME] = {"resume", "ID...", "Thaw paused sandboxes", 1, UINT32_MAX,
@@ -160,7 +163,7 @@ static const struct subcommand commands[] = {
 #define LIFECYCLE   (BIT(PAUSE) | BIT(RESUME) | BIT(START) | BIT(KILL) | BIT(RM) | BIT(GC))
 #define PRINTS                                                                           \
     (CREATES | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(NETWORK) |      \
-     BIT(EVENTS) | BIT(DOCTOR))
+     BIT(EVENTS) | BIT(FORWARD) | BIT(DOCTOR))
 #define SIZE_ALLOWED  "for example 512M or 2G"
 #define COUNT_ALLOWED "a whole number from 1"
 
@@ -218,8 +221,12 @@ static const struct option_rule option_rules[] = {
     {"interactive", 'i', OPTION_FLAG, RUNS, FIELD(interactive), NULL,
      "pass standard input to the command"},
     {"tty", 't', OPTION_FLAG, RUNS, FIELD(tty), NULL, "run the command in a terminal"},
+    {"publish", 'p', OPTION_LIST, CREATES, FIELD(ports), "PORT[:INSIDE]",
+     "make a port inside available on this machine"},
     {"detach", 'd', OPTION_FLAG, BIT(EXEC), FIELD(detach), NULL,
      "run in the background, and print the PID"},
+    {"detach", 'd', OPTION_FLAG, BIT(FORWARD), FIELD(detach), NULL,
+     "return at once, and forward until the sandbox ends"},
     {"tag", 0, OPTION_TEXT, BIT(EXEC), FIELD(tag), "NAME",
      "a name for the command in cay ps, logs and kill"},
     {"follow", 'f', OPTION_FLAG, BIT(LOGS), FIELD(follow), NULL,
@@ -242,16 +249,11 @@ static const struct option_rule option_rules[] = {
     {"help", 'h', OPTION_FLAG, ALL, FIELD(help), NULL, "show this help"},
 };
 
-static const char no_ports[] =
-    "leave it out: a sandbox has its own network; with --network host it uses "
-    "the host's network and ports";
 static const struct option_habit habits[] = {
     {CREATES, "--rm",
      "leave it out: cay run removes the sandbox at the end; cay create keeps it "
      "running"},
     {CREATES, "--image", "use --template NAME; cay template create creates a template"},
-    {CREATES, "-p", no_ports},
-    {CREATES, "--publish", no_ports},
     {CREATES, "--gpus", "leave it out: sandboxes have no access to GPUs"},
     {BIT(CP), "-r", "leave it out: cay cp copies directories with their contents"},
     {BIT(CP), "-R", "leave it out: cay cp copies directories with their contents"},

@@ -25,6 +25,7 @@ enum sandbox_command {
     SANDBOX_PUT,
     SANDBOX_NETWORK,
     SANDBOX_EVENTS,
+    SANDBOX_FORWARD,
     SANDBOX_PAUSE,
     SANDBOX_RESUME,
     SANDBOX_START,
@@ -84,8 +85,8 @@ struct sandbox_program {
 extern const struct sandbox_program sandbox_program;
 
 call_runner cmd_run, cmd_create, cmd_exec, cmd_shell, cmd_ls, cmd_inspect, cmd_ps,
-    cmd_logs, cmd_network, cmd_events, cmd_cp, cmd_cat, cmd_put, cmd_life, cmd_kill,
-    cmd_gc, cmd_doctor;
+    cmd_logs, cmd_network, cmd_events, cmd_forward, cmd_cp, cmd_cat, cmd_put, cmd_life,
+    cmd_kill, cmd_gc, cmd_doctor;
 
 /* For the whole program's table. */
 int cp_send_dir(cay_files *files, const char *source, const char *target,
@@ -93,6 +94,10 @@ int cp_send_dir(cay_files *files, const char *source, const char *target,
 int cp_send_archive(cay_files *files, int fd, const char *target, struct cay_error *err);
 int cp_receive_dir(cay_files *files, const char *source, const char *target,
                    struct cay_error *err);
+
+/* The ports of -p, in a process that ends with the sandbox. */
+int forward_publish(cay_sandbox *sandbox, const struct option_list *ports,
+                    struct cay_error *err);
 
 /* Of an option: "500ms", "30", "2m" into uint64_t milliseconds. */
 bool sandbox_parse_time(const char *text, void *field);

@@ -88,10 +88,10 @@ const struct sandbox_program sandbox_program = {
 
 static const char commands_help[] =
     "  run, create     Run a command in a new sandbox; create one that keeps running\n"
-    "  exec, shell     Run a command or a shell in a sandbox\n"
+    "  exec, shell, ps Run a command or a shell in a sandbox; list its processes\n"
     "  code, context   Run code in an interpreter that keeps its variables\n"
     "  ls, inspect     List the sandboxes; show one in detail\n"
-    "  ps, logs        List the processes of a sandbox; print their output\n"
+    "  logs, forward   Print the output of a command; forward ports of a sandbox\n"
     "  network, events Change what a sandbox reaches; print what it tried\n"
     "  cp, cat, put    Copy files in and out, print one, write one\n"
     "  pause, resume   Freeze a sandbox, and thaw it\n"
@@ -204,8 +204,7 @@ static const struct {
     {"images", "did you mean template ls?"},
     {"list", "did you mean ls?"},
     {"mcp", "cay has no MCP server yet; cay serve is for the E2B SDKs"},
-    {"port", "a sandbox has a network of its own; cay create --network host shares this "
-             "machine's ports, cay serve forwards requests to them"},
+    {"port", "cay forward ID PORT makes a port of a sandbox available"},
     {"prune", "did you mean gc?"},
     {"pull", "did you mean template create?"},
     {"remove", "did you mean rm?"},

@@ -13,4 +13,5 @@ const struct cay_backend backend_native = {
     .resume = native_resume,
     .start = native_restart,
     .remove = native_remove,
+    .dial = native_dial_port,
 };
