@@ -18,8 +18,9 @@ extern "C" {
  * Input structs start with `size`, as in files.h. */
 typedef struct cay_sandbox cay_sandbox;
 
-#define CAY_ID_MAX   32 /* including the NUL: "sb-" and 16 letters and digits */
-#define CAY_NAME_MAX 64 /* including the NUL */
+#define CAY_ID_MAX       32  /* including the NUL: "sb-" and 16 letters and digits */
+#define CAY_NAME_MAX     64  /* including the NUL */
+#define CAY_NETWORKS_MAX 256 /* of all names in networks together, including the NUL */
 
 /* Isolation layers.  A layer in `require` that is missing is an error. */
 enum cay_layer {
@@ -112,6 +113,12 @@ struct cay_sandbox_options {
     /* The name of a pool whose spare is used, if one fits; "": a pool of this user that
      * is open to all programs; NULL: none.  See cay/pool.h. */
     const char *pool;
+    /* Named networks, NULL-terminated: "NETWORK" or "NETWORK:NAME", or NULL.  Sandboxes
+     * of this user in the same network reach each other's TCP ports by name: NAME, else
+     * the sandbox's name, else its id.  They reach servers that listen on all addresses,
+     * not those on 127.0.0.1 alone.  CAY_E_EXISTS while another sandbox has the name
+     * there. */
+    const char *const *networks;
 };
 
 /* The caller owns the handle.  Freeing it does not end the sandbox, unless that is
@@ -179,6 +186,7 @@ struct cay_sandbox_info {
     char type[32];           /* its backend: "native", "local" */
     uint64_t memory_kills;   /* processes killed by the kernel for the memory limit */
     char name[CAY_NAME_MAX]; /* "" if there is none */
+    char networks[CAY_NETWORKS_MAX]; /* "NETWORK:NAME NETWORK:NAME", or "" */
 };
 
 CAY_PUBLIC CAY_NODISC int cay_sandbox_inspect(cay_sandbox *sandbox,

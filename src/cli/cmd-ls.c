@@ -2,6 +2,7 @@
 /* cay ls and cay inspect. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/auto.h"
@@ -95,6 +96,22 @@ static void put_network(struct json *json, const struct cay_sandbox_info *info)
         network_put_rules(json, policy);
 }
 
+static void put_networks(struct json *json, const char *networks)
+{
+    char word[CAY_NETWORKS_MAX];
+
+    json_put_key(json, "networks");
+    json_put_array(json);
+    for (networks += strspn(networks, " "); *networks;
+         networks += strspn(networks, " ")) {
+        size_t len = strcspn(networks, " ");
+        snprintf(word, sizeof word, "%.*s", (int)len, networks);
+        json_put_text(json, word);
+        networks += len;
+    }
+    json_put_end(json);
+}
+
 /* The members of one sandbox, into the object that is open. */
 static void put_sandbox(struct json *json, const void *item)
 {
@@ -110,6 +127,7 @@ static void put_sandbox(struct json *json, const void *item)
     json_set_text(json, "user", info->user);
     json_set_text(json, "workdir", info->workdir);
     put_network(json, info);
+    put_networks(json, info->networks);
     json_set_text(json, "storage", storage_of(info));
     json_set_bool(json, "ephemeral", info->ephemeral);
     json_set_int(json, "created_ms", info->created_ms);

@@ -205,6 +205,8 @@ static const struct option_rule option_rules[] = {
      "remove the present rules before adding these"},
     {"network", 0, OPTION_CHOICE, BIT(NETWORK), FIELD(network), "rules|open",
      "without a rule it reaches nothing, or the internet"},
+    {"join", 0, OPTION_LIST, CREATES, FIELD(join), "NETWORK[:NAME]",
+     "reach the sandboxes of this network by name"},
     {"name", 0, OPTION_TEXT, CREATES, FIELD(name), "NAME",
      "a name that can be used instead of the ID"},
     {"config", 0, OPTION_TEXT, CREATES, FIELD(config), "FILE",
@@ -434,6 +436,26 @@ static int plan_network(const struct options *options, struct sandbox_plan *plan
     return CAY_OK;
 }
 
+/* Added to those of the configuration. */
+static int plan_join(const struct option_list *list, struct sandbox_plan *plan,
+                     struct cay_error *err)
+{
+    const char *const *configured = plan->sandbox.networks;
+    size_t count = configured ? env_count(configured) : 0;
+
+    if (!list->count)
+        return CAY_OK;
+    plan->networks = calloc(count + list->count + 1, sizeof *plan->networks);
+    if (!plan->networks)
+        return cay_fail_memory(err, op);
+    for (size_t i = 0; i < count; i++)
+        plan->networks[i] = configured[i];
+    for (size_t i = 0; i < list->count; i++)
+        plan->networks[count + i] = list->items[i];
+    plan->sandbox.networks = plan->networks;
+    return CAY_OK;
+}
+
 /* With a slash, or as "." or "..", it is a directory of the host; else a name. */
 static int plan_template(const char *given, struct sandbox_plan *plan,
                          struct cay_error *err)
@@ -564,6 +586,8 @@ int sandbox_plan(const struct options *options,
         code = plan_template(options->template_name, plan, err);
     if (!code)
         code = plan_network(options, plan, err);
+    if (!code)
+        code = plan_join(&options->join, plan, err);
     if (code) {
         sandbox_plan_done(plan);
         return code;
@@ -587,6 +611,7 @@ void sandbox_plan_done(struct sandbox_plan *plan)
     free(plan->binds_text);
     free(plan->binds);
     free(plan->env);
+    free(plan->networks);
     free(plan->template_name);
     cay_policy_free(plan->policy);
     *plan = (struct sandbox_plan){.env = NULL};

@@ -45,8 +45,9 @@ struct sandbox_plan {
     size_t given_count;
     const char **env;
     char *template_name;
-    cay_policy *policy; /* with the rules of --allow and --deny, or NULL */
-    char terminal[64];  /* "TERM=..." */
+    const char **networks; /* of --join and the configuration, or NULL */
+    cay_policy *policy;    /* with the rules of --allow and --deny, or NULL */
+    char terminal[64];     /* "TERM=..." */
 };
 
 /* Options over what --config says, which may be NULL and has to stay.  Checks what no

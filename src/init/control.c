@@ -23,6 +23,8 @@
 #include "base/error.h"
 #include "init/prefork.h"
 #include "init/process.h"
+#include "relay/relay.h"
+#include "sys/rights.h"
 
 enum {
     LIST_PAGE = (MESSAGE_MAX - sizeof(struct list_head)) / sizeof(struct list_entry),
@@ -369,7 +371,7 @@ bool control_list(struct peer *peer, const struct packet *packet, int proc)
 /* On loopback a connection succeeds or is refused at once, or a moment later on a busy
  * machine.  If the listener's backlog is full it stays pending: then the receiver of the
  * socket waits, not PID 1. */
-static int dial(const struct sockaddr *address, socklen_t len)
+static int dial(const struct sockaddr *address, socklen_t len, int wait_ms)
 {
     AUTO_FD fd =
         socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -379,13 +381,36 @@ static int dial(const struct sockaddr *address, socklen_t len)
     if (connect(fd, address, len) != 0) {
         if (errno != EINPROGRESS)
             return -errno;
-        (void)poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, DIAL_MS);
+        (void)poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, wait_ms);
     }
     int error = 0; /* of a refusal that arrived before connect(2) returned */
     socklen_t error_len = sizeof error;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_len) != 0 || error)
         return error ? -error : -errno;
     return TAKE_FD(fd);
+}
+
+/* For another sandbox, which must not make PID 1 wait, nor reach servers that listen on
+ * 127.0.0.1 alone. */
+bool control_dial_own(int socket)
+{
+    struct relay_dial request;
+    struct relay_dialled reply = {0};
+    struct iovec in = {&request, sizeof request}, out = {&reply, sizeof reply};
+    size_t count;
+    ssize_t got = rights_receive(socket, &in, 1, NULL, 0, &count, MSG_DONTWAIT);
+
+    if (got == -EAGAIN)
+        return true;
+    if (got != sizeof request || request.port > UINT16_MAX)
+        return false;
+    const struct sockaddr_in own = {.sin_family = AF_INET,
+                                    .sin_port = htons((uint16_t)request.port),
+                                    .sin_addr.s_addr = htonl(COLLECT_OWN)};
+    AUTO_FD fd = dial((const struct sockaddr *)&own, sizeof own, 0);
+    if (fd < 0)
+        reply.error = fd;
+    return rights_send(socket, &out, 1, &fd, fd >= 0, MSG_DONTWAIT) == 0;
 }
 
 bool control_dial(struct peer *peer, const struct packet *packet)
@@ -402,9 +427,9 @@ bool control_dial(struct peer *peer, const struct packet *packet)
     const struct sockaddr_in6 six = {.sin6_family = AF_INET6,
                                      .sin6_port = htons(port),
                                      .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-    AUTO_FD fd = dial((const struct sockaddr *)&four, sizeof four);
+    AUTO_FD fd = dial((const struct sockaddr *)&four, sizeof four, DIAL_MS);
     if (fd < 0)
-        fd = dial((const struct sockaddr *)&six, sizeof six);
+        fd = dial((const struct sockaddr *)&six, sizeof six, DIAL_MS);
     if (fd >= 0) {
         peer_send(peer, MESSAGE_DIALLED, NULL, 0, fd);
         return true;

@@ -103,6 +103,7 @@ bool control_kill(struct peer *peer, const struct packet *packet);
 bool control_forget(struct peer *peer);
 bool control_list(struct peer *peer, const struct packet *packet, int proc);
 bool control_dial(struct peer *peer, const struct packet *packet); /* a port inside */
+bool control_dial_own(int socket); /* after DIAL_ONLY; false: the peer is gone */
 void control_count(struct state *state);
 
 /* --- Terminals of the sandbox's own devpts: control.c.  0 or a negative errno. --- */

@@ -38,6 +38,9 @@
  *   FILE      file_request, two strings;     FILE_DONE  file_reply, text; fds: the
  *             fds: see enum file_op                     file, its directory
  *   DIAL      uint16_t: a port on loopback   DIALLED  the socket
+ *   DIAL_ONLY (from then on relay_dial of    none
+ *             relay.h and nothing else, for
+ *             another sandbox)
  *   CODE      user, "" for the default       DIALLED  a socket to the user's code service
  *                                                     (code.h), started if there is none
  *   CLAIM     plan_defaults, environment;    none
@@ -100,6 +103,7 @@ enum message_kind {
     MESSAGE_DIAL = 33,
     MESSAGE_CLAIM = 34,
     MESSAGE_CODE = 35,
+    MESSAGE_DIAL_ONLY = 36,
     MESSAGE_STARTED = 101,
     MESSAGE_ENDED = 102,
     MESSAGE_FAILED = 103,

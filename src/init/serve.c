@@ -264,6 +264,15 @@ static bool set_pause(struct peer *peer, bool paused)
     return true;
 }
 
+/* A peer that may dial and nothing else. */
+static void on_dial(struct source *source)
+{
+    struct peer *peer = (struct peer *)source;
+
+    if (!peer->gone && !control_dial_own(peer->fd))
+        peer->gone = some_are_gone = true;
+}
+
 /* False if the peer violated the protocol. */
 static bool handle(struct peer *peer)
 {
@@ -314,6 +323,9 @@ static bool handle(struct peer *peer)
         return set_pause(peer, false);
     case MESSAGE_DIAL:
         return control_dial(peer, &packet);
+    case MESSAGE_DIAL_ONLY:
+        peer->source.ready = on_dial;
+        return true;
     case MESSAGE_CODE:
         return service_dial(peer, &packet);
     default:

@@ -49,6 +49,9 @@ const struct cay_field native_fields[NATIVE_FIELDS] = {
     {"network_groups", NULL, CAY_FIELD_MAP, NULL,
      "hosts added to groups of network rules, with blanks between them: a mirror of a "
      "package registry"},
+    {"networks", NULL, CAY_FIELD_TEXTS, NULL,
+     "named networks to join, as NETWORK or NETWORK:NAME: their sandboxes reach each "
+     "other's TCP ports by name"},
     {"storage", NULL, CAY_FIELD_CHOICE, "memory",
      "where the sandbox's files are stored; on disk it can be stopped and started again",
      storages},
@@ -77,6 +80,7 @@ struct config_options {
     char **mounts; /* text that the binds point into; NULL-terminated like env */
     char **env;
     char **rules, **groups; /* of the network; NULL-terminated */
+    char **joined;          /* named networks, the same */
     cay_policy *policy;     /* with these rules */
 };
 
@@ -98,6 +102,7 @@ void cay_sandbox_options_free(struct cay_sandbox_options *options)
     native_free_texts(config_options->env);
     native_free_texts(config_options->rules);
     native_free_texts(config_options->groups);
+    native_free_texts(config_options->joined);
     cay_policy_free(config_options->policy);
     free(config_options);
 }
@@ -235,6 +240,20 @@ static int take_network(const cay_config *config, struct config_options *config_
     return CAY_OK;
 }
 
+static int take_joined(const cay_config *config, struct config_options *config_options,
+                       struct cay_error *err)
+{
+    size_t count = cay_config_count(config, "networks"), taken = 0;
+
+    if (!count)
+        return CAY_OK;
+    config_options->joined = calloc(count + 1, sizeof(char *));
+    if (!config_options->joined)
+        return cay_fail_memory(err, op);
+    config_options->options.networks = (const char *const *)config_options->joined;
+    return take_rules(config, "networks", "", config_options->joined, &taken, err);
+}
+
 static unsigned layer_of(const char *slug)
 {
     unsigned layer = 1;
@@ -333,6 +352,8 @@ static int take_options(const cay_config *config, struct config_options *config_
         code = take_mounts(config, config_options, err);
     if (!code)
         code = take_network(config, config_options, err);
+    if (!code)
+        code = take_joined(config, config_options, err);
     if (!code)
         code = native_take_env(config, &config_options->env, err);
     config_options->options.env = (const char *const *)config_options->env;

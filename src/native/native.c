@@ -18,6 +18,7 @@
 #include "native/make/root-plan.h"
 #include "native/make/spare.h"
 #include "native/process/process.h"
+#include "native/record/members.h"
 #include "native/record/names.h"
 #include "native/record/remove.h"
 #include "native/record/storage.h"
@@ -190,6 +191,7 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
     root_plan_host_sweep();
     program_sweep();
     names_sweep();
+    members_sweep();
     spare_sweep();
     state_home_sweep(STATE_WARM, STATE_WARM_S);
     if (!code)

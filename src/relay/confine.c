@@ -53,7 +53,7 @@ static int set_limits(void)
         {RLIMIT_CORE, 0},
         {RLIMIT_NPROC, 0},
         {RLIMIT_FSIZE, RELAY_EVENTS_MAX * RELAY_EVENT_BYTES},
-        {RLIMIT_NOFILE, RELAY_LINKS_MAX * RELAY_LINK_FDS + 128},
+        {RLIMIT_NOFILE, RELAY_LINKS_MAX * RELAY_LINK_FDS + RELAY_MEMBERS_MAX + 128},
         {RLIMIT_DATA, 32 << 20},
         {RLIMIT_MEMLOCK, 0},
     };

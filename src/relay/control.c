@@ -11,7 +11,8 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "relay/server.h"
+#include "relay/member.h"
+#include "sys/rights.h"
 
 static int set_rules(struct server *server, const char *text, size_t len,
                      struct relay_reply *reply)
@@ -30,7 +31,7 @@ static int set_rules(struct server *server, const char *text, size_t len,
     return CAY_OK;
 }
 
-static int serve_request(struct server *server, const char *bytes, size_t len,
+static int serve_request(struct server *server, const char *bytes, size_t len, int *fd,
                          struct relay_reply *reply)
 {
     struct relay_request request;
@@ -43,6 +44,9 @@ static int serve_request(struct server *server, const char *bytes, size_t len,
     switch (request.order) {
     case RELAY_RULES:
         return set_rules(server, bytes + sizeof request, len - sizeof request, reply);
+    case RELAY_JOIN:
+        return member_join(server, bytes + sizeof request, len - sizeof request, fd,
+                           reply);
     case RELAY_COUNT:
         return CAY_OK;
     default:
@@ -54,14 +58,19 @@ static void on_client(struct server *server, struct source *source, uint32_t eve
 {
     const size_t room = sizeof(struct relay_request) + NETWORK_TEXT_MAX;
     AUTO_FREE char *bytes = malloc(room);
-    ssize_t got = bytes ? recv(source->fd, bytes, room, MSG_DONTWAIT | MSG_TRUNC) : 0;
+    struct iovec part = {bytes, room};
+    int given = -1;
+    size_t count = 0;
+    ssize_t got =
+        bytes ? rights_receive(source->fd, &part, 1, &given, 1, &count, MSG_DONTWAIT) : 0;
 
     (void)events;
-    if (got < 0 && errno == EAGAIN)
+    if (got == -EAGAIN)
         return;
-    if (got > 0 && (size_t)got <= room) {
+    AUTO_FD fd = given;
+    if (got > 0) {
         struct relay_reply reply = {.version = RELAY_VERSION};
-        reply.code = serve_request(server, bytes, (size_t)got, &reply);
+        reply.code = serve_request(server, bytes, (size_t)got, &fd, &reply);
         reply.counts = server->counts;
         link_count_bytes(server, &reply.counts);
         if (send(source->fd, &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL) ==

@@ -23,7 +23,8 @@
 #include "base/error.h"
 #include "relay/hello.h"
 #include "relay/lookup.h"
-#include "relay/server.h"
+#include "relay/member.h"
+#include "sys/rights.h"
 
 enum {
     ACCEPTS = 64,         /* at a time, before other sources have their turn */
@@ -38,7 +39,7 @@ enum {
     SHORTAGE_MS = 100
 };
 
-enum state { LOOKING_UP, CONNECTING, RELAYING, REFUSING, DRAINING, DEAD };
+enum state { DIALLING, LOOKING_UP, CONNECTING, RELAYING, REFUSING, DRAINING, DEAD };
 
 /* One direction. */
 struct flow {
@@ -63,6 +64,8 @@ struct link {
     size_t tried;                   /* addresses of the name */
     struct network_address address; /* that it is connected to */
     struct lookup *lookup;
+    struct member *member; /* that it leads to, or NULL */
+    uint64_t request;      /* to that; NOT_SENT: it waits for others */
     struct flow up, down;
     uint8_t *first; /* the client's checked bytes, until they are sent */
     size_t first_len, first_sent;
@@ -524,11 +527,29 @@ static void fail_literal(struct server *server, struct link *link)
     refuse(server, link, 502, "cay: cannot connect to %s, port %d", text, link->port);
 }
 
+static void fail_member(struct server *server, struct link *link)
+{
+    refuse(server, link, 502,
+           "cay: cannot connect to %s, port %d (nothing listens there; servers on "
+           "127.0.0.1 alone are not reached)",
+           link->named->name, link->port);
+}
+
 static void connect_literal(struct server *server, struct link *link)
 {
     int error = begin_connection(server, link, &link->destination);
 
     if (error)
+        fail_literal(server, link);
+}
+
+static void fail_connection(struct server *server, struct link *link)
+{
+    if (link->member)
+        fail_member(server, link);
+    else if (link->named)
+        connect_next(server, link);
+    else
         fail_literal(server, link);
 }
 
@@ -538,10 +559,7 @@ static void finish_connection(struct server *server, struct link *link)
     socklen_t len = sizeof error;
 
     if (getsockopt(link->server.fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0 || error) {
-        if (link->named)
-            connect_next(server, link);
-        else
-            fail_literal(server, link);
+        fail_connection(server, link);
         return;
     }
     link->state = RELAYING;
@@ -645,6 +663,7 @@ static void on_client(struct server *server, struct source *source, uint32_t eve
     struct link *link = link_of_client(source);
 
     switch (link->state) {
+    case DIALLING:
     case LOOKING_UP:
     case CONNECTING:
     case RELAYING:
@@ -680,6 +699,91 @@ static void on_server(struct server *server, struct source *source, uint32_t eve
         relay(server, link);
 }
 
+/* --- Members of a named network --- */
+
+#define NOT_SENT UINT64_MAX
+
+static int request_dial(struct server *server, struct link *link)
+{
+    int error = member_dial(link->member, link->port, &link->request);
+
+    if (error && error != -EAGAIN)
+        fail_member(server, link);
+    return error;
+}
+
+static void dial(struct server *server, struct link *link)
+{
+    snprintf(link->rule, sizeof link->rule, "join %s", link->member->join.network);
+    link->is_checked = true; /* a member serves under any name */
+    link->state = DIALLING;
+    link->request = NOT_SENT;
+    set_deadline(server, link, CONNECT_MS);
+    (void)request_dial(server, link);
+}
+
+static void dial_waiting(struct server *server, const struct member *member)
+{
+    int error = 0;
+
+    for (struct link *link = server->links; link && error != -EAGAIN; link = link->next)
+        if (link->state == DIALLING && link->member == member &&
+            link->request == NOT_SENT)
+            error = request_dial(server, link);
+}
+
+/* It comes from another sandbox. */
+static bool is_tcp(int fd)
+{
+    int domain = 0, protocol = 0;
+    socklen_t domain_len = sizeof domain, protocol_len = sizeof protocol;
+
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_len) == 0 &&
+           getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &protocol_len) == 0 &&
+           (domain == AF_INET || domain == AF_INET6) && protocol == IPPROTO_TCP;
+}
+
+/* Takes the socket of a reply, unless it is none. */
+static void take_dialled(struct server *server, struct link *link, int fd)
+{
+    if (fd < 0 || !is_tcp(fd) || fcntl(fd, F_SETFL, O_NONBLOCK) != 0) {
+        rights_close(&fd, 1);
+        fail_member(server, link);
+        return;
+    }
+    link->server.fd = fd;
+    set_no_delay(fd);
+    link->state = CONNECTING;
+    set_deadline(server, link, CONNECT_MS);
+    if (server_watch(server, &link->server, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET))
+        fail_member(server, link);
+}
+
+void link_dialled(struct server *server, struct member *member, uint64_t request, int fd)
+{
+    struct link *link = server->links;
+
+    while (link && !(link->state == DIALLING && link->member == member &&
+                     link->request == request))
+        link = link->next;
+    if (link)
+        take_dialled(server, link, fd);
+    else
+        rights_close(&fd, 1);
+    dial_waiting(server, member);
+}
+
+void link_lose_member(struct server *server, const struct member *member)
+{
+    for (struct link *link = server->links; link; link = link->next) {
+        if (link->member != member)
+            continue;
+        link->member = NULL;
+        if (link->state <= RELAYING)
+            end(server, link, true);
+    }
+}
+
 /* --- Accepting --- */
 
 static void decide(struct server *server, struct link *link)
@@ -694,6 +798,11 @@ static void decide(struct server *server, struct link *link)
         return;
     }
     link->named = hosts_find(&server->hosts, ntohl(address));
+    link->member = link->named ? member_find(server, link->named->name) : NULL;
+    if (link->member) {
+        dial(server, link);
+        return;
+    }
     if (link->named)
         network_check_name(server->rules, link->named->name, link->port, &answer);
     else
@@ -768,11 +877,9 @@ static void on_deadline(struct server *server, struct link *link, uint64_t now_m
         lookup_time_out(link->lookup);
         on_lookup(server, link);
         return;
+    case DIALLING:
     case CONNECTING:
-        if (link->named)
-            connect_next(server, link);
-        else
-            fail_literal(server, link);
+        fail_connection(server, link);
         return;
     case RELAYING:
         if (link->has_begun && !link->is_checked)
@@ -820,7 +927,7 @@ void link_cut_forbidden(struct server *server)
     struct network_answer answer;
 
     for (struct link *link = server->links; link; link = link->next) {
-        if (link->state > RELAYING)
+        if (link->state > RELAYING || link->member)
             continue;
         if (link->address.len)
             check(server, link, &link->address, &answer);

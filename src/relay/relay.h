@@ -16,8 +16,12 @@ enum {
     RELAY_VERSION = 1,
     RELAY_FD = 3,
     RELAY_NAMESERVERS_MAX = 3,
-    RELAY_LINKS_MAX = 256, /* connections at a time; the next ones wait */
-    RELAY_LINK_FDS = 7     /* descriptors of one */
+    RELAY_LINKS_MAX = 256,   /* connections at a time; the next ones wait */
+    RELAY_LINK_FDS = 7,      /* descriptors of one */
+    RELAY_MEMBERS_MAX = 256, /* names in the sandbox's networks, its own ones included */
+    RELAY_ID_MAX = 32,       /* of a member's texts, with NUL */
+    RELAY_NETWORK_MAX = 64,
+    RELAY_MEMBER_NAME_MAX = 128
 };
 
 /* The descriptors of relay_start, after those of enum collect_socket. */
@@ -41,12 +45,32 @@ struct relay_start {
 enum relay_order {
     RELAY_RULES = 1, /* followed by new rules; connections that they do not allow are cut
                         before the reply */
-    RELAY_COUNT = 2  /* counts only */
+    RELAY_COUNT = 2, /* counts only */
+    RELAY_JOIN = 8   /* followed by relay_join, see below */
 };
 
 struct relay_request {
     uint32_t version;
     uint32_t order;
+};
+
+/* A name in a named network.  With a descriptor it is another sandbox's: a connection to
+ * its PID 1 after MESSAGE_DIAL_ONLY (init/protocol.h).  Without one it is a name of this
+ * sandbox, which comes before the members of that network. */
+struct relay_join {
+    char id[RELAY_ID_MAX];
+    char network[RELAY_NETWORK_MAX];
+    char name[RELAY_MEMBER_NAME_MAX];
+};
+
+/* On that connection: a request for a TCP port on the sandbox's own address, and the
+ * reply, with a socket that may still be connecting unless there is an error. */
+struct relay_dial {
+    uint32_t port;
+};
+
+struct relay_dialled {
+    int32_t error; /* 0 or a negative errno */
 };
 
 struct relay_counts {

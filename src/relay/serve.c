@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "relay/server.h"
+#include "relay/member.h"
 
 enum { PACKETS = 64 /* at a time */, EVENTS = 32 };
 
@@ -49,11 +49,14 @@ static struct dns_answer answer_question(struct server *server,
 {
     char name[NETWORK_NAME_MAX];
     struct network_answer answer;
+    struct dns_answer by_member;
 
     if (!question->is_internet)
         return (struct dns_answer){.code = DNS_UNSUPPORTED};
     if (question->type == DNS_TYPE_PTR)
         return answer_pointer(server, question->name);
+    if (member_answer(server, question, &by_member))
+        return by_member;
     network_check_name(server->rules, question->name, 0, &answer);
     if (answer.verdict == NETWORK_DENY ||
         network_name_clean(question->name, strlen(question->name), name)) {

@@ -11,6 +11,7 @@
  * the sandbox is hostile. */
 
 struct server;
+struct member;
 
 /* Something that epoll reports.  `ready` may free everything but sources of links, which
  * are freed after all events of the moment. */
@@ -40,6 +41,8 @@ struct server {
     bool has_dead;
     uint64_t next_deadline_ms; /* not after the first deadline of a link */
     struct pipes pipes;
+    struct member *members; /* a list: see member.h */
+    size_t member_count;
     struct relay_counts counts;
     uint32_t event_lost;
     uint32_t event_tokens;
@@ -71,6 +74,13 @@ void link_count_bytes(const struct server *server, struct relay_counts *counts);
 
 /* Cuts the links that the rules no longer allow. */
 void link_cut_forbidden(struct server *server);
+
+/* The reply to a request of member_dial(): a socket that may still be connecting, which
+ * is the link's from now on, or -1. */
+void link_dialled(struct server *server, struct member *member, uint64_t request, int fd);
+
+/* Cuts the links to a member that has ended. */
+void link_lose_member(struct server *server, const struct member *member);
 
 /* --- events.c --- */
 

@@ -109,6 +109,7 @@ static void copy_record(const struct record *record, struct cay_sandbox_info *in
     memcpy(info->user, record->user, sizeof info->user);
     memcpy(info->workdir, record->workdir, sizeof info->workdir);
     memcpy(info->name, record->name, sizeof info->name);
+    memcpy(info->networks, record->networks, sizeof info->networks);
     info->created_ms = record->created_ms;
     info->memory_bytes = record->memory_bytes;
     info->disk_bytes = record->disk_bytes;

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "init/protocol.h"
+#include "native/make/join.h"
 #include "native/make/launch.h"
 #include "native/make/level.h"
 #include "native/make/network.h"
@@ -398,6 +399,12 @@ static int start_init(struct create_ctx *ctx, int group, struct launch *launch,
         code = network_send(&ctx->network, launch, ctx->record, err);
     if (!code && (ctx->record->cgroup.unified[0] || ctx->network.rules))
         code = record_init(ctx, launch, err);
+    if (!code && ctx->network.rules &&
+        ctx->record->networks[0]) { /* before the first command runs */
+        code = network_wait(&ctx->network, err);
+        if (!code)
+            code = join_networks(ctx->record, err);
+    }
     /* The pool sends nothing to a spare, and has descriptors of many. */
     bool is_connected =
         !code && !ctx->pool && native_prepare_exec(native, NULL) == CAY_OK;
@@ -562,6 +569,10 @@ static int build_locked(struct create_ctx *ctx, struct native *native,
         code = check_map(ctx, err);
     if (!code && is_new_disk)
         code = storage_create(record->id, storage, err);
+    if (!code)
+        code = join_plan(ctx->options.networks,
+                         ctx->options.name ? ctx->options.name : record->id,
+                         record->networks, err);
     if (!code) {
         fill_record(ctx);
         code = build(ctx, native, err);

@@ -153,6 +153,7 @@ int network_start(int group, bool has_own_user, struct network *network,
     }
     starter->first = (pid_t)first;
     network->starter = starter;
+    network->is_serving = false;
     network->socket = ends[0];
     return CAY_OK;
 }
@@ -245,7 +246,8 @@ static int open_control(const struct record *record, struct cay_error *err)
     TRY(runtime_relay_address(record->id, &address, err));
     AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
-        fchmodat(AT_FDCWD, address.sun_path, 0600, 0) != 0 || listen(fd, 16) != 0)
+        fchmodat(AT_FDCWD, address.sun_path, 0600, 0) != 0 ||
+        listen(fd, RELAY_MEMBERS_MAX) != 0)
         return runtime_fail(errno, record->id, err);
     return TAKE_FD(fd);
 }
@@ -319,19 +321,23 @@ int network_send(struct network *network, const struct launch *launch,
     return send_with_cgroups(network, record, fds, err);
 }
 
-int network_wait(const struct network *network, struct cay_error *err)
+int network_wait(struct network *network, struct cay_error *err)
 {
     struct pollfd waiting = {.fd = network->socket, .events = POLLIN};
     struct relay_reply reply = {.code = -ECHILD};
     int ready;
 
+    if (network->is_serving)
+        return CAY_OK;
     do
         ready = poll(&waiting, 1, START_MS);
     while (ready < 0 && errno == EINTR);
     if (ready > 0 &&
         recv(network->socket, &reply, sizeof reply, MSG_DONTWAIT) == sizeof reply &&
-        reply.code == 0)
+        reply.code == 0) {
+        network->is_serving = true;
         return CAY_OK;
+    }
     return fail_start(ready == 0 ? ETIMEDOUT : -reply.code, err);
 }
 

@@ -13,6 +13,7 @@ struct network {
     struct network_rules *own;         /* the same, if no policy owns them */
     struct starter *starter;           /* NULL: not started */
     int socket;                        /* to cay-net */
+    bool is_serving;
 };
 
 /* The rules of the options, if they request a network by rules, or of the stopped sandbox
@@ -33,7 +34,7 @@ int network_send(struct network *network, const struct launch *launch,
                  struct record *record, struct cay_error *err);
 
 /* Waits until it is confined and serves. */
-int network_wait(const struct network *network, struct cay_error *err);
+int network_wait(struct network *network, struct cay_error *err);
 
 /* To be called after network_start(); cay-net ends unless it serves. */
 void network_done(struct network *network);

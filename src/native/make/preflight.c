@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "files/handle.h"
 #include "init/plan.h"
+#include "native/make/join.h"
 #include "native/make/level.h"
 #include "native/make/root-plan.h"
 #include "native/record/names.h"
@@ -86,6 +87,21 @@ static int complete_network(struct cay_sandbox_options *options, struct cay_erro
                         "leave the network out, or the network rules");
     if (by_policy)
         options->network = by_policy;
+    if (options->networks && options->networks[0]) {
+        char text[CAY_NETWORKS_MAX];
+        TRY(join_plan(options->networks, options->name ? options->name : "sb", text,
+                      err));
+        if (options->network == CAY_NETWORK_HOST)
+            return cay_fail(err, CAY_E_INVALID, 0, op, "networks",
+                            "a sandbox with the network of the host joins no network",
+                            "leave the network out, or use rules or open");
+        if (options->storage == CAY_STORAGE_DISK)
+            return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "networks",
+                            "named networks are not stored with a sandbox on disk",
+                            "use storage in memory, or leave the networks out");
+        if (options->network == CAY_NETWORK_NONE)
+            options->network = CAY_NETWORK_RULES; /* none: members only */
+    }
     return CAY_OK;
 }
 

@@ -162,6 +162,7 @@ bool spare_key(const struct cay_sandbox_options *options,
     struct stat resolver;
 
     if (options->storage != CAY_STORAGE_MEMORY ||
+        (options->networks && options->networks[0]) ||
         (options->policy && options->policy->mount_count) || level == CAY_LEVEL_BEST ||
         level >= CAY_LEVEL_LANDLOCK)
         return false;

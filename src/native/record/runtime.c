@@ -24,6 +24,7 @@
 #include "base/join.h"
 #include "init/protocol.h"
 #include "native/record/idmap.h"
+#include "native/record/members.h"
 #include "native/record/names.h"
 #include "native/record/remove.h"
 #include "sys/io.h"
@@ -555,6 +556,7 @@ void runtime_hide(const struct record *record)
 
     if (record->name[0] && record->storage != CAY_STORAGE_DISK)
         names_release(record->name, record->id);
+    members_release(record);
     if (record_path(record->id, note_suffix, path, NULL) == CAY_OK)
         (void)unlink(path);
 }

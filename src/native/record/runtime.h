@@ -46,9 +46,10 @@ struct record {
     char mark[CAY_ID_MAX]; /* the id that was requested when the spare was claimed, or ""
                             */
     char pool[24]; /* the id of the pool that made it; "" if it was not made ahead */
-    uint32_t is_relayed;  /* its network is that of a cay-net */
-    pid_t relay;          /* the pid of that; 0 until it runs */
-    uint64_t relay_start; /* as init_start */
+    uint32_t is_relayed;             /* its network is that of a cay-net */
+    pid_t relay;                     /* the pid of that; 0 until it runs */
+    uint64_t relay_start;            /* as init_start */
+    char networks[CAY_NETWORKS_MAX]; /* "NETWORK:NAME NETWORK:NAME": see members.h */
 };
 
 enum { RUNTIME_IDS = 65536, RECORD_VERSION = 5, RECORD_VERSION_MIN = 4 };
