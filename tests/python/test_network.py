@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cay
-from cay.errors import CayError, SandboxValueError
+from cay.errors import CayError, SandboxExistsError, SandboxValueError
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_a_mistake_is_answered_with_what_is_allowed(
 
 
 def test_a_string_is_not_a_list_of_rules() -> None:
-    with pytest.raises(TypeError, match="allow: expected a list of rules"):
+    with pytest.raises(TypeError, match="allow: expected a list, not a string"):
         cay.explain_network("a.test", allow="pypi")
 
 
@@ -146,3 +147,24 @@ def test_a_sandbox_without_a_network_cannot_get_rules() -> None:
         assert (sandbox.network().network, sandbox.network().rules) == ("none", [])
         with pytest.raises(CayError, match="created without a network"):
             sandbox.change_network(allow=["pypi"])
+
+
+def test_sandboxes_of_one_network_find_each_other_by_name() -> None:
+    network = f"python-{os.getpid()}"
+    with cay.Sandbox.create(networks=[f"{network}:one"]) as one, cay.Sandbox.create(
+        networks=[f"{network}:two", f"{network}:alias"]
+    ) as two, cay.Sandbox.create() as other:
+        assert two.inspect().networks == (f"{network}:two", f"{network}:alias")
+        assert other.inspect().networks == ()
+        for name in ("two", "alias"):
+            assert one.exec(["getent", "hosts", name]).exit_code == 0
+            assert other.exec(["getent", "hosts", name]).exit_code == 2
+        with pytest.raises(SandboxExistsError):
+            cay.Sandbox.create(networks=[f"{network}:one"])
+
+
+def test_networks_is_a_list_of_names() -> None:
+    with pytest.raises(TypeError, match="networks: expected a list, not a string"):
+        cay.Sandbox.create(networks="net")
+    with pytest.raises(SandboxValueError, match="invalid name of a network"):
+        cay.Sandbox.create(networks=["a b"])

@@ -27,6 +27,7 @@ FINDINGS = {1: "ok", 2: "weaker", 3: "missing"}
 EXEC_FAIL_ON_LIMIT, EXEC_TTY, EXEC_BACKGROUND, EXEC_INPUT = 1, 2, 4, 8
 ID_MAX = 32
 NAME_MAX = 64
+NETWORKS_MAX = 256
 LAYERS_MAX = 16
 
 
@@ -43,7 +44,7 @@ class SandboxOptions(Structure):
         uint32_t pids, cpu_percent; int network; Bind *binds; size_t bind_count;
         char **env, *hostname; unsigned require; bool ephemeral; void *policy;
         uint64_t ttl_ms; char *user, *workdir; int storage, level; bool make_workdir;
-        char *name, *pool;
+        char *name, *pool, **networks;
     """, Bind=Bind)
 
 
@@ -97,7 +98,7 @@ class SandboxInfo(Structure):
         uint64_t memory_used, disk_used, cpu_us; uint32_t pids_used; int init_pid;
         uint32_t id_base, id_count; unsigned layers; Enforced enforced[{LAYERS_MAX}];
         size_t enforced_count; char type[32]; uint64_t memory_kills;
-        char name[{NAME_MAX}];
+        char name[{NAME_MAX}], networks[{NETWORKS_MAX}];
     """, Enforced=Enforced)
 
 

@@ -52,6 +52,8 @@ class NativeSandboxConfig(BaseSandboxConfig):
     deny: list[str] = field(default_factory=lambda: [])
     network_groups: dict[str, str] = field(default_factory=lambda: {})
     """hosts added to groups of network rules: {"pypi": "mirror.example.com"}"""
+    networks: list[str] = field(default_factory=lambda: [])
+    """named networks to join: NETWORK, NETWORK:NAME"""
     storage: Literal["memory", "disk"] = "memory"
     user: str | None = None
     hostname: str | None = None

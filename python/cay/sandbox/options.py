@@ -187,8 +187,14 @@ def choice(value: str, names: dict[int, str], what: str) -> int:
 
 def texts(values: Iterable[str], what: str) -> list[str]:
     if isinstance(values, (str, bytes)):
-        raise TypeError(f"{what}: expected a list of rules, not a string")
+        raise TypeError(f"{what}: expected a list, not a string")
     return list(values)
+
+
+def strings(values: Iterable[str], what: str) -> Any:
+    """Strings for C, or None."""
+    found = [text(value, what) for value in texts(values, what)]
+    return _c.null_terminated(found) if found else None
 
 
 def environment(env: Mapping[str, str] | None, what: str = "env") -> Any:

@@ -169,6 +169,8 @@ class SandboxInfo:
     type: str = "native"
     """its backend; "local" does not isolate"""
     name: str | None = None
+    networks: tuple[str, ...] = ()
+    """the named networks that it has joined, as NETWORK:NAME"""
 
     @classmethod
     def _of(cls, info: Any) -> SandboxInfo:
@@ -202,6 +204,7 @@ class SandboxInfo:
             },
             type=info.type.decode(),
             name=info.name.decode() or None,
+            networks=tuple(info.networks.decode().split()),
         )
 
 

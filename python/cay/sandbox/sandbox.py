@@ -126,6 +126,7 @@ class Sandbox(CodeMethods, _c.Owner):
         network: Network = "none",
         allow: Iterable[str] = (),
         deny: Iterable[str] = (),
+        networks: Iterable[str] = (),
         volumes: Volumes | None = None,
         env: Mapping[str, str] | None = None,
         policy: SandboxConfig | str | os.PathLike[str] | None = None,
@@ -148,7 +149,8 @@ class Sandbox(CodeMethods, _c.Owner):
         live in seconds.  ``volumes`` makes host directories visible; ``policy`` does so for
         those of a cay.filesystem configuration, or of a YAML file, with their rules.
         ``allow`` and ``deny`` are network rules as of --allow and --deny: "pypi",
-        "api.example.com:443"; see cay.explain_network().
+        "api.example.com:443"; see cay.explain_network().  Sandboxes that join the same of
+        ``networks``, as "NETWORK" or "NETWORK:NAME", reach each other's TCP ports by name.
         ``require`` names isolation layers without which it must not start.  An
         ``ephemeral`` sandbox ends with this process.  ``make_workdir`` creates a missing
         ``workdir``, owned by the user.  open() also takes the ``name``; SandboxExistsError
@@ -179,6 +181,7 @@ class Sandbox(CodeMethods, _c.Owner):
                 storage=_options.choice(storage, _c.STORAGES, "storage"),
                 level=_options.choice(level, _c.REQUESTABLE_LEVELS, "level"),
                 name=_options.optional(name, "name"),
+                networks=_options.strings(networks, "networks"),
                 pool=None if pool is None else pool._name,
             )
             return cls(_create(options, template))
