@@ -327,7 +327,7 @@ def test_a_creator_that_is_killed_leaves_the_network_whole(box, net, call):
     one = box.create("--join", f"{net}:one")
     box.serve(one, "one")
     step = 1
-    while kill_at(call, step, "create", "--join", f"{net}:killed"):
+    while kill_at(call, step, "create", "--name", f"{net}-killed", "--join", f"{net}:killed"):
         last = box.create("--join", f"{net}:last")
         box.serve(last, "last")
         assert box.run(last, "print(greet('one'))") == ["one"]
@@ -339,14 +339,14 @@ def test_a_creator_that_is_killed_leaves_the_network_whole(box, net, call):
                 assert box.run(killed, "print(greet('last'), greet('one'))") == ["last one"]
                 for each in (one, last):
                     assert box.run(each, "print(find('killed') != 'gaierror')") == ["True"]
-            box.cay("kill", killed, check=False)
+        box.cay("kill", f"{net}-killed", check=False)
         box.cay("gc")
         box.cay("kill", last)
         assert links(net) == [f"{net}:one"]
         step += 1
         assert step < 100
     assert step > 1
-    box.ids.append(os.readlink(f"/run/cay/networks/{net}:killed"))
+    box.cay("kill", f"{net}-killed")
     box.cay("gc")
 
 
