@@ -5,7 +5,8 @@
 
 It answers questions of DNS on port 53 and writes each name to LOG: slow.test late, big.test by TCP
 only, old.test only without extensions. It serves HTTP (80), TLS (443)
-and a protocol in which the server speaks first (7777) on ADDRESS.  It prints "ready".
+and a protocol in which the server speaks first (7777) on every address, and writes the address and
+port of each connection to LOG.connections.  It prints "ready".
 """
 
 import socket
@@ -118,6 +119,11 @@ class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 512
 
+    def verify_request(self, request, client_address):
+        with open(f"{LOG}.connections", "a") as log:
+            log.write("{}:{}\n".format(*request.getsockname()[:2]))
+        return True
+
 
 class TlsServer(Server):
     def get_request(self):
@@ -129,7 +135,7 @@ CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 CONTEXT.load_cert_chain(KEY)
 for kind, port, handler in ((Server, 80, Http), (TlsServer, 443, Http), (Server, 7777, Banner),
                             (Server, 53, DnsStream)):
-    threading.Thread(target=kind(("0.0.0.0" if port == 53 else ADDRESS, port), handler).serve_forever, daemon=True).start()
+    threading.Thread(target=kind(("0.0.0.0", port), handler).serve_forever, daemon=True).start()
 threading.Thread(target=serve_dns, daemon=True).start()
 print("ready", flush=True)
 sys.stdin.read()

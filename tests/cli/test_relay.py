@@ -69,6 +69,7 @@ class Internet:
         self.base = base
         self.log = base / "questions"
         self.log.write_text("")
+        Path(f"{self.log}.connections").write_text("")
         key = base / "key.pem"
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
                         "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", base / "cert.pem",
@@ -84,7 +85,8 @@ class Internet:
                              "link set lo up", "addr add 172.20.0.1/24 dev h0",
                              f"addr add {OWN}/32 dev lo", "link set h0 up")),
             (world.pid, ("link set lo up", "addr add 172.20.0.2/24 dev w0", "link set w0 up",
-                         f"addr add {PUBLIC}/32 dev lo")),
+                         f"addr add {PUBLIC}/32 dev lo", "addr add 169.254.169.254/32 dev lo",
+                         "addr add 10.0.0.5/32 dev lo")),
             (self.host.pid, ("route add default via 172.20.0.2",)),
         ):
             for command in commands:
@@ -119,6 +121,9 @@ class Internet:
 
     def questions(self):
         return self.log.read_text().splitlines()
+
+    def connections(self):
+        return Path(f"{self.log}.connections").read_text().splitlines()
 
 
 @pytest.fixture(scope="module")
