@@ -117,6 +117,8 @@ static void end_nest(struct bytes *bytes, void *nest)
 
 /* --- Routes --- */
 
+static const uint8_t own6[16] = {0xFD, 0, 0x0C, 0xA1, [15] = 2};
+
 /* Without a source address of its own, a connection to 1.2.3.4 would come from 1.2.3.4.
  * getaddrinfo() with AI_ADDRCONFIG needs an address beside 127.0.0.1. */
 static void build_routes(struct bytes *bytes)
@@ -144,9 +146,51 @@ static void build_routes(struct bytes *bytes)
     end_message(bytes, message);
 }
 
+static void build_routes6(struct bytes *bytes)
+{
+    const struct ifaddrmsg address = {.ifa_family = AF_INET6,
+                                      .ifa_prefixlen = 128,
+                                      .ifa_flags = IFA_F_NODAD,
+                                      .ifa_index = LOOPBACK};
+    const struct rtmsg route = {.rtm_family = AF_INET6,
+                                .rtm_table = RT_TABLE_MAIN,
+                                .rtm_protocol = RTPROT_STATIC,
+                                .rtm_type = RTN_LOCAL};
+    const uint32_t index = LOOPBACK;
+
+    void *message =
+        begin_message(bytes, RTM_NEWADDR, NLM_F_CREATE, &address, sizeof address);
+    add_attribute(bytes, IFA_LOCAL, own6, sizeof own6);
+    end_message(bytes, message);
+    message = begin_message(bytes, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_ACK, &route,
+                            sizeof route);
+    add_attribute(bytes, RTA_OIF, &index, sizeof index);
+    add_attribute(bytes, RTA_PREFSRC, own6, sizeof own6);
+    end_message(bytes, message);
+}
+
 /* --- Rules --- */
 
-static const char table[] = "cay", chain[] = "prerouting";
+/* A table for each family: a kernel may lack the second. */
+struct family {
+    uint8_t protocol, len;
+    uint16_t destination; /* its offset in the header */
+    const char *table;
+    const uint8_t *loopback, *own, *loopback_mask;
+};
+
+static const uint8_t loopback4[] = {127, 0, 0, 0}, loopback_mask4[] = {255, 0, 0, 0},
+                     listener4[] = {127, 0, 0, 1}, own4[] = {100, 64, 0, 2},
+                     loopback6[16] = {[15] = 1},
+                     every_bit[16] = {255, 255, 255, 255, 255, 255, 255, 255,
+                                      255, 255, 255, 255, 255, 255, 255, 255};
+
+static const struct family four = {NFPROTO_IPV4,  4, 16, "cay", loopback4, own4,
+                                   loopback_mask4},
+                           six = {NFPROTO_IPV6, 16,   24,       "cay6",
+                                  loopback6,    own6, every_bit};
+
+static const char chain[] = "prerouting";
 
 static void *begin_nft(struct bytes *bytes, unsigned type, unsigned flags)
 {
@@ -275,15 +319,14 @@ static void log_packet(struct bytes *bytes)
 }
 
 /* "tproxy to :1" would take the interface's first address. */
-static void hand_to_listener(struct bytes *bytes)
+static void hand_to_listener(struct bytes *bytes, const struct family *family)
 {
-    const uint32_t address = htonl(INADDR_LOOPBACK);
     const uint16_t port = htons(COLLECT_PORT);
 
-    set_register(bytes, NFT_REG_1, &address, sizeof address);
+    set_register(bytes, NFT_REG_1, family->len == 4 ? listener4 : loopback6, family->len);
     set_register(bytes, NFT_REG_2, &port, sizeof port);
     struct expression tproxy = begin_expression(bytes, "tproxy");
-    add_number(bytes, NFTA_TPROXY_FAMILY, NFPROTO_IPV4);
+    add_number(bytes, NFTA_TPROXY_FAMILY, family->protocol);
     add_number(bytes, NFTA_TPROXY_REG_ADDR, NFT_REG_1);
     add_number(bytes, NFTA_TPROXY_REG_PORT, NFT_REG_2);
     end_expression(bytes, tproxy);
@@ -294,14 +337,16 @@ struct rule {
     void *message, *list;
 };
 
-static struct rule begin_rule(struct bytes *bytes, unsigned flags)
+static struct rule begin_rule(struct bytes *bytes, const struct family *family,
+                              unsigned flags)
 {
     struct rule rule = {.message = begin_nft(bytes, NFT_MSG_NEWRULE,
                                              NLM_F_CREATE | NLM_F_APPEND | flags)};
 
-    add_text(bytes, NFTA_RULE_TABLE, table);
+    add_text(bytes, NFTA_RULE_TABLE, family->table);
     add_text(bytes, NFTA_RULE_CHAIN, chain);
     rule.list = begin_nest(bytes, NFTA_RULE_EXPRESSIONS);
+    match_meta(bytes, NFT_META_NFPROTO, family->protocol);
     return rule;
 }
 
@@ -312,28 +357,26 @@ static void end_rule(struct bytes *bytes, struct rule rule)
 }
 
 /* Packets to the sandbox's own addresses, replies included. */
-static void accept_address(struct bytes *bytes, uint32_t address, uint32_t bits)
+static void accept_address(struct bytes *bytes, const struct family *family,
+                           const uint8_t *address, const uint8_t *netmask)
 {
-    enum { IPV4_DESTINATION = 16 };
-    const uint32_t value = htonl(address), netmask = htonl(bits);
-    struct rule rule = begin_rule(bytes, 0);
+    struct rule rule = begin_rule(bytes, family, 0);
 
-    match_meta(bytes, NFT_META_NFPROTO, NFPROTO_IPV4);
-    load_payload(bytes, NFT_PAYLOAD_NETWORK_HEADER, IPV4_DESTINATION, sizeof value);
-    mask(bytes, &netmask, sizeof netmask);
-    compare(bytes, &value, sizeof value);
+    load_payload(bytes, NFT_PAYLOAD_NETWORK_HEADER, family->destination, family->len);
+    mask(bytes, netmask, family->len);
+    compare(bytes, address, family->len);
     accept_packet(bytes);
     end_rule(bytes, rule);
 }
 
-static void build_chain(struct bytes *bytes)
+static void build_chain(struct bytes *bytes, const struct family *family)
 {
     void *message = begin_nft(bytes, NFT_MSG_NEWTABLE, NLM_F_CREATE);
 
-    add_text(bytes, NFTA_TABLE_NAME, table);
+    add_text(bytes, NFTA_TABLE_NAME, family->table);
     end_message(bytes, message);
     message = begin_nft(bytes, NFT_MSG_NEWCHAIN, NLM_F_CREATE);
-    add_text(bytes, NFTA_CHAIN_TABLE, table);
+    add_text(bytes, NFTA_CHAIN_TABLE, family->table);
     add_text(bytes, NFTA_CHAIN_NAME, chain);
     void *hook = begin_nest(bytes, NFTA_CHAIN_HOOK);
     add_number(bytes, NFTA_HOOK_HOOKNUM, NF_INET_PRE_ROUTING);
@@ -343,45 +386,50 @@ static void build_chain(struct bytes *bytes)
     end_message(bytes, message);
 }
 
-static void build_protocols(struct bytes *bytes)
+static void accept_dns(struct bytes *bytes, const struct family *family)
 {
     const uint16_t dns = htons(53);
-    struct rule rule = begin_rule(bytes, 0);
+    struct rule rule = begin_rule(bytes, family, 0);
 
-    match_meta(bytes, NFT_META_NFPROTO, NFPROTO_IPV4);
-    match_meta(bytes, NFT_META_L4PROTO, IPPROTO_TCP);
-    hand_to_listener(bytes);
-    end_rule(bytes, rule);
-    rule = begin_rule(bytes, 0);
-    match_meta(bytes, NFT_META_NFPROTO, NFPROTO_IPV4);
     match_meta(bytes, NFT_META_L4PROTO, IPPROTO_UDP);
     load_payload(bytes, NFT_PAYLOAD_TRANSPORT_HEADER, 2, sizeof dns);
     compare(bytes, &dns, sizeof dns);
     accept_packet(bytes);
     end_rule(bytes, rule);
-    rule = begin_rule(bytes, 0);
+}
+
+static void build_protocols(struct bytes *bytes, const struct family *family)
+{
+    struct rule rule = begin_rule(bytes, family, 0);
+
+    match_meta(bytes, NFT_META_L4PROTO, IPPROTO_TCP);
+    hand_to_listener(bytes, family);
+    end_rule(bytes, rule);
+    if (family == &four) /* the nameserver inside has no other address */
+        accept_dns(bytes, family);
+    rule = begin_rule(bytes, family, 0);
     log_packet(bytes);
     end_rule(bytes, rule);
-    rule = begin_rule(bytes, 0);
+    rule = begin_rule(bytes, family, 0);
     match_meta(bytes, NFT_META_L4PROTO, IPPROTO_UDP);
     refuse_packet(bytes, NFT_REJECT_ICMPX_PORT_UNREACH);
     end_rule(bytes, rule);
-    rule = begin_rule(bytes, NLM_F_ACK);
+    rule = begin_rule(bytes, family, NLM_F_ACK);
     refuse_packet(bytes, NFT_REJECT_ICMPX_ADMIN_PROHIBITED);
     end_rule(bytes, rule);
 }
 
 /* The batch carries no generation id, so that the same bytes fit every namespace. */
-static void build_rules(struct bytes *bytes)
+static void build_rules(struct bytes *bytes, const struct family *family)
 {
     const struct nfgenmsg head = {.res_id = htons(NFNL_SUBSYS_NFTABLES)};
 
     void *message = begin_message(bytes, NFNL_MSG_BATCH_BEGIN, 0, &head, sizeof head);
     end_message(bytes, message);
-    build_chain(bytes);
-    accept_address(bytes, INADDR_LOOPBACK & 0xFF000000, 0xFF000000);
-    accept_address(bytes, COLLECT_OWN, 0xFFFFFFFF);
-    build_protocols(bytes);
+    build_chain(bytes, family);
+    accept_address(bytes, family, family->loopback, family->loopback_mask);
+    accept_address(bytes, family, family->own, every_bit);
+    build_protocols(bytes, family);
     message = begin_message(bytes, NFNL_MSG_BATCH_END, 0, &head, sizeof head);
     end_message(bytes, message);
 }
@@ -390,12 +438,20 @@ void collect_build(struct collect *ret_collect)
 {
     struct bytes routes = {.data = ret_collect->routes,
                            .room = sizeof ret_collect->routes},
-                 rules = {.data = ret_collect->rules, .room = sizeof ret_collect->rules};
+                 rules = {.data = ret_collect->rules, .room = sizeof ret_collect->rules},
+                 routes6 = {.data = ret_collect->routes6,
+                            .room = sizeof ret_collect->routes6},
+                 rules6 = {.data = ret_collect->rules6,
+                           .room = sizeof ret_collect->rules6};
 
     build_routes(&routes);
-    build_rules(&rules);
+    build_rules(&rules, &four);
+    build_routes6(&routes6);
+    build_rules(&rules6, &six);
     ret_collect->routes_len = routes.len;
     ret_collect->rules_len = rules.len;
+    ret_collect->routes6_len = routes6.len;
+    ret_collect->rules6_len = rules6.len;
 }
 
 const char *collect_step_text(enum collect_step step)
@@ -405,7 +461,8 @@ const char *collect_step_text(enum collect_step step)
                                             "nf_tables rules with tproxy, reject and log",
                                         [COLLECT_STEP_TCP] = "a transparent TCP socket",
                                         [COLLECT_STEP_DNS] = "a UDP socket on port 53",
-                                        [COLLECT_STEP_LOG] = "an NFLOG socket"};
+                                        [COLLECT_STEP_LOG] = "an NFLOG socket",
+                                        [COLLECT_STEP_TCP6] = "a socket"};
 
     return texts[step];
 }
@@ -477,6 +534,27 @@ IN_CLONE static long start_tcp(long fd)
     return error ? error : raw_call(SYS_listen, fd, BACKLOG, 0, 0, 0);
 }
 
+/* If it fails, the socket stays one that does not listen. */
+IN_CLONE static long start_tcp6(const struct collect *collect, long fd)
+{
+    const struct sockaddr_in6 name = {.sin6_family = AF_INET6,
+                                      .sin6_port = (in_port_t)htons(COLLECT_PORT),
+                                      .sin6_addr.s6_addr = {[15] = 1}};
+    long error = set_option(fd, SOL_IPV6, IPV6_TRANSPARENT);
+
+    if (!error)
+        error = set_option(fd, SOL_IPV6, IPV6_V6ONLY);
+    if (!error)
+        error = raw_call(SYS_bind, fd, (long)&name, sizeof name, 0, 0);
+    if (!error)
+        error = send_batch(NETLINK_NETFILTER, collect->rules6, collect->rules6_len);
+    if (!error)
+        error = send_batch(NETLINK_ROUTE, collect->routes6, collect->routes6_len);
+    if (!error)
+        (void)raw_call(SYS_listen, fd, BACKLOG, 0, 0, 0);
+    return 0;
+}
+
 IN_CLONE static long start_dns(long fd)
 {
     long error = set_option(fd, SOL_IP, IP_PKTINFO);
@@ -515,22 +593,29 @@ IN_CLONE static long start_log(long fd)
     return exchange(fd, &message, sizeof message);
 }
 
-IN_CLONE static long start_socket(enum collect_socket which, long fd)
+IN_CLONE static long start_socket(const struct collect *collect,
+                                  enum collect_socket which, long fd)
 {
-    return which == COLLECT_TCP   ? start_tcp(fd)
-           : which == COLLECT_DNS ? start_dns(fd)
-                                  : start_log(fd);
+    return which == COLLECT_TCP    ? start_tcp(fd)
+           : which == COLLECT_TCP6 ? start_tcp6(collect, fd)
+           : which == COLLECT_DNS  ? start_dns(fd)
+                                   : start_log(fd);
 }
 
-IN_CLONE static long open_socket(enum collect_socket which)
+IN_CLONE static long open_ip(int family, int type)
 {
-    long fd = which == COLLECT_LOG
-                  ? open_netlink(NETLINK_NETFILTER)
-                  : raw_call(SYS_socket, AF_INET,
-                             (which == COLLECT_TCP ? SOCK_STREAM : SOCK_DGRAM) |
-                                 SOCK_CLOEXEC | SOCK_NONBLOCK,
-                             0, 0, 0);
-    long error = fd < 0 ? fd : start_socket(which, fd);
+    return raw_call(SYS_socket, family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, 0, 0);
+}
+
+IN_CLONE static long open_socket(const struct collect *collect, enum collect_socket which)
+{
+    long fd = which == COLLECT_LOG    ? open_netlink(NETLINK_NETFILTER)
+              : which == COLLECT_TCP6 ? open_ip(AF_INET6, SOCK_STREAM)
+              : which == COLLECT_TCP  ? open_ip(AF_INET, SOCK_STREAM)
+                                      : open_ip(AF_INET, SOCK_DGRAM);
+    if (fd < 0 && which == COLLECT_TCP6)
+        return open_ip(AF_INET, SOCK_STREAM);
+    long error = fd < 0 ? fd : start_socket(collect, which, fd);
 
     if (error && fd >= 0)
         (void)raw_call(SYS_close, fd, 0, 0, 0, 0);
@@ -550,7 +635,7 @@ IN_CLONE int collect_start(const struct collect *collect,
         ret_sockets[i] = -1;
     for (int i = 0; i < COLLECT_SOCKETS && error >= 0; i++) {
         *ret_step = (enum collect_step)(COLLECT_STEP_TCP + i);
-        error = open_socket((enum collect_socket)i);
+        error = open_socket(collect, (enum collect_socket)i);
         ret_sockets[i] = error < 0 ? -1 : (int)error;
     }
     for (int i = 0; i < COLLECT_SOCKETS && error < 0; i++) {

@@ -491,6 +491,24 @@ static int begin_connection(struct server *server, struct link *link,
     return server_watch(server, &link->server, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
 }
 
+static void on_lookup(struct server *server, struct link *link);
+
+/* After the last IPv4 address: the host's network may be of IPv6 only. */
+static bool look_for_six(struct server *server, struct link *link)
+{
+    const struct dns_addresses *addresses = &link->named->addresses;
+
+    if (!addresses->count || addresses->at[0].len != 4)
+        return false;
+    if (!link->lookup && !(link->lookup = malloc(sizeof *link->lookup)))
+        return false;
+    *link->lookup = (struct lookup){.is_second = true};
+    link->state = LOOKING_UP;
+    link->tried = 0;
+    on_lookup(server, link);
+    return true;
+}
+
 /* Tries the addresses that are left, in the nameserver's order. */
 static void connect_next(struct server *server, struct link *link)
 {
@@ -513,10 +531,10 @@ static void connect_next(struct server *server, struct link *link)
     }
     if (answer.verdict != NETWORK_ALLOW)
         refuse_by_rule(server, link, &answer);
-    else
+    else if (!look_for_six(server, link))
         refuse(server, link, 502, "cay: cannot connect to %s:%d (%s)", link->named->name,
                link->port,
-               addresses->count ? "no address answers" : "the name has no address");
+               link->address.len ? "no address answers" : "the name has no address");
 }
 
 static void fail_literal(struct server *server, struct link *link)
@@ -788,15 +806,18 @@ void link_lose_member(struct server *server, const struct member *member)
 
 static void decide(struct server *server, struct link *link)
 {
-    const uint32_t loopback = htonl(INADDR_LOOPBACK);
+    static const uint8_t listener4[] = {127, 0, 0, 1}, listener6[16] = {[15] = 1};
+    const struct network_address *destination = &link->destination;
     struct network_answer answer;
-    uint32_t address;
+    uint32_t address = 0;
 
-    memcpy(&address, link->destination.bytes, sizeof address);
-    if (address == loopback) { /* our own listener: a loop */
+    if (memcmp(destination->bytes, destination->len == 4 ? listener4 : listener6,
+               destination->len) == 0) { /* a loop */
         end(server, link, true);
         return;
     }
+    if (destination->len == 4)
+        memcpy(&address, destination->bytes, sizeof address);
     link->named = hosts_find(&server->hosts, ntohl(address));
     link->member = link->named ? member_find(server, link->named->name) : NULL;
     if (link->member) {
@@ -819,14 +840,30 @@ static void decide(struct server *server, struct link *link)
         connect_literal(server, link);
 }
 
+/* The destination of a connection that was collected. */
+static bool read_destination(struct link *link, int client)
+{
+    struct sockaddr_storage name = {0};
+    socklen_t len = sizeof name;
+
+    if (getsockname(client, (struct sockaddr *)&name, &len) != 0)
+        return false;
+    const struct sockaddr_in *four = (struct sockaddr_in *)&name;
+    const struct sockaddr_in6 *six = (struct sockaddr_in6 *)&name;
+    bool is_six = name.ss_family == AF_INET6;
+    link->port = ntohs(is_six ? six->sin6_port : four->sin_port);
+    link->destination.len = is_six ? 16 : 4;
+    memcpy(link->destination.bytes,
+           is_six ? (const void *)&six->sin6_addr : (const void *)&four->sin_addr,
+           link->destination.len);
+    return is_six || name.ss_family == AF_INET;
+}
+
 static void add_link(struct server *server, int client)
 {
-    struct sockaddr_in name = {0};
-    socklen_t len = sizeof name;
     struct link *link = calloc(1, sizeof *link);
 
-    if (!link || getsockname(client, (struct sockaddr *)&name, &len) != 0 ||
-        len != sizeof name || name.sin_family != AF_INET) {
+    if (!link || !read_destination(link, client)) {
         (void)close(client);
         free(link);
         return;
@@ -834,9 +871,6 @@ static void add_link(struct server *server, int client)
     link->client = (struct source){on_client, client};
     link->server = (struct source){on_server, -1};
     link->up.pipe[0] = link->up.pipe[1] = link->down.pipe[0] = link->down.pipe[1] = -1;
-    link->destination.len = 4;
-    memcpy(link->destination.bytes, &name.sin_addr, 4);
-    link->port = ntohs(name.sin_port);
     link->began_ms = clock_ms();
     link->next = server->links;
     link->previous = &server->links;

@@ -5,7 +5,6 @@
 #include <linux/netfilter/nfnetlink_log.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
-#include <netinet/ip.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -120,16 +119,16 @@ static void on_dns(struct server *server, struct source *source, uint32_t events
 static void report_packet(struct server *server, const uint8_t *bytes, size_t len)
 {
     struct relay_event event = {.kind = RELAY_EVENT_PACKET, .verdict = NETWORK_DENY};
-    struct iphdr head;
+    enum { HEAD4 = 20, HEAD6 = 40 };
 
-    if (len < sizeof head || bytes[0] >> 4 != 4)
+    bool is_six = len >= HEAD6 && bytes[0] >> 4 == 6;
+    if (len < HEAD4 || (!is_six && bytes[0] >> 4 != 4))
         return;
-    memcpy(&head, bytes, sizeof head);
-    size_t at = head.ihl * 4u;
-    event.protocol = head.protocol;
-    event.address.len = 4;
-    memcpy(event.address.bytes, &head.daddr, 4);
-    if (head.protocol == IPPROTO_UDP && at >= sizeof head && at + 4 <= len)
+    size_t at = is_six ? HEAD6 : (bytes[0] & 0xF) * 4u;
+    event.protocol = bytes[is_six ? 6 : 9];
+    event.address.len = is_six ? 16 : 4;
+    memcpy(event.address.bytes, bytes + (is_six ? 24 : 16), event.address.len);
+    if (event.protocol == IPPROTO_UDP && at >= HEAD4 && at + 4 <= len)
         event.port = (uint16_t)(bytes[at + 2] << 8 | bytes[at + 3]);
     cay_copy_text(event.rule, sizeof event.rule, "default");
     server->counts.refused++;
@@ -223,10 +222,21 @@ void server_accept_again(struct server *server)
     if (may_accept == server->is_accepting)
         return;
     server->is_accepting = may_accept;
-    if (may_accept)
-        (void)server_watch(server, &server->tcp, EPOLLIN);
-    else
-        (void)epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->tcp.fd, NULL);
+    struct source *const listeners[] = {&server->tcp, &server->tcp6};
+    for (size_t i = 0; i < sizeof listeners / sizeof *listeners; i++)
+        if (listeners[i]->fd >= 0 && may_accept)
+            (void)server_watch(server, listeners[i], EPOLLIN);
+        else if (listeners[i]->fd >= 0)
+            (void)epoll_ctl(server->epoll, EPOLL_CTL_DEL, listeners[i]->fd, NULL);
+}
+
+static bool is_listening(int fd)
+{
+    int is_listening = 0;
+    socklen_t len = sizeof is_listening;
+
+    return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &len) == 0 &&
+           is_listening;
 }
 
 /* As many as there are descriptors for: two sockets and two pipes each, and a lookup. */
@@ -247,6 +257,8 @@ static int set_links_max(struct server *server)
 int server_init(struct server *server, const int fds[RELAY_FDS])
 {
     server->tcp = (struct source){link_accept, fds[COLLECT_TCP]};
+    server->tcp6 = (struct source){
+        link_accept, is_listening(fds[COLLECT_TCP6]) ? fds[COLLECT_TCP6] : -1};
     server->dns = (struct source){on_dns, fds[COLLECT_DNS]};
     server->log = (struct source){on_log, fds[COLLECT_LOG]};
     server->control = (struct source){control_accept, fds[RELAY_CONTROL]};
@@ -260,10 +272,10 @@ int server_init(struct server *server, const int fds[RELAY_FDS])
     server->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (server->epoll < 0)
         return -errno;
-    struct source *const sources[] = {&server->tcp, &server->dns, &server->log,
-                                      &server->control, &server->init};
+    struct source *const sources[] = {&server->tcp,  &server->dns,     &server->log,
+                                      &server->tcp6, &server->control, &server->init};
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
-        error = server_watch(server, sources[i], EPOLLIN);
+        error = sources[i]->fd >= 0 ? server_watch(server, sources[i], EPOLLIN) : 0;
         if (error)
             return error;
     }

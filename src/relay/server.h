@@ -28,7 +28,7 @@ struct pipes {
 struct server {
     int epoll;
     int events_file;
-    struct source tcp, dns, log, control, init;
+    struct source tcp, tcp6, dns, log, control, init;
     bool is_accepting;
     uint32_t links_max, accept_tokens;
     uint64_t accept_refilled_ms, accept_at_ms; /* not before */

@@ -18,7 +18,7 @@ import threading
 import time
 
 ADDRESS, LOG, KEY = sys.argv[1:4]
-PUBLIC = ADDRESS
+PUBLIC, PUBLIC6 = ADDRESS, "2600:1234::10"
 NAMES = {
     "good.test": [PUBLIC],
     "other.test": [PUBLIC],
@@ -30,6 +30,9 @@ NAMES = {
     "slow.test": [PUBLIC],
     "big.test": [PUBLIC],
     "old.test": [PUBLIC],
+    "six.test": [PUBLIC6],
+    "both.test": ["203.0.113.7", PUBLIC6],
+    "loop6.test": ["::1"],
 }
 ASKED = {}
 
@@ -59,9 +62,11 @@ def answer_dns(packet, is_stream=False):
         return packet[:2] + struct.pack("!HHHHH", 0x8181, 1, 0, 0, 0) + packet[12:at + 5]
     if name == "big.test" and not is_stream:
         return packet[:2] + struct.pack("!HHHHH", 0x8380, 1, 0, 0, 0) + packet[12:at + 5]
-    records = b"".join(b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4" + socket.inet_aton(each)
-                       for each in found or []) if kind == 1 else b""
-    count = len(records) // 16
+    is_six = kind == 28
+    packed = [socket.inet_pton(socket.AF_INET6 if is_six else socket.AF_INET, each)
+              for each in found or [] if (":" in each) == is_six and kind in (1, 28)]
+    records = b"".join(struct.pack("!HHHIH", 0xC00C, kind, 1, 0, len(each)) + each for each in packed)
+    count = len(packed)
     flags = 0x8180 if found else 0x8183
     return packet[:2] + struct.pack("!HHHHH", flags, 1, count, 0, 0) + packet[12:at + 5] + records
 
@@ -125,6 +130,14 @@ class Server(socketserver.ThreadingTCPServer):
         return True
 
 
+class Server6(Server):
+    address_family = socket.AF_INET6
+
+    def server_bind(self):
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        super().server_bind()
+
+
 class TlsServer(Server):
     def get_request(self):
         sock, peer = super().get_request()
@@ -134,8 +147,8 @@ class TlsServer(Server):
 CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 CONTEXT.load_cert_chain(KEY)
 for kind, port, handler in ((Server, 80, Http), (TlsServer, 443, Http), (Server, 7777, Banner),
-                            (Server, 53, DnsStream)):
-    threading.Thread(target=kind(("0.0.0.0", port), handler).serve_forever, daemon=True).start()
+                            (Server, 53, DnsStream), (Server6, 80, Http), (Server6, 7777, Banner)):
+    threading.Thread(target=kind(("::" if kind is Server6 else "0.0.0.0", port), handler).serve_forever, daemon=True).start()
 threading.Thread(target=serve_dns, daemon=True).start()
 print("ready", flush=True)
 sys.stdin.read()

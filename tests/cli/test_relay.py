@@ -22,6 +22,7 @@ from conftest import CAY, PATIENCE
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
 
 PUBLIC, OWN = "93.184.216.10", "93.184.216.99"
+PUBLIC6, OWN6 = "2600:1234::10", "2600:1234::99"
 HERE = Path(__file__).parent
 
 # For commands inside: attempts, each of which prints one line.
@@ -83,11 +84,14 @@ class Internet:
         for pid, commands in (
             (self.host.pid, (f"link add h0 type veth peer name w0 netns {world.pid}",
                              "link set lo up", "addr add 172.20.0.1/24 dev h0",
-                             f"addr add {OWN}/32 dev lo", "link set h0 up")),
+                             f"addr add {OWN}/32 dev lo", "addr add fd10::1/64 dev h0 nodad",
+                             f"addr add {OWN6}/128 dev lo", "link set h0 up")),
             (world.pid, ("link set lo up", "addr add 172.20.0.2/24 dev w0", "link set w0 up",
                          f"addr add {PUBLIC}/32 dev lo", "addr add 169.254.169.254/32 dev lo",
-                         "addr add 10.0.0.5/32 dev lo")),
-            (self.host.pid, ("route add default via 172.20.0.2",)),
+                         "addr add 10.0.0.5/32 dev lo", "addr add fd10::2/64 dev w0 nodad",
+                         f"addr add {PUBLIC6}/128 dev lo", "addr add fd00:ec2::254/128 dev lo")),
+            (self.host.pid, ("route add default via 172.20.0.2", "route add default via fd10::2",
+                             "route add unreachable 203.0.113.0/24")),
         ):
             for command in commands:
                 subprocess.run(["nsenter", "-t", str(pid), "-n", "ip", *command.split()], check=True)
@@ -313,6 +317,42 @@ def test_names_are_found_with_nameservers_of_every_kind(internet):
         print(fetch("slow.test"))
     """) == ["200 hello big.test", "200 hello old.test", "200 hello slow.test"]
     assert internet.questions()[before:] == ["1 big.test"] * 2 + ["1 old.test"] * 2 + ["1 slow.test"]
+
+
+def test_names_with_addresses_of_ipv6_are_reached(internet):
+    assert internet.run(["six.test", "six.test:7777", "both.test"], """
+        print(fetch("six.test"))
+        print(banner("six.test"))
+        print(fetch("both.test")) # its first address has no route
+    """) == ["200 hello six.test", "banner", "200 hello both.test"]
+
+
+def test_addresses_of_ipv6_need_a_rule(internet):
+    code = f"""
+        for host in ("{PUBLIC6}", "{OWN6}", "fd00:ec2::254", "fd00:ca1::1", "::1", "::ffff:{PUBLIC}"):
+            print(fetch(host, name="x")[:4])
+    """
+    before = len(internet.connections())
+    assert internet.run(["good.test"], code) == ["403 "] * 4 + ["ECON", "403 "]
+    # Everything public: neither the host nor metadata services.
+    assert internet.run(["[::/0]:80"], code) == ["200 "] + ["403 "] * 3 + ["ECON", "403 "]
+    assert internet.run(["loop6.test"], 'print(fetch("loop6.test")[:4])') == ["403 "]
+    assert internet.connections()[before:] == [f"{PUBLIC6}:80"]
+    assert internet.run(["[fd00:ec2::254]:80"], 'print(fetch("fd00:ec2::254", name="x"))') == ["200 hello x"]
+
+
+def test_datagrams_of_ipv6_are_refused_and_reported(internet, sandbox):
+    created = sandbox("good.test")
+    assert internet.cay("exec", created, "--", "python3", "-c", INSIDE + textwrap.dedent(f"""
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        sock.settimeout(60)
+        sock.connect(("{PUBLIC6}", 443))
+        print(attempt(lambda: sock.send(b"x") and sock.recv(10)))
+    """)) == "ECONNREFUSED\n"
+    event = Path(f"/run/cay/{created}.events").read_bytes()[512:]
+    port, kind, verdict, protocol, size = struct.unpack_from("<HBBBB", event, 40)
+    assert (port, kind, verdict, protocol, size) == (443, 4, 0, 17, 16)
+    assert socket.inet_ntop(socket.AF_INET6, event[46:62]) == PUBLIC6
 
 
 def test_datagrams_are_refused_at_once(internet):

@@ -20,6 +20,8 @@ enum { SKIPPED = 77, LONG_MS = 30000 };
 
 /* Checks in a child that has a network namespace of its own; 0 if `check` returns 0. */
 static int sockets[COLLECT_SOCKETS];
+static char text_room[64];
+static bool is_without_six;
 
 static int enter(void)
 {
@@ -29,6 +31,8 @@ static int enter(void)
     if (unshare(geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWUSER | CLONE_NEWNET) != 0)
         return SKIPPED;
     collect_build(&collect);
+    if (is_without_six) /* a message that the kernel refuses */
+        memset(collect.rules6 + 40, 0xFF, 64);
     int error = collect_start(&collect, sockets, &step);
     if (error)
         printf("# %s: %s\n", collect_step_text(step), strerror(-error));
@@ -123,6 +127,88 @@ static int check_tcp(void)
     for (size_t i = 0; i < sizeof addresses / sizeof *addresses && !code; i++)
         code = check_one(addresses[i], (uint16_t)(i * 7919 + 22));
     return code;
+}
+
+static int dial6(int type, const char *address, uint16_t port)
+{
+    struct sockaddr_in6 name = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    int fd = socket(AF_INET6, type | SOCK_CLOEXEC, 0);
+
+    inet_pton(AF_INET6, address, &name.sin6_addr);
+    if (connect(fd, (struct sockaddr *)&name, sizeof name) == 0)
+        return fd;
+    int error = errno;
+    close(fd);
+    return -error;
+}
+
+static int check_one6(const char *address)
+{
+    struct sockaddr_in6 name, peer;
+    socklen_t len = sizeof name, peer_len = sizeof peer;
+    char text[INET6_ADDRSTRLEN], byte = 0;
+
+    int client = dial6(SOCK_STREAM, address, 443);
+    CHECK(client >= 0);
+    CHECK(is_readable(sockets[COLLECT_TCP6], LONG_MS));
+    int server = accept4(sockets[COLLECT_TCP6], (struct sockaddr *)&peer, &peer_len, 0);
+    CHECK(server >= 0);
+    CHECK(getsockname(server, (struct sockaddr *)&name, &len) == 0);
+    CHECK(strcmp(inet_ntop(AF_INET6, &name.sin6_addr, text, sizeof text), address) == 0);
+    CHECK(ntohs(name.sin6_port) == 443);
+    CHECK(strcmp(inet_ntop(AF_INET6, &peer.sin6_addr, text, sizeof text),
+                 COLLECT_OWN_ADDRESS6) == 0);
+    CHECK(write(server, "x", 1) == 1 && read(client, &byte, 1) == 1 && byte == 'x');
+    close(client);
+    close(server);
+    return 0;
+}
+
+static int check_tcp6(void)
+{
+    static const char *const addresses[] = {"2001:db8::1", "fd00:ec2::254",
+                                            "fd00:ca1::1"};
+    int code = 0, is_listening = 0;
+    socklen_t len = sizeof is_listening;
+
+    CHECK(getsockopt(sockets[COLLECT_TCP6], SOL_SOCKET, SO_ACCEPTCONN, &is_listening,
+                     &len) == 0);
+    if (!is_listening)
+        return SKIPPED;
+    for (size_t i = 0; i < 3 && !code; i++)
+        code = check_one6(addresses[i]);
+    CHECK(dial6(SOCK_STREAM, "::1", 443) == -ECONNREFUSED);
+    CHECK(dial6(SOCK_STREAM, COLLECT_OWN_ADDRESS6, 443) == -ECONNREFUSED);
+    int fd = dial6(SOCK_DGRAM, "2001:db8::1", 53);
+    CHECK(fd >= 0 && send(fd, "x", 1, 0) == 1);
+    CHECK(is_readable(fd, LONG_MS) && recv(fd, text_room, sizeof text_room, 0) < 0 &&
+          errno == ECONNREFUSED);
+    close(fd);
+    return code;
+}
+
+TEST(the_second_listener_gets_connections_of_ipv6)
+{
+    run_inside(check_tcp6);
+}
+
+static int check_without_six(void)
+{
+    int is_listening = 1;
+    socklen_t len = sizeof is_listening;
+
+    CHECK(getsockopt(sockets[COLLECT_TCP6], SOL_SOCKET, SO_ACCEPTCONN, &is_listening,
+                     &len) == 0);
+    CHECK(!is_listening);
+    CHECK(dial6(SOCK_STREAM, "2001:db8::1", 443) == -ENETUNREACH);
+    return check_one("93.184.216.34", 443);
+}
+
+TEST(ipv4_works_where_the_kernel_refuses_the_rules_of_ipv6)
+{
+    is_without_six = true;
+    run_inside(check_without_six);
+    is_without_six = false;
 }
 
 TEST(the_listener_gets_connections_to_every_address_and_port)

@@ -166,9 +166,10 @@ static int add_landlock_env(const struct create_ctx *ctx, struct root_plan *root
 static int build_filter(const struct create_ctx *ctx, struct root_plan *root_plan,
                         struct cay_error *err)
 {
-    bool host = ctx->options.network == CAY_NETWORK_HOST;
+    bool host = ctx->options.network == CAY_NETWORK_HOST || ctx->network.rules;
     bool alone = ctx->level == CAY_LEVEL_LANDLOCK;
     struct filter filter;
+    /* A network by rules has IPv6, as the host's has. */
     int code = filter_build(alone  ? host ? FILTER_ALONE_HOST_NETWORK : FILTER_ALONE
                             : host ? FILTER_HOST_NETWORK
                                    : FILTER_NETWORK,

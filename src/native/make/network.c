@@ -305,8 +305,10 @@ int network_send(struct network *network, const struct launch *launch,
     if (runtime_start_time(record->relay, &record->relay_start) != 0)
         return fail_start(ESRCH, err);
     TRY(launch_sockets(launch, fds, err));
-    AUTO_FD tcp = fds[COLLECT_TCP], dns = fds[COLLECT_DNS], log = fds[COLLECT_LOG];
+    AUTO_FD tcp = fds[COLLECT_TCP], dns = fds[COLLECT_DNS], log = fds[COLLECT_LOG],
+            tcp6 = fds[COLLECT_TCP6];
     (void)tcp;
+    (void)tcp6;
     (void)dns;
     (void)log;
     AUTO_FD control = open_control(record, err);

@@ -8,7 +8,7 @@
 /* What the sandbox shares with the host decides which system calls it may make. */
 enum filter_kind {
     FILTER_NETWORK = 0,      /* shares nothing but the kernel */
-    FILTER_HOST_NETWORK = 1, /* shares the network */
+    FILTER_HOST_NETWORK = 1, /* shares the network, or has one by rules */
     FILTER_ALONE = 2,        /* shares everything: no namespaces, and no sockets */
     FILTER_ALONE_HOST_NETWORK = 3,
     FILTER_KINDS = 4
