@@ -487,6 +487,26 @@ def test_a_flood_of_connections_is_slowed(internet):
     assert count == "1600" and float(seconds) > 2.9
 
 
+def test_git_clones_a_repository(internet, tmp_path):
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.com", "-C", tmp_path / "work"]
+    (tmp_path / "work").mkdir()
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"],
+                  ["clone", "-q", "--bare", ".", tmp_path / "repository"],
+                  ["--git-dir", tmp_path / "repository", "update-server-info"]):
+        subprocess.run([*git, *words], check=True)
+    server = subprocess.Popen(["nsenter", "-t", str(internet.helpers[1].pid), "-n", sys.executable, "-u",
+                               "-m", "http.server", "8080", "--directory", tmp_path],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        assert server.stdout.readline().startswith(b"Serving")
+        clone = "git clone -q http://good.test:8080/repository x && git -C x log --format=%s"
+        assert internet.cay("run", "--allow", "good.test:8080", "--", "sh", "-c", clone) == "first\n"
+        assert internet.cay("run", "--allow", "good.test", "--", "sh", "-c", clone, check=False).returncode
+    finally:
+        server.kill()
+        server.communicate()
+
+
 def test_bytes_arrive_whole_and_each_side_can_close_first(internet):
     assert internet.run(["good.test", "good.test:7777"], """
         with dial("good.test", 7777) as sock:
