@@ -39,7 +39,16 @@ enum {
     SHORTAGE_MS = 100
 };
 
-enum state { DIALLING, LOOKING_UP, CONNECTING, RELAYING, REFUSING, DRAINING, DEAD };
+enum state {
+    DIALLING,
+    LOOKING_UP,
+    CONNECTING,
+    RELAYING,
+    ANSWERING,
+    REFUSING,
+    DRAINING,
+    DEAD
+};
 
 /* One direction. */
 struct flow {
@@ -630,6 +639,42 @@ static void begin_lookup(struct server *server, struct link *link)
     on_lookup(server, link);
 }
 
+/* --- Questions by TCP --- */
+
+/* A message has its length before it.  The length of a whole one, with that; 0 if it has
+ * not arrived yet, negative if none will. */
+static ssize_t receive_question(int fd, uint8_t bytes[2 + DNS_MESSAGE_MAX])
+{
+    ssize_t got = recv(fd, bytes, 2 + DNS_MESSAGE_MAX, MSG_PEEK);
+
+    if (got <= 0)
+        return got < 0 && errno == EAGAIN ? 0 : -EPIPE;
+    ssize_t need = got < 2 ? 2 : 2 + (bytes[0] << 8 | bytes[1]);
+    if (need > 2 + DNS_MESSAGE_MAX)
+        return -EMSGSIZE;
+    return got < 2 || got < need ? 0 : recv(fd, bytes, (size_t)need, 0);
+}
+
+static void answer_questions(struct server *server, struct link *link)
+{
+    uint8_t bytes[2 + DNS_MESSAGE_MAX], reply[2 + DNS_MESSAGE_MAX];
+    ssize_t got;
+
+    while ((got = receive_question(link->client.fd, bytes)) > 0) {
+        size_t len = server_answer(server, bytes + 2, (size_t)got - 2, reply + 2);
+        reply[0] = (uint8_t)(len >> 8);
+        reply[1] = (uint8_t)len;
+        if (!len ||
+            send(link->client.fd, reply, len + 2, MSG_NOSIGNAL) != (ssize_t)(len + 2)) {
+            end(server, link, true);
+            return;
+        }
+        set_deadline(server, link, HELLO_MS);
+    }
+    if (got < 0)
+        end(server, link, got != -EPIPE);
+}
+
 /* --- The client's first bytes --- */
 
 /* A client that sends pages of a file (sendfile(2), splice(2)) can change bytes that are
@@ -689,6 +734,9 @@ static void on_client(struct server *server, struct source *source, uint32_t eve
             break;
         if (link->state == RELAYING)
             relay(server, link);
+        break;
+    case ANSWERING:
+        answer_questions(server, link);
         break;
     case REFUSING:
         continue_refusal(server, link);
@@ -818,6 +866,11 @@ static void decide(struct server *server, struct link *link)
     }
     if (destination->len == 4)
         memcpy(&address, destination->bytes, sizeof address);
+    if (ntohl(address) == COLLECT_NAMESERVER && link->port == 53) {
+        link->state = ANSWERING;
+        set_deadline(server, link, HELLO_MS);
+        return;
+    }
     link->named = hosts_find(&server->hosts, ntohl(address));
     link->member = link->named ? member_find(server, link->named->name) : NULL;
     if (link->member) {
@@ -843,20 +896,21 @@ static void decide(struct server *server, struct link *link)
 /* The destination of a connection that was collected. */
 static bool read_destination(struct link *link, int client)
 {
-    struct sockaddr_storage name = {0};
+    union {
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } name = {.six = {0}};
     socklen_t len = sizeof name;
 
     if (getsockname(client, (struct sockaddr *)&name, &len) != 0)
         return false;
-    const struct sockaddr_in *four = (struct sockaddr_in *)&name;
-    const struct sockaddr_in6 *six = (struct sockaddr_in6 *)&name;
-    bool is_six = name.ss_family == AF_INET6;
-    link->port = ntohs(is_six ? six->sin6_port : four->sin_port);
+    bool is_six = name.six.sin6_family == AF_INET6;
+    link->port = ntohs(is_six ? name.six.sin6_port : name.four.sin_port);
     link->destination.len = is_six ? 16 : 4;
     memcpy(link->destination.bytes,
-           is_six ? (const void *)&six->sin6_addr : (const void *)&four->sin_addr,
+           is_six ? (void *)&name.six.sin6_addr : (void *)&name.four.sin_addr,
            link->destination.len);
-    return is_six || name.ss_family == AF_INET;
+    return is_six || name.four.sin_family == AF_INET;
 }
 
 static void add_link(struct server *server, int client)
@@ -923,6 +977,7 @@ static void on_deadline(struct server *server, struct link *link, uint64_t now_m
         else
             end(server, link, true);
         return;
+    case ANSWERING:
     case REFUSING:
     case DRAINING:
         end(server, link, link->state == REFUSING);

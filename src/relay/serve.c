@@ -69,6 +69,17 @@ static struct dns_answer answer_question(struct server *server,
     return (struct dns_answer){.code = address ? DNS_OK : DNS_FAILED, .address = address};
 }
 
+size_t server_answer(struct server *server, const uint8_t *message, size_t len,
+                     uint8_t ret_reply[DNS_MESSAGE_MAX])
+{
+    struct dns_question question;
+
+    if (!dns_read_question(message, len, &question))
+        return 0;
+    struct dns_answer answer = answer_question(server, &question);
+    return dns_write_reply(message, &question, &answer, ret_reply);
+}
+
 /* The reply comes from the address that the client asked. */
 static struct msghdr *make_reply(struct msghdr *message, struct iovec *part, size_t len)
 {
@@ -99,17 +110,14 @@ static void on_dns(struct server *server, struct source *source, uint32_t events
                                  .msg_iovlen = 1,
                                  .msg_control = control,
                                  .msg_controllen = sizeof control};
-        struct dns_question question;
         ssize_t got = recvmsg(source->fd, &message, MSG_DONTWAIT);
         if (got < 0)
             return;
-        if (message.msg_flags & MSG_TRUNC ||
-            !dns_read_question(bytes, (size_t)got, &question))
-            continue;
-        struct dns_answer answer = answer_question(server, &question);
-        size_t len = dns_write_reply(bytes, &question, &answer, reply);
+        size_t len = message.msg_flags & MSG_TRUNC
+                         ? 0
+                         : server_answer(server, bytes, (size_t)got, reply);
         part.iov_base = reply;
-        if (make_reply(&message, &part, len))
+        if (len && make_reply(&message, &part, len))
             (void)!sendmsg(source->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
 }

@@ -58,6 +58,10 @@ int server_watch(struct server *server, struct source *source, uint32_t events);
 bool server_may_accept(struct server *server);
 void server_accept_again(struct server *server);
 
+/* The reply to a question of DNS; its length, 0: there is none. */
+size_t server_answer(struct server *server, const uint8_t *message, size_t len,
+                     uint8_t ret_reply[DNS_MESSAGE_MAX]);
+
 /* --- control.c --- */
 
 void control_accept(struct server *server, struct source *source, uint32_t events);

@@ -429,6 +429,31 @@ def test_other_types_of_questions_leave_no_trace_outside(internet):
     assert internet.questions()[before:] == []
 
 
+def test_questions_by_tcp_are_answered(internet):
+    before = len(internet.questions())
+    assert internet.run(["good.test"], """
+        import os, struct, subprocess
+        def question(number, name):
+            labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
+            packet = struct.pack("!HHHHHH", number, 256, 1, 0, 0, 0) + labels + b"\\0\\0\\1\\0\\1"
+            return struct.pack("!H", len(packet)) + packet
+        with dial("100.64.0.1", 53) as sock:
+            for byte in question(1, "good.test") + question(2, "evil.test")[:5]:
+                sock.sendall(bytes([byte]))
+            sock.sendall(question(2, "evil.test")[5:])
+            file = sock.makefile("rb")
+            for number in (1, 2):
+                reply = file.read(struct.unpack("!H", file.read(2))[0])
+                print(reply[1], reply[3] & 15, reply[7])
+            sock.sendall(b"\\xff\\xff" + b"x" * 2000) # too long
+            print(attempt(lambda: sock.recv(1)))
+        os.environ["RES_OPTIONS"] = "use-vc"
+        print(subprocess.run(["getent", "ahostsv4", "good.test"], capture_output=True).stdout[:10])
+        print(attempt(lambda: dial("8.8.8.8", 53).recv(1)))
+    """) == ["1 0 1", "2 3 0", "ECONNRESET", "b'198.18.0.1'", "ECONNRESET"]
+    assert internet.questions()[before:] == []
+
+
 def test_more_names_than_the_limit_fail_and_the_others_still_work(internet):
     assert internet.run(["good.test", "*.wild.test"], """
         print(fetch("good.test"))
