@@ -6,10 +6,12 @@ _cay_commands() { # of `cay` or `cay files`: "  run  ..." and "  ls, inspect  ..
         tr -s ', ' '\n'
 }
 
-_cay_options() { "$@" --help 2>/dev/null | sed -n 's/^  .*\(--[a-z-]*\).*/\1/p'; }
+_cay_help() { { "$@" --help-all || "$@" --help; } 2>/dev/null; }
+
+_cay_options() { _cay_help "$@" | sed -n 's/^  .*\(--[a-z-]*\).*/\1/p'; }
 
 _cay_valued() { # options that take a value
-    "$@" --help 2>/dev/null |
+    _cay_help "$@" |
         sed -n 's/^ \{2,\}\(-[a-z], \)\{0,1\}\(--[a-z-]*\) [^ ].*/\1\2/p' | tr -s ', ' '\n'
 }
 

@@ -6,7 +6,9 @@ function __cay_commands
 end
 
 function __cay_options
-    $argv --help 2>/dev/null | string match -rg -- '^  .*(--[a-z-]+)'
+    begin
+        $argv --help-all; or $argv --help
+    end 2>/dev/null | string match -rg -- '^  .*(--[a-z-]+)'
 end
 
 function __cay_files_command

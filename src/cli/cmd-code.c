@@ -428,7 +428,7 @@ static const struct option_rule code_options[] = {
      "with --new: make SRC of the host visible inside as DST"},
     {"output", 'o', OPTION_CHOICE, 1, FIELD(as_json), "text|json",
      "output format: text or json"},
-    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
+    OPTIONS_HELP("show this help"),
 };
 
 const struct grammar code_grammar = {
@@ -562,7 +562,7 @@ static const struct option_rule context_options[] = {
     {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "print only the IDs"},
     {"output", 'o', OPTION_CHOICE, BIT(LS) | BIT(CREATE), FIELD(as_json), "text|json",
      "output format: text or json"},
-    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
+    OPTIONS_HELP("show this help"),
 };
 
 const struct grammar context_grammar = {

@@ -31,7 +31,7 @@ static const struct option_rule option_rules[] = {
      "load the backend's library (runs its code) and check its keys"},
     {"output", 'o', OPTION_CHOICE, BIT(CHECK), FIELD(as_json), "text|json",
      "output format: text or json"},
-    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
+    OPTIONS_HELP("show this help"),
 };
 
 const struct grammar config_grammar = {

@@ -42,7 +42,7 @@ static const struct option_rule option_rules[] = {
      "explain a connection to the name at this address"},
     {"output", 'o', OPTION_CHOICE, BIT(NETWORK), FIELD(as_json), "text|json",
      "output format: text or json"},
-    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
+    OPTIONS_HELP("show this help"),
 };
 
 const struct grammar explain_grammar = {

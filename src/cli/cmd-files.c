@@ -90,8 +90,7 @@ static const struct option_rule option_rules[] = {
     {"approve", 0, OPTION_CHOICE, ALL, FIELD(approve), "ask|yes|no",
      "the reply if the policy requires approval"},
     {"yes", 0, OPTION_FLAG, ALL, FIELD(yes), NULL, "the same as --approve yes"},
-    {"help", 'h', OPTION_FLAG, ALL, FIELD(help), NULL,
-     "show this help, or the help for a command"},
+    OPTIONS_HELP("show this help, or the help for a command"),
 
     {"host", 0, OPTION_FLAG, BIT(RESOLVE), FIELD(host), NULL, "show the host's path"},
 

@@ -56,7 +56,7 @@ static const struct option_rule option_rules[] = {
     {"all", 0, OPTION_FLAG, BIT(STOP), FIELD(all), NULL, "all pools of cay pool start"},
     {"output", 'o', OPTION_CHOICE, BIT(START) | BIT(LS), FIELD(as_json), "text|json",
      "output format: text or json"},
-    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
+    OPTIONS_HELP("show this help"),
 };
 
 const struct grammar pool_grammar = {

@@ -173,7 +173,7 @@ static const struct option_rule option_rules[] = {
     {"disk", 0, OPTION_PARSED, CREATES, FIELD(disk), "SIZE",
      "size limit of written files (default 512M)", quantity_parse_size, SIZE_ALLOWED},
     {"pids", 0, OPTION_PARSED, CREATES, FIELD(pids), "N", "process limit (default 512)",
-     parse_count, COUNT_ALLOWED},
+     parse_count, COUNT_ALLOWED, .is_rare = true},
     {"cpus", 0, OPTION_PARSED, CREATES, FIELD(cpu_percent), "N",
      "CPU limit: 0.5, 2 (default: all)", parse_share, "for example 0.5 or 2"},
     {"timeout", 0, OPTION_PARSED, RUNS, FIELD(timeout_ms), "TIME",
@@ -196,7 +196,7 @@ static const struct option_rule option_rules[] = {
     {"allow", 0, OPTION_LIST, CREATES, FIELD(allow), "RULE",
      "let it reach pypi, *.example.com, HOST:PORT, ..."},
     {"deny", 0, OPTION_LIST, CREATES, FIELD(deny), "RULE",
-     "never let it reach these, whatever is allowed"},
+     "never let it reach these, whatever is allowed", .is_rare = true},
     {"allow", 0, OPTION_LIST, BIT(NETWORK), FIELD(allow), "RULE",
      "also let it reach pypi, HOST:PORT, *.example.com"},
     {"deny", 0, OPTION_LIST, BIT(NETWORK), FIELD(deny), "RULE",
@@ -206,7 +206,7 @@ static const struct option_rule option_rules[] = {
     {"network", 0, OPTION_CHOICE, BIT(NETWORK), FIELD(network), "rules|open",
      "without a rule it reaches nothing, or the internet"},
     {"join", 0, OPTION_LIST, CREATES, FIELD(join), "NETWORK[:NAME]",
-     "reach the sandboxes of this network by name"},
+     "reach the sandboxes of this network by name", .is_rare = true},
     {"name", 0, OPTION_TEXT, CREATES, FIELD(name), "NAME",
      "a name that can be used instead of the ID"},
     {"config", 0, OPTION_TEXT, CREATES, FIELD(config), "FILE",
@@ -217,9 +217,10 @@ static const struct option_rule option_rules[] = {
      "fail unless these isolation layers are active", parse_layers,
      "one or more of user, pid, mount, network, ipc, uts, cgroup, seccomp, landlock, "
      "memory, pids, "
-     "cpu, disk"},
+     "cpu, disk",
+     .is_rare = true},
     {"storage", 0, OPTION_CHOICE, CREATES, FIELD(storage), "memory|disk",
-     "where written files are stored"},
+     "where written files are stored", .is_rare = true},
     {"interactive", 'i', OPTION_FLAG, RUNS, FIELD(interactive), NULL,
      "pass standard input to the command"},
     {"tty", 't', OPTION_FLAG, RUNS, FIELD(tty), NULL, "run the command in a terminal"},
@@ -237,7 +238,7 @@ static const struct option_rule option_rules[] = {
      "print new events until the sandbox ends"},
     {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "print only the IDs"},
     {"quiet", 'q', OPTION_FLAG, CREATES, FIELD(quiet), NULL,
-     "print no note about a weak isolation level"},
+     "print no note about a weak isolation level", .is_rare = true},
     {"all", 0, OPTION_FLAG, BIT(KILL) | BIT(RM), FIELD(all), NULL, "all your sandboxes"},
     {"all", 'a', OPTION_FLAG, BIT(LS), FIELD(all), NULL,
      "also the spares of pools, and saved interpreters"},
@@ -248,7 +249,7 @@ static const struct option_rule option_rules[] = {
      "a name like TERM or a number"},
     {"output", 'o', OPTION_CHOICE, PRINTS, FIELD(as_json), "text|json",
      "output format: text or json"},
-    {"help", 'h', OPTION_FLAG, ALL, FIELD(help), NULL, "show this help"},
+    OPTIONS_HELP("show this help"),
 };
 
 static const struct option_habit habits[] = {

@@ -198,7 +198,7 @@ static const struct option_rule option_rules[] = {
     {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "print only the names"},
     {"output", 'o', OPTION_CHOICE, EACH, FIELD(as_json), "text|json",
      "output format: text or json"},
-    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
+    OPTIONS_HELP("show this help"),
 };
 
 const struct grammar session_grammar = {

@@ -38,7 +38,7 @@ static const struct option_rule option_rules[] = {
     {"undo", 0, OPTION_FLAG, 1, FIELD(undo), NULL, "take back what setup has changed"},
     {"root", 0, OPTION_TEXT, 1, FIELD(root), "DIR",
      "change the system in this directory (default: /)"},
-    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
+    OPTIONS_HELP("show this help"),
 };
 
 const struct grammar setup_grammar = {

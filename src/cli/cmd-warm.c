@@ -59,7 +59,7 @@ static const struct option_rule option_rules[] = {
     {"preload", 0, OPTION_TEXT, BIT(CREATE), FIELD(preload), "MODULES",
      "modules to import: numpy,pandas, ..."},
     {"all", 0, OPTION_FLAG, BIT(RM), FIELD(all), NULL, "all of them"},
-    {"help", 'h', OPTION_FLAG, UINT32_MAX, FIELD(help), NULL, "show this help"},
+    OPTIONS_HELP("show this help"),
 };
 
 const struct grammar warm_grammar = {

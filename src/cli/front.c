@@ -94,7 +94,8 @@ static bool is_plain(char *const *argv)
     struct cay_error err;
 
     bool is_plain = options_parse(&sandbox_grammar, argv, &call, &err) == 0 &&
-                    !call.options.help && !call.options.config &&
+                    !call.options.help && !call.options.help_all &&
+                    !call.options.config &&
                     options_check(&sandbox_grammar, &call.line, &err) == 0 &&
                     strcmp(argv[0], call.line.subcommand->name) == 0;
     options_done(&call);

@@ -350,36 +350,66 @@ static void help_option(FILE *file, const struct option_rule *rule)
     fprintf(file, "  %-26s %s\n", left, rule->help);
 }
 
-/* All subcommands and the options common to them; or one subcommand and its own. */
-static void show_help(FILE *file, const struct grammar *grammar,
-                      const struct subcommand *subcommand)
+/* Their names, in lines of a screen's width. */
+static void help_rare(FILE *file, const struct grammar *grammar, uint32_t taker)
 {
-    const char *ending = grammar->manual;
+    enum { WIDTH = 78 };
+    size_t column = 0;
 
-    if (subcommand) {
-        fprintf(file, "Usage: %s %s [OPTION]...%s%s\n%s.\n\n", grammar->program,
-                subcommand->name, *subcommand->arguments ? " " : "",
-                subcommand->arguments, subcommand->help);
-    } else {
-        fprintf(file, "Usage: %s %s\n\n", grammar->program, grammar->usage);
-        for (size_t i = 0; i < grammar->subcommand_count; i++)
-            fprintf(file, "  %-8s %-20s %s\n", grammar->subcommands[i].name,
-                    grammar->subcommands[i].arguments, grammar->subcommands[i].help);
-        fprintf(file, "\n");
-    }
     for (size_t i = 0; i < grammar->option_count; i++) {
         const struct option_rule *rule = &grammar->options[i];
-        bool is_common = rule->takers == UINT32_MAX;
-        bool is_own =
-            subcommand && (rule->takers >> (subcommand - grammar->subcommands) & 1);
-        if (subcommand ? is_own && !is_common : is_common)
+        if (!rule->is_rare || rule->takers == UINT32_MAX || !(rule->takers & taker))
+            continue;
+        if (!column)
+            column = (size_t)fprintf(file, "Also, with --help-all:");
+        else if (column + strlen(rule->name) + strlen(", --,") > WIDTH)
+            column = (size_t)fprintf(file, ",\n ") - strlen(",\n");
+        else
+            column += (size_t)fprintf(file, ",");
+        column += (size_t)fprintf(file, " --%s", rule->name);
+    }
+    if (column)
+        fprintf(file, "\n");
+}
+
+static void help_own(FILE *file, const struct grammar *grammar,
+                     const struct subcommand *subcommand, bool all)
+{
+    uint32_t taker = UINT32_C(1) << (subcommand - grammar->subcommands);
+
+    for (size_t i = 0; i < grammar->option_count; i++) {
+        const struct option_rule *rule = &grammar->options[i];
+        if (rule->takers != UINT32_MAX && (rule->takers & taker) &&
+            (all || !rule->is_rare))
             help_option(file, rule);
     }
-    if (subcommand && subcommand->manual)
-        ending = subcommand->manual;
-    if (!subcommand && grammar->overview)
-        ending = grammar->overview;
-    fprintf(file, "\n%s\n", ending);
+    if (!all)
+        help_rare(file, grammar, taker);
+}
+
+/* One subcommand and its own options. */
+static void help_subcommand(FILE *file, const struct grammar *grammar,
+                            const struct subcommand *subcommand, bool all)
+{
+    fprintf(file, "Usage: %s %s [OPTION]...%s%s\n%s.\n\n", grammar->program,
+            subcommand->name, *subcommand->arguments ? " " : "", subcommand->arguments,
+            subcommand->help);
+    help_own(file, grammar, subcommand, all);
+    fprintf(file, "\n%s\n", subcommand->manual ? subcommand->manual : grammar->manual);
+}
+
+/* All subcommands and the options common to them. */
+static void help_overview(FILE *file, const struct grammar *grammar)
+{
+    fprintf(file, "Usage: %s %s\n\n", grammar->program, grammar->usage);
+    for (size_t i = 0; i < grammar->subcommand_count; i++)
+        fprintf(file, "  %-8s %-20s %s\n", grammar->subcommands[i].name,
+                grammar->subcommands[i].arguments, grammar->subcommands[i].help);
+    fprintf(file, "\n");
+    for (size_t i = 0; i < grammar->option_count; i++)
+        if (grammar->options[i].takers == UINT32_MAX && !grammar->options[i].is_rare)
+            help_option(file, &grammar->options[i]);
+    fprintf(file, "\n%s\n", grammar->overview ? grammar->overview : grammar->manual);
 }
 
 /* --- Running a command --- */
@@ -389,8 +419,12 @@ static int run_line(const struct grammar *grammar, struct call *call,
 {
     int status = CAY_OK;
 
-    if (call->options.help) {
-        show_help(call->output.file, grammar, call->line.subcommand);
+    if (call->options.help || call->options.help_all) {
+        if (call->line.subcommand)
+            help_subcommand(call->output.file, grammar, call->line.subcommand,
+                            call->options.help_all);
+        else
+            help_overview(call->output.file, grammar);
     } else {
         status = options_check(grammar, &call->line, err);
         if (!status)

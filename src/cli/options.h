@@ -3,6 +3,7 @@
 #define CLI_OPTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -50,6 +51,7 @@ struct option_rule {
      * `allowed` describes the valid ones. */
     bool (*parse)(const char *text, void *field);
     const char *allowed;
+    bool is_rare; /* --help only names it, --help-all explains it */
 };
 
 struct call;
@@ -134,7 +136,7 @@ struct options {
     int approve;
 
     int as_json; /* 0 or 1 */
-    bool help, quiet, all;
+    bool help, help_all, quiet, all;
     bool reset;                                   /* network */
     bool interactive, tty, detach, follow, force; /* sandboxes */
     bool load;                                    /* config check */
@@ -145,6 +147,14 @@ struct options {
     bool directories, details, null; /* list, glob; null also grep */
     bool ignore_case, fixed;         /* grep */
 };
+
+/* The rules for help, which every grammar has. */
+#define OPTIONS_HELP(text)                                                               \
+    {"help", 'h', OPTION_FLAG, UINT32_MAX, offsetof(struct options, help), NULL, text},  \
+    {                                                                                    \
+        "help-all", 0, OPTION_FLAG, UINT32_MAX, offsetof(struct options, help_all),      \
+            NULL, "show every option", .is_rare = true                                   \
+    }
 
 struct command_line {
     const struct subcommand *subcommand; /* NULL if there was none */

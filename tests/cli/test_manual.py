@@ -50,14 +50,20 @@ PAGES = {
     "cay-kill": ["kill", "rm", "start", "pause", "resume", "gc"],
     "cay-network": ["network"],
     "cay-events": ["events"],
+    "cay-forward": ["forward"],
     "cay-doctor": ["doctor"],
 }
 
 
 def options_of(*helps):
     """Every option that these helps name, with its letter: "-o" and "--output"."""
-    texts = [subprocess.run([CAY, *words, "--help"], capture_output=True, text=True,
-                            timeout=PATIENCE, check=True).stdout for words in helps]
+    def show(*words):
+        return subprocess.run([CAY, *words], capture_output=True, text=True,
+                              timeout=PATIENCE, check=True).stdout
+
+    texts = [show(*words, "--help") for words in helps]
+    texts += [show(*words, "--help-all") for words, text in zip(helps, texts)
+              if "--help-all" in text]
     lines = [line for text in texts for line in re.findall(r"^  .*--[a-z-]+", text, re.M)]
     return {option for line in lines for option in re.findall(r"(?<!\S)--?[a-z-]+", line)}
 
