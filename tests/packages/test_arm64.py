@@ -8,6 +8,7 @@ Python package start and answer, but create no sandbox.  The unit tests that nee
 run, too.  `ARCH=arm64 tools/vm` runs the tests of sandboxes on an emulated machine."""
 
 import functools
+import json
 import os
 import platform
 import re
@@ -116,6 +117,34 @@ unshare --root "$0" --wd /tmp /qemu "$@" || exit $?
 @pytest.fixture
 def run(system, share):
     return functools.partial(emulate, system, share)
+
+
+@pytest.fixture(scope="module")
+def container(tmp_path_factory):
+    """The root file system of the image."""
+    root = tmp_path_factory.mktemp("container")
+    with tarfile.open(package(f"cay-*-image-{PROCESSOR}.tar")) as archive:
+        (manifest,) = json.load(archive.extractfile("manifest.json"))
+        for layer in manifest["Layers"]:
+            subprocess.run(["tar", "-xz", "-C", root], check=True,
+                           input=archive.extractfile(layer).read())
+    shutil.copy(shutil.which(QEMU), root / "qemu")
+    (root / "share").mkdir()
+    return root
+
+
+CERTIFICATES = "import ssl; print(len(ssl.create_default_context().get_ca_certs()) > 100)"
+
+
+def test_the_programs_of_the_image_start(container, tmp_path):
+    def start(*words):
+        return emulate(container, tmp_path, *words)
+    assert start("/usr/local/libexec/cay/cay-full", "--version").startswith("cay ")
+    assert start("/usr/bin/python3", "-c", CERTIFICATES) == "True\n"
+    assert start("/usr/bin/bash", "-c", "echo bash") == "bash\n"
+    assert start("/usr/bin/awk", "BEGIN { print 6 * 7 }") == "42\n"
+    assert start("/usr/bin/dpkg", "--print-architecture") == f"{ARCHITECTURE}\n"
+    assert start("/usr/bin/dpkg", "--audit") == ""
 
 
 def machines(data):

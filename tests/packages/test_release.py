@@ -38,7 +38,7 @@ def pack(files, **options):
 def dist(tmp_path):
     for name in ("cay_1_amd64.deb", "cay-1-py3-none-any.whl", "cay-1.tar.gz"):
         (tmp_path / name).write_text(name)
-    layer = gzip.compress(pack({"./var/lib/dpkg/status": STATUS.encode()}))
+    layer = gzip.compress(pack({"var/lib/dpkg/status": STATUS.encode()}))
     manifest = json.dumps([{"Config": "config", "Layers": ["layer"]}]).encode()
     (tmp_path / "cay-1-image-x86_64.tar").write_bytes(
         pack({"manifest.json": manifest, "layer": layer}))
