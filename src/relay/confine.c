@@ -4,6 +4,7 @@
  * has, new sockets of IP, and memory: no file, no other process, no program. */
 #include <errno.h>
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -42,6 +43,26 @@ static int drop_user(uint32_t uid)
                 syscall(SYS_setresuid, uid, uid, uid) != 0))
         return -errno;
     return 0;
+}
+
+/* While it still may: the bounding set is what a program with file capabilities can get.
+ * EPERM: without CAP_SETPCAP there is nothing to drop. */
+static int drop_bounding_set(void)
+{
+    int capability = 0;
+
+    while (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0)
+        capability++;
+    return errno == EINVAL || errno == EPERM ? 0 : -errno; /* EINVAL: after the last */
+}
+
+/* Root of a user namespace without other ids has no user to change to. */
+static int drop_capabilities(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+
+    return syscall(SYS_capset, &header, none) == 0 ? 0 : -errno;
 }
 
 static int set_limits(void)
@@ -155,10 +176,14 @@ static int install_filter(void)
 
 int confine(uint32_t uid)
 {
-    int error = drop_user(uid);
+    int error = drop_bounding_set();
 
     if (!error)
+        error = drop_user(uid);
+    if (!error)
         error = set_limits();
+    if (!error)
+        error = drop_capabilities();
     if (!error && (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 ||
                    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0))
         error = -errno;

@@ -11,13 +11,14 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
 
 import pytest
 
-from conftest import CAY, PATIENCE
+from conftest import CAY, PATIENCE, copy_command
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
 
@@ -573,14 +574,23 @@ def test_without_cay_net_connections_fail_and_none_is_opened(internet, sandbox):
     assert internet.cay("exec", created, "--", "echo", "alive") == "alive\n"
 
 
-def test_cay_net_is_confined_and_ends_with_its_sandbox(internet, sandbox):
-    created = sandbox("good.test")
-    relay = relay_of(created)
+def confined_status(relay):
+    """The status of a cay-net, which has no capabilities and a filter."""
     status = dict(line.split(":\t", 1) for line in
                   Path(f"/proc/{relay}/status").read_text().splitlines() if ":\t" in line)
     assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2"
-    assert status["CapEff"] == status["CapPrm"] == status["CapInh"] == "0" * 16
+    assert {value for name, value in status.items() if name.startswith("Cap")} == {"0" * 16}
+    return status
+
+
+def test_cay_net_is_confined_and_ends_with_its_sandbox(internet, sandbox):
+    created = sandbox("good.test")
+    relay = relay_of(created)
+    status = confined_status(relay)
     assert "0" not in status["Uid"].split() and "0" not in status["Gid"].split()
+    (init,) = [path for path, _ in processes("cay-init") if created in (path / "cgroup").read_text()]
+    _, first, count = map(int, (init / "uid_map").read_text().split())
+    assert not first <= int(status["Uid"].split()[0]) < first + count  # no user inside has it
     assert status["Groups"].split() == []
     kinds = {os.readlink(fd).split(":")[0] for fd in Path(f"/proc/{relay}/fd").iterdir()}
     runtime = next(kind for kind in kinds if kind.endswith(".events"))
@@ -590,6 +600,24 @@ def test_cay_net_is_confined_and_ends_with_its_sandbox(internet, sandbox):
     internet.cay("kill", created)
     wait_for_end(relay)
     assert not list(Path(runtime).parent.glob(f"{created}*"))
+
+
+def test_cay_net_of_root_without_other_ids_has_no_capabilities(internet):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        copy_command(Path(folder))
+        script = 'id=$(./cay create --allow good.test); echo $id; read line; exec ./cay kill $id'
+        process = subprocess.Popen(
+            internet.command("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "env", "-C",
+                             folder, f"HOME={folder}/home", f"XDG_RUNTIME_DIR={folder}/run",
+                             "unshare", "-Ur", "sh", "-ec", script),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            created = process.stdout.readline().decode().strip()
+            assert set(confined_status(relay_of(created))["Uid"].split()) == {"54321"}
+        finally:
+            process.communicate(b"\n", timeout=PATIENCE)
+        assert process.returncode == 0
 
 
 def test_cay_net_is_in_the_cgroups_of_its_sandbox(internet):

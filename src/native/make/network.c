@@ -252,12 +252,11 @@ static int open_control(const struct record *record, struct cay_error *err)
     return TAKE_FD(fd);
 }
 
-/* Root reserves 65536 ids for each sandbox; no user inside has the last one. */
+/* If root creates the sandbox, an id of its own, above the ranges of all sandboxes: root
+ * inside can become every user of its range. */
 static uint32_t user_of(const struct record *record)
 {
-    if (!record->has_range)
-        return 0;
-    return (record->id_base & ~(uint32_t)(RUNTIME_IDS - 1)) + RUNTIME_IDS - 1;
+    return record->has_range ? IDMAP_PROBE + record->id_base / RUNTIME_IDS : 0;
 }
 
 static int send_start(const struct network *network, const struct record *record,

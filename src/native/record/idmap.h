@@ -12,7 +12,8 @@
 enum {
     IDMAP_LINES = 3,
     IDMAP_COUNT = 65536,     /* ids in a full range */
-    IDMAP_PROBE = 0x7FFE0000 /* above the range of every sandbox */
+    IDMAP_PROBE = 0x7FFE0000 /* above the range of every sandbox; cay-nets have ids behind
+                                it */
 };
 
 struct idmap_line {
