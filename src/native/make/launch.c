@@ -50,9 +50,10 @@ enum {
     NICE_STEPS = 5, /* nice(2) steps by which PID 1 precedes commands */
     GONE_MS = 10,   /* from the first refused operation of a dying process to its end */
     STACK_SIZE = 16 << 10,
-    PROGRAM_FD = STATUS_FD + 1,
     HIGH_FD = 16
 };
+
+_Static_assert((int)STATUS_FD == (int)CLONE_SOCKET, "as clone_execute() places it");
 
 enum order { ORDER_NONE, ORDER_AWAITED, ORDER_GO, ORDER_STOP };
 
@@ -106,40 +107,6 @@ IN_CLONE static void keep_capabilities(void)
             (void)raw_call(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0);
 }
 
-IN_CLONE static long place_descriptors(const struct child *child)
-{
-    long null =
-        raw_call(SYS_openat, AT_FDCWD, (long)"/dev/null", O_RDWR | O_CLOEXEC, 0, 0);
-
-    for (long i = 0; i < 3 && null >= 0; i++)
-        if (raw_call(SYS_dup3, null, i, 0, 0, 0) < 0)
-            null = -EBADF;
-    if (null < 0)
-        return null;
-    long error = raw_call(SYS_dup3, child->status, STATUS_FD, 0, 0, 0);
-    if (error >= 0)
-        error = raw_call(SYS_dup3, child->program, PROGRAM_FD, O_CLOEXEC, 0, 0);
-    return error < 0 ? error
-                     : raw_call(SYS_close_range, PROGRAM_FD + 1, (long)~0u, 0, 0, 0);
-}
-
-/* ETXTBSY: another thread has just written the program, and a child that it started
- * meanwhile has a copy of the descriptor until its own execve(2). */
-IN_CLONE static long execute(char *const *argv, char *const *env)
-{
-    enum { TRIES = 2000, PAUSE_NS = 1000000 };
-    const struct timespec pause = {.tv_nsec = PAUSE_NS};
-    long error = -ETXTBSY;
-
-    for (int i = 0; i < TRIES && error == -ETXTBSY; i++) {
-        if (i)
-            (void)raw_call(SYS_nanosleep, (long)&pause, 0, 0, 0, 0);
-        error = raw_call(SYS_execveat, PROGRAM_FD, (long)"", (long)argv, (long)env,
-                         AT_EMPTY_PATH);
-    }
-    return error;
-}
-
 IN_CLONE static void become_init(void *cookie)
 {
     struct child *child = cookie;
@@ -153,10 +120,7 @@ IN_CLONE static void become_init(void *cookie)
     if (!child->is_on_one_cpu)
         (void)raw_call(SYS_sched_setaffinity, 0, child->processors_size,
                        (long)child->processors, 0, 0);
-    long error = place_descriptors(child);
-    if (error >= 0)
-        error = execute(argv, env);
-    child->error = (int)-error;
+    child->error = (int)-clone_execute(child->status, child->program, argv, env);
     for (;;)
         (void)raw_call(SYS_exit_group, 1, 0, 0, 0, 0);
 }

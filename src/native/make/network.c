@@ -28,7 +28,9 @@
 
 static const char op[] = "sandbox.network", program_name[] = "cay-net";
 
-enum { STACK_SIZE = 16 << 10, PROGRAM_FD = RELAY_FD + 1, HIGH_FD = 16, START_MS = 10000 };
+enum { STACK_SIZE = 16 << 10, HIGH_FD = 16, START_MS = 10000 };
+
+_Static_assert((int)RELAY_FD == (int)CLONE_SOCKET, "as clone_execute() places it");
 
 /* As in launch.c: two clones share this memory, and the first waits until the second has
  * executed. */
@@ -42,23 +44,6 @@ struct starter {
 
 /* --- In the clones --- */
 
-IN_CLONE static long place_descriptors(const struct starter *starter)
-{
-    long null =
-        raw_call(SYS_openat, AT_FDCWD, (long)"/dev/null", O_RDWR | O_CLOEXEC, 0, 0);
-
-    for (long i = 0; i < 3 && null >= 0; i++)
-        if (raw_call(SYS_dup3, null, i, 0, 0, 0) < 0)
-            null = -EBADF;
-    if (null < 0)
-        return null;
-    long error = raw_call(SYS_dup3, starter->socket, RELAY_FD, 0, 0, 0);
-    if (error >= 0)
-        error = raw_call(SYS_dup3, starter->program, PROGRAM_FD, O_CLOEXEC, 0, 0);
-    return error < 0 ? error
-                     : raw_call(SYS_close_range, PROGRAM_FD + 1, (long)~0u, 0, 0, 0);
-}
-
 IN_CLONE static void become_relay(void *cookie)
 {
     struct starter *starter = cookie;
@@ -66,11 +51,7 @@ IN_CLONE static void become_relay(void *cookie)
     char *argv[] = {name, NULL}, *env[] = {NULL};
 
     (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
-    long error = place_descriptors(starter);
-    if (error >= 0)
-        error = raw_call(SYS_execveat, PROGRAM_FD, (long)"", (long)argv, (long)env,
-                         AT_EMPTY_PATH);
-    starter->error = (int)-error;
+    starter->error = (int)-clone_execute(starter->socket, starter->program, argv, env);
     for (;;)
         (void)raw_call(SYS_exit_group, 1, 0, 0, 0, 0);
 }
