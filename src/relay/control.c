@@ -14,8 +14,19 @@
 #include "relay/member.h"
 #include "sys/rights.h"
 
+/* The client has given up, and has saved the old rules as those in force. */
+static void take_back(struct server *server, struct network_rules **old)
+{
+    struct network_rules *refused = server->rules;
+
+    server->rules = *old;
+    *old = refused;
+    link_cut_forbidden(server);
+}
+
+/* `ret_old` gets the rules that were in force. */
 static int set_rules(struct server *server, const char *text, size_t len,
-                     struct relay_reply *reply)
+                     struct network_rules **ret_old, struct relay_reply *reply)
 {
     struct network_rules *rules = NULL;
     struct cay_error error = {0};
@@ -25,14 +36,14 @@ static int set_rules(struct server *server, const char *text, size_t len,
         cay_copy_text(reply->message, sizeof reply->message, error.message);
         return code;
     }
-    network_rules_free(server->rules);
+    *ret_old = server->rules;
     server->rules = rules;
     link_cut_forbidden(server);
     return CAY_OK;
 }
 
 static int serve_request(struct server *server, const char *bytes, size_t len, int *fd,
-                         struct relay_reply *reply)
+                         struct network_rules **ret_old, struct relay_reply *reply)
 {
     struct relay_request request;
 
@@ -43,7 +54,8 @@ static int serve_request(struct server *server, const char *bytes, size_t len, i
         return CAY_E_UNSUPPORTED;
     switch (request.order) {
     case RELAY_RULES:
-        return set_rules(server, bytes + sizeof request, len - sizeof request, reply);
+        return set_rules(server, bytes + sizeof request, len - sizeof request, ret_old,
+                         reply);
     case RELAY_JOIN:
         return member_join(server, bytes + sizeof request, len - sizeof request, fd,
                            reply);
@@ -70,12 +82,15 @@ static void on_client(struct server *server, struct source *source, uint32_t eve
     AUTO_FD fd = given;
     if (got > 0) {
         struct relay_reply reply = {.version = RELAY_VERSION};
-        reply.code = serve_request(server, bytes, (size_t)got, &fd, &reply);
+        AUTO_NETWORK_RULES old = NULL;
+        reply.code = serve_request(server, bytes, (size_t)got, &fd, &old, &reply);
         reply.counts = server->counts;
         link_count_bytes(server, &reply.counts);
         if (send(source->fd, &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL) ==
             sizeof reply)
             return;
+        if (old)
+            take_back(server, &old);
     }
     (void)close(source->fd);
     free(source);

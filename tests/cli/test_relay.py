@@ -676,6 +676,23 @@ def test_new_rules_apply_to_connections_before_the_reply(internet, sandbox):
                                          "200 hello other.test"]
 
 
+def test_a_change_without_a_reply_changes_nothing(internet, sandbox):
+    created = sandbox("good.test")
+    relay, before = relay_of(created), Path(f"/run/cay/{created}.rules").read_bytes()
+    os.kill(relay, signal.SIGSTOP)
+    try:
+        done = internet.cay("network", created, "--reset", "--allow", "other.test", check=False)
+    finally:
+        os.kill(relay, signal.SIGCONT)
+    assert done.returncode != 0 and b"does not reply" in done.stderr, done
+    assert Path(f"/run/cay/{created}.rules").read_bytes() == before
+    lines = internet.cay("exec", created, "--", "python3", "-c",
+                         INSIDE + 'print(fetch("good.test"), fetch("other.test"))')
+    assert lines == "200 hello good.test gaierror\n"
+    rules = [line for line in internet.cay("network", created).splitlines() if ".test" in line]
+    assert rules == ["  good.test"]
+
+
 def test_events_have_each_attempt(internet, sandbox):
     created = sandbox("good.test")
     internet.cay("exec", created, "--", "python3", "-c", INSIDE + textwrap.dedent(f"""

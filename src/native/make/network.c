@@ -349,7 +349,26 @@ static int fail_relay(const char *id, int error, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_UNAVAILABLE, error, op, id,
                     "the process that relays the sandbox's network does not reply",
-                    "the sandbox has no network until it is started again");
+                    "resume the sandbox if it is paused; otherwise it has no network "
+                    "until it is started again");
+}
+
+/* After a time-out no reply is wanted: cay-net gets EPIPE if it serves the request later,
+ * and changes nothing.  A reply that came before is here. */
+static ssize_t receive_reply(int fd, struct relay_reply *ret_reply)
+{
+    ssize_t got;
+
+    do
+        got = recv(fd, ret_reply, sizeof *ret_reply, 0);
+    while (got < 0 && errno == EINTR);
+    if (got >= 0 || errno != EAGAIN)
+        return got;
+    (void)shutdown(fd, SHUT_RDWR);
+    got = recv(fd, ret_reply, sizeof *ret_reply, MSG_DONTWAIT);
+    if (got <= 0)
+        errno = ETIMEDOUT;
+    return got > 0 ? got : -1;
 }
 
 /* Sends an order with `len` bytes of text after it.  The process is confined, but it
@@ -371,9 +390,7 @@ int network_request(const char *id, enum relay_order order, const char *text, si
     ssize_t got = -1;
     if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 &&
         sendmsg(fd, &message, MSG_NOSIGNAL) >= 0)
-        do
-            got = recv(fd, ret_reply, sizeof *ret_reply, 0);
-        while (got < 0 && errno == EINTR);
+        got = receive_reply(fd, ret_reply);
     if (got != sizeof *ret_reply || ret_reply->version != RELAY_VERSION)
         return fail_relay(id, got < 0 ? errno : EPROTO, err);
     if (ret_reply->code == CAY_OK)
@@ -385,23 +402,45 @@ int network_request(const char *id, enum relay_order order, const char *text, si
                     "it reports: %s", ret_reply->message);
 }
 
+static int save_rules(const struct record *record, const char *text, size_t len,
+                      struct cay_error *err)
+{
+    if (record->storage == CAY_STORAGE_DISK)
+        TRY(storage_save_rules(record->id, text, len, err));
+    return runtime_save_rules(record->id, text, len, err);
+}
+
 /* The files first: after a crash the rules in force may be the old ones, and the same
- * change again repairs that. */
+ * change again repairs that.  A request that fails has changed nothing. */
+static int change_rules(const struct record *record, const struct buf *text,
+                        struct cay_error *err)
+{
+    struct relay_reply reply;
+    size_t len = 0;
+    AUTO_FREE char *old = malloc(NETWORK_TEXT_MAX);
+
+    if (!old)
+        return cay_fail_memory(err, op);
+    TRY(runtime_load_rules(record->id, old, NETWORK_TEXT_MAX, &len, err));
+    TRY(save_rules(record, text->data, text->len, err));
+    int code =
+        network_request(record->id, RELAY_RULES, text->data, text->len, &reply, err);
+    if (code)
+        (void)!save_rules(record, old, len, NULL);
+    return code;
+}
+
 int network_change(struct record *record, const struct network_rules *rules,
                    struct cay_error *err)
 {
     enum cay_network network = network_kind(rules);
-    struct relay_reply reply;
     AUTO_BUF text;
 
     buf_init(&text, NETWORK_TEXT_MAX);
     if (!network_rules_write(rules, &text))
         return cay_fail(err, CAY_E_LIMIT, 0, op, record->id, "too many network rules",
                         "they may have %d KiB", NETWORK_TEXT_MAX >> 10);
-    if (record->storage == CAY_STORAGE_DISK)
-        TRY(storage_save_rules(record->id, text.data, text.len, err));
-    TRY(runtime_save_rules(record->id, text.data, text.len, err));
-    TRY(network_request(record->id, RELAY_RULES, text.data, text.len, &reply, err));
+    TRY(change_rules(record, &text, err));
     if (record->network == network)
         return CAY_OK;
     record->network = network;
