@@ -14,8 +14,9 @@ extern "C" {
  *
  * A spare fits if template, mounts, network, host name, disk limit and isolation level
  * are those of the pool; a pool with the network RULES or OPEN is for both, and the rules
- * are those of the request.  Name, environment, user, working directory, time to live,
- * the other limits and whether the sandbox is ephemeral are those of the request.
+ * and named networks are those of the request.  Name, environment, user, working
+ * directory, time to live, the other limits and whether the sandbox is ephemeral are
+ * those of the request.
  *
  * A spare is used once.  Spares end with the pool, and the pool with the program that
  * created it; sandboxes that were created from it live on.

@@ -117,7 +117,8 @@ struct cay_sandbox_options {
      * of this user in the same network reach each other's TCP ports by name: NAME, else
      * the sandbox's name, else its id.  They reach servers that listen on all addresses,
      * not those on 127.0.0.1 alone.  CAY_E_EXISTS while another sandbox has the name
-     * there. */
+     * there.  With storage on disk it leaves them when it ends and joins them again when
+     * it starts. */
     const char *const *networks;
 };
 

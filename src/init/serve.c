@@ -281,7 +281,7 @@ static bool handle(struct peer *peer)
     if (packet.head.kind == MESSAGE_CLAIM)
         return claim(peer);
     if (is_spare && packet.head.kind != MESSAGE_PING &&
-        packet.head.kind != MESSAGE_STATUS)
+        packet.head.kind != MESSAGE_STATUS && packet.head.kind != MESSAGE_DIAL_ONLY)
         return fail_spare(peer);
     if (packet.head.kind == MESSAGE_EXEC)
         return process_execute(peer, &packet);

@@ -126,6 +126,9 @@ static int copy_options(cay_pool *pool, const struct cay_sandbox_options *given,
             own->network = cay_policy_network(own->policy);
         own->policy = NULL;
     }
+    if (own->networks && own->networks[0] && own->network == CAY_NETWORK_NONE)
+        own->network = CAY_NETWORK_RULES; /* they come with the claim, too */
+    own->networks = NULL;
     size_t binds = own->bind_count;
     pool->texts = calloc(2 * binds + 4, sizeof *pool->texts);
     pool->binds = calloc(binds + 1, sizeof *pool->binds);

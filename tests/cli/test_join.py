@@ -88,7 +88,7 @@ class Box:
 
     def done(self):
         for each in self.ids:
-            self.cay("kill", each, check=False)
+            self.cay("rm", each, check=False)
 
 
 @pytest.fixture
@@ -244,11 +244,40 @@ def test_an_invalid_name_is_refused(box, value):
 def test_other_networks_do_not_join(box, net, tmp_path):
     config = tmp_path / "cay.yaml"
     config.write_text("level: landlock\n")
-    for words, slug in ((("--network", "host"), "invalid"), (("--storage", "disk"), "unsupported"),
-                        (("--config", str(config)), "unsupported")):
+    for words, slug in ((("--network", "host"), "invalid"), (("--config", str(config)), "unsupported")):
         done = box.cay("create", "--join", net, *words, "-o", "json", check=False)
         assert done.returncode and json.loads(done.stderr)["error"]["slug"] == slug, done
     assert links(net) == []
+
+
+def test_a_sandbox_on_disk_joins_its_networks_again_when_it_starts(box, net):
+    one = box.create("--join", f"{net}:one")
+    disk = box.create("--storage", "disk", "--join", f"{net}:db", "--join", net)
+    names = [f"{net}:db", f"{net}:{disk}"]
+    assert box.inspect(disk)["networks"] == names
+    for greeting in ("first", "second"):
+        box.serve(disk, greeting)
+        assert box.run(one, f"print(greet('db'), greet('{disk}'))") == [f"{greeting} {greeting}"]
+        box.cay("kill", disk)
+        assert links(net) == [f"{net}:one"]
+        stopped = box.inspect(disk)
+        assert (stopped["state"], stopped["networks"]) == ("stopped", names)
+        box.cay("start", disk)
+        assert box.inspect(disk)["networks"] == names
+        assert box.run(disk, "print(find('one') != 'gaierror')") == ["True"]
+
+
+def test_a_stopped_sandbox_does_not_reserve_its_name_in_a_network(box, net):
+    disk = box.create("--storage", "disk", "--join", f"{net}:db")
+    box.cay("kill", disk)
+    other = box.create("--join", f"{net}:db")
+    done = box.cay("start", disk, "-o", "json", check=False)
+    error = json.loads(done.stderr)["error"]
+    assert error["slug"] == "exists" and other in error["message"], error
+    assert box.inspect(disk)["state"] == "stopped" and links(net) == [f"{net}:db"]
+    box.cay("kill", other)
+    box.cay("start", disk)
+    assert os.readlink(f"/run/cay/networks/{net}:db") == disk
 
 
 def test_a_sandbox_joins_several_networks_by_several_names(box, net):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,26 @@ def test_sandboxes_of_one_network_find_each_other_by_name() -> None:
             assert other.exec(["getent", "hosts", name]).exit_code == 2
         with pytest.raises(SandboxExistsError):
             cay.Sandbox.create(networks=[f"{network}:one"])
+
+
+def test_a_spare_of_a_pool_joins_networks_when_it_is_claimed() -> None:
+    network = f"pool-{os.getpid()}"
+    with cay.Pool(2, network="rules") as pool, cay.Sandbox.create(
+        networks=[f"{network}:first"]
+    ) as first:
+        pool.wait(timeout=100)
+        with cay.Sandbox.create(networks=[f"{network}:claimed", network], pool=pool) as one:
+            while pool.stats().claimed != 1:
+                time.sleep(0.01)
+            assert one.inspect().networks == (f"{network}:claimed", f"{network}:{one.id}")
+            assert one.exec(["getent", "hosts", "first"]).exit_code == 0
+            for name in ("claimed", one.id):
+                assert first.exec(["getent", "hosts", name]).exit_code == 0
+            with pytest.raises(SandboxExistsError, match=f"{one.id} has this name"):
+                cay.Sandbox.create(networks=[f"{network}:claimed"], pool=pool)
+            with cay.Sandbox.create(allow=["example.com"], pool=pool) as alone:
+                assert alone.inspect().networks == ()
+                assert alone.exec(["getent", "hosts", "claimed"]).exit_code == 2
 
 
 def test_networks_is_a_list_of_names() -> None:

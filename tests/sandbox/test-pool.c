@@ -102,6 +102,24 @@ TEST(a_request_that_does_not_fit_gets_a_new_sandbox)
     ASSERT_INT(claimed(pool), 0);
 }
 
+TEST(a_spare_joins_the_named_networks_of_the_request_not_those_of_the_pool)
+{
+    char mine[CAY_NAME_MAX];
+    const char *const of_pool[] = {"of-the-pool", NULL}, *const networks[] = {mine, NULL};
+    struct cay_sandbox_options options = {.size = sizeof options, .networks = of_pool};
+    AUTO(cay_pool) pool = make_pool_of(&options, 1, false);
+    struct cay_sandbox_info info;
+
+    snprintf(mine, sizeof mine, "pool-%d:one", (int)getpid());
+    options.networks = networks;
+    AUTO(cay_sandbox) sandbox = claim(pool, &options);
+    await_claims(pool, 1);
+    ASSERT_OK(cay_sandbox_inspect(sandbox, &info, &err));
+    ASSERT_STR(info.networks, mine);
+    run(sandbox, "getent hosts one");
+    ASSERT_INT(result.exit_code, 0);
+}
+
 TEST(a_program_with_other_limits_of_its_own_gets_a_new_sandbox)
 {
     AUTO(cay_pool) pool = make_pool(1);

@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "native/make/join.h"
 #include "native/process/command.h"
 #include "native/process/wire.h"
 #include "native/record/cgroup.h"
@@ -237,6 +238,8 @@ static int look_at_stopped(const char *id, struct cay_sandbox_info *ret_info,
                   options->user ? options->user : "user");
     cay_copy_text(ret_info->workdir, sizeof ret_info->workdir, options->workdir);
     cay_copy_text(ret_info->name, sizeof ret_info->name, options->name);
+    (void)!join_plan(options->networks, options->name ? options->name : id,
+                     ret_info->networks, NULL);
     storage_saved_done(&saved);
     return CAY_OK;
 }

@@ -723,10 +723,14 @@ static int set_claimed_limits(const struct create_ctx *ctx, struct record *recor
 static int check_claim(const struct create_ctx *ctx, struct record *record,
                        struct cay_error *err)
 {
+    const char *name = ctx->options.name;
+
     TRY(level_demand(record, record->layers, ctx->given, ctx->options.require, err));
-    if (!ctx->options.name)
+    TRY(join_plan(ctx->options.networks, name ? name : record->id, record->networks,
+                  err));
+    if (!name)
         return CAY_OK;
-    cay_copy_text(record->name, sizeof record->name, ctx->options.name);
+    cay_copy_text(record->name, sizeof record->name, name);
     return names_claim(record, err);
 }
 
@@ -741,7 +745,8 @@ static bool does_fit(const struct create_ctx *ctx, const struct record *record)
 }
 
 /* CAY_E_NOT_FOUND: it has ended; CLAIM_UNFIT: no spare with this key fits.  A request
- * that is refused leaves it in the pool. */
+ * that is refused leaves it in the pool, unless another sandbox has its name in a
+ * network: it ends then, since it may have joined others. */
 static int claim_one(struct create_ctx *ctx, const struct spare_key *key, const char *id,
                      struct native *native, struct cay_error *err)
 {
@@ -770,6 +775,8 @@ static int claim_one(struct create_ctx *ctx, const struct spare_key *key, const 
         cay_copy_text(record->mark, sizeof record->mark, ctx->id);
         code = runtime_save(record, err);
     }
+    if (!code && record->networks[0])
+        code = join_networks(record, err);
     /* It may have ended with its pool: then the next one is tried. */
     if (!code && claim_init(ctx, native, taken_ms, NULL) != CAY_OK)
         code = CAY_E_NOT_FOUND;
@@ -856,8 +863,9 @@ int create_spare(const struct cay_sandbox_options *options, const char *pool,
     if (!code && (own->policy || !spare_key(own, &ctx.sources, ret_key)))
         code = cay_fail(err, CAY_E_UNSUPPORTED, 0, "pool.create", "sandbox",
                         "sandboxes with these options cannot be created ahead",
-                        "use storage in memory, no policy (network rules come with each "
-                        "sandbox), and an isolation level with namespaces");
+                        "use storage in memory, no policy (network rules and named "
+                        "networks come with each sandbox), and an isolation level with "
+                        "namespaces");
     if (!code)
         code = create_at_best_level(&ctx, native, err);
     root_sources_close(&ctx.sources);

@@ -95,10 +95,6 @@ static int complete_network(struct cay_sandbox_options *options, struct cay_erro
             return cay_fail(err, CAY_E_INVALID, 0, op, "networks",
                             "a sandbox with the network of the host joins no network",
                             "leave the network out, or use rules or open");
-        if (options->storage == CAY_STORAGE_DISK)
-            return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "networks",
-                            "named networks are not stored with a sandbox on disk",
-                            "use storage in memory, or leave the networks out");
         if (options->network == CAY_NETWORK_NONE)
             options->network = CAY_NETWORK_RULES; /* none: members only */
     }

@@ -162,7 +162,6 @@ bool spare_key(const struct cay_sandbox_options *options,
     struct stat resolver;
 
     if (options->storage != CAY_STORAGE_MEMORY ||
-        (options->networks && options->networks[0]) ||
         (options->policy && options->policy->mount_count) || level == CAY_LEVEL_BEST ||
         level >= CAY_LEVEL_LANDLOCK)
         return false;
@@ -171,7 +170,7 @@ bool spare_key(const struct cay_sandbox_options *options,
     add_text(&hash, options->pool);
     add_text(&hash, options->hostname);
     add_number(&hash, level);
-    /* rules come with the claim */
+    /* rules and named networks come with the claim */
     add_number(&hash, options->network > CAY_NETWORK_HOST ? CAY_NETWORK_RULES
                                                           : options->network);
     add_number(&hash, options->disk_bytes);

@@ -222,6 +222,8 @@ int storage_save(const struct storage *storage, const struct cay_sandbox_options
     kvfile_add_number(&file, "rung", options->level);
     for (const char *const *env = options->env; env && *env; env++)
         kvfile_add(&file, "env", *env);
+    for (const char *const *join = options->networks; join && *join; join++)
+        kvfile_add(&file, "join", *join);
     for (size_t i = 0; !code && i < binds->count; i++)
         if (!save_bind(&file, &binds->list[i]))
             code = cay_fail_errno(err, errno, op, binds->list[i].source);
@@ -259,16 +261,22 @@ static bool take_binds(struct storage_saved *saved)
     return true;
 }
 
-static bool take_env(struct storage_saved *saved)
+/* The values of one key, NULL-terminated; NULL if memory is exhausted. */
+static const char **take_texts(const struct kvfile *kvfile, const char *key)
 {
-    size_t count = kvfile_count(&saved->kvfile, "env");
-    const char *last = NULL;
+    size_t count = kvfile_count(kvfile, key);
+    const char **texts = calloc(count + 1, sizeof *texts), *last = NULL;
 
-    saved->env = calloc(count + 1, sizeof *saved->env);
-    for (size_t i = 0; saved->env && i < count; i++)
-        saved->env[i] = last = kvfile_next(&saved->kvfile, "env", last);
-    saved->options.env = saved->env;
-    return saved->env;
+    for (size_t i = 0; texts && i < count; i++)
+        texts[i] = last = kvfile_next(kvfile, key, last);
+    return texts;
+}
+
+static bool take_lists(struct storage_saved *saved)
+{
+    saved->options.env = saved->env = take_texts(&saved->kvfile, "env");
+    saved->options.networks = saved->networks = take_texts(&saved->kvfile, "join");
+    return saved->env && saved->networks && take_binds(saved);
 }
 
 static void take_options(struct storage_saved *saved)
@@ -320,7 +328,7 @@ int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_err
             "remove the sandbox and create a new one");
     }
     take_options(ret_saved);
-    if (take_binds(ret_saved) && take_env(ret_saved))
+    if (take_lists(ret_saved))
         return CAY_OK;
     storage_saved_done(ret_saved);
     return cay_fail_memory(err, op);
@@ -330,6 +338,7 @@ void storage_saved_done(struct storage_saved *saved)
 {
     free(saved->binds);
     free(saved->env);
+    free(saved->networks);
     free(saved->kvfile.data);
     *saved = (struct storage_saved){0};
 }

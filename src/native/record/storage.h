@@ -40,7 +40,7 @@ struct storage_saved {
     const char *map;                    /* idmap_text() of its files, or NULL */
     unsigned given;                     /* limits that its creator set */
     struct cay_bind *binds;
-    const char **env;
+    const char **env, **networks;
     struct kvfile kvfile; /* the text that the options point into */
 };
 int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_error *err);
