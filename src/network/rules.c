@@ -180,3 +180,18 @@ const char *network_rules_list(const struct network_rules *rules, struct words_l
     }
     return words_end(list);
 }
+
+bool network_rules_inspected(const struct network_rules *rules, const char **ret_names,
+                             size_t room, size_t *ret_count)
+{
+    *ret_count = 0;
+    for (size_t i = 0; i < rules->count; i++) {
+        const struct network_rule *rule = &rules->at[i];
+        if (!rule->methods && !rule->path)
+            continue;
+        if (rule->kind == NETWORK_ANY || *ret_count == room)
+            return false;
+        ret_names[(*ret_count)++] = rule->name + (rule->kind == NETWORK_BELOW);
+    }
+    return true;
+}

@@ -123,6 +123,11 @@ void network_check_request(const struct network_rules *rules, const char *name,
                            uint16_t port, const char *method, const char *path,
                            struct network_answer *ret_answer);
 
+/* The names for which some rule has methods or a path, at most `room`, into `ret_names`;
+ * those below a name are the name.  False if that may be any name. */
+bool network_rules_inspected(const struct network_rules *rules, const char **ret_names,
+                             size_t room, size_t *ret_count);
+
 /* "pypi, api.example.com:443, and 12 more": what is allowed, for messages. */
 struct words_list;
 const char *network_rules_list(const struct network_rules *rules,

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* cay-net reads hostile bytes and has a way to the network.  It needs descriptors that it
- * has, new sockets of IP, and memory: no file, no other process, no program. */
+/* cay-net and cay-net-tls read hostile bytes.  They need descriptors that they have and
+ * memory, and cay-net new sockets of IP: no file, no other process, no program. */
+#include "relay/confine.h"
+
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -16,11 +19,11 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "relay/server.h"
 #include "sys/landlock.h"
 
-/* Every right on files, ports to bind, and signals; TCP connections are its work. */
-static int drop_files(void)
+/* Every right on files, ports to bind, and signals; TCP connections are cay-net's work.
+ */
+static int drop_files(bool has_sockets)
 {
     enum { CONNECT_TCP = 1 << 1 };
     const struct landlock_rights *all = landlock_all();
@@ -28,7 +31,8 @@ static int drop_files(void)
     if (!all) /* a kernel without landlock: the filter has the same effect */
         return errno == EOPNOTSUPP || errno == ENOSYS ? 0 : -errno;
     struct landlock_rights rights = *all;
-    rights.net &= ~(uint64_t)CONNECT_TCP;
+    if (has_sockets)
+        rights.net &= ~(uint64_t)CONNECT_TCP;
     AUTO_FD fd = landlock_create(&rights);
     if (fd < 0)
         return fd;
@@ -65,17 +69,17 @@ static int drop_capabilities(void)
     return syscall(SYS_capset, &header, none) == 0 ? 0 : -errno;
 }
 
-static int set_limits(void)
+static int set_limits(const struct confinement *confinement)
 {
-    static const struct {
+    const struct {
         int resource;
         rlim_t most;
     } limits[] = {
         {RLIMIT_CORE, 0},
         {RLIMIT_NPROC, 0},
-        {RLIMIT_FSIZE, RELAY_EVENTS_MAX * RELAY_EVENT_BYTES},
-        {RLIMIT_NOFILE, RELAY_LINKS_MAX * RELAY_LINK_FDS + RELAY_MEMBERS_MAX + 128},
-        {RLIMIT_DATA, 32 << 20},
+        {RLIMIT_FSIZE, confinement->file_bytes},
+        {RLIMIT_NOFILE, confinement->files},
+        {RLIMIT_DATA, confinement->memory_bytes},
         {RLIMIT_MEMLOCK, 0},
     };
 
@@ -100,20 +104,6 @@ enum { ARCHITECTURE = (int)AUDIT_ARCH_X86_64 };
 enum { ARCHITECTURE = (int)AUDIT_ARCH_AARCH64 };
 #endif
 
-static const int allowed[] = {
-    SYS_epoll_pwait,     SYS_epoll_ctl,  SYS_accept4,    SYS_getsockname,
-    SYS_getsockopt,      SYS_setsockopt, SYS_recvfrom,   SYS_recvmsg,
-    SYS_sendto,          SYS_sendmsg,    SYS_connect,    SYS_shutdown,
-    SYS_splice,          SYS_pipe2,      SYS_close,      SYS_read,
-    SYS_pwrite64,        SYS_fcntl,      SYS_getrandom,  SYS_clock_gettime,
-    SYS_munmap,          SYS_mremap,     SYS_madvise,    SYS_brk,
-    SYS_futex,           SYS_exit,       SYS_exit_group, SYS_rt_sigreturn,
-    SYS_restart_syscall,
-#ifdef SYS_epoll_wait
-    SYS_epoll_wait,
-#endif
-};
-
 #define LOAD(offset) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (offset))
 #define ARGUMENT(number)                                                                 \
     LOAD(offsetof(struct seccomp_data, args) + (number) * sizeof(uint64_t))
@@ -128,9 +118,8 @@ static const struct sock_filter start[] = {
     LOAD(offsetof(struct seccomp_data, nr)),
 };
 
-/* Sockets of TCP and UDP, and memory that is not executable.  What the
- * filter does not name ends cay-net, and with it every connection. */
-static const struct sock_filter end[] = {
+/* Sockets of TCP and UDP. */
+static const struct sock_filter sockets[] = {
     IF(SYS_socket, 0, 11),
     ARGUMENT(0),
     IF(AF_INET, 1, 0),
@@ -143,6 +132,11 @@ static const struct sock_filter end[] = {
     IF(0, 0, 1),
     RETURN(SECCOMP_RET_ALLOW),
     RETURN(SECCOMP_RET_KILL_PROCESS),
+};
+
+/* Memory that is not executable.  A call that the filter does not name ends the process,
+ * and with it every connection. */
+static const struct sock_filter end[] = {
     IF(SYS_mmap, 0, 3),
     ARGUMENT(2),
     BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 1, 0),
@@ -150,44 +144,47 @@ static const struct sock_filter end[] = {
     RETURN(SECCOMP_RET_KILL_PROCESS),
 };
 
-enum {
-    ALLOWED = sizeof allowed / sizeof *allowed,
-    START = sizeof start / sizeof *start,
-    END = sizeof end / sizeof *end
-};
+enum { CALLS_MAX = 64, CODE_MAX = 2 * CALLS_MAX + 64 };
 
-static int install_filter(void)
+static unsigned short add(struct sock_filter *code, unsigned short len,
+                          const struct sock_filter *more, size_t count)
 {
-    struct sock_filter code[START + 2 * ALLOWED + END];
-    struct sock_fprog program = {.filter = code};
-    unsigned short len = 0;
+    memcpy(code + len, more, count * sizeof *more);
+    return (unsigned short)(len + count);
+}
 
-    for (size_t i = 0; i < START; i++)
-        code[len++] = start[i];
-    for (size_t i = 0; i < ALLOWED; i++) {
-        code[len++] = (struct sock_filter)IF(allowed[i], 0, 1);
-        code[len++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
+static int install_filter(const struct confinement *confinement)
+{
+    struct sock_filter code[CODE_MAX];
+    struct sock_fprog program = {.filter = code};
+
+    if (confinement->call_count > CALLS_MAX)
+        return -E2BIG;
+    program.len = add(code, 0, start, sizeof start / sizeof *start);
+    for (size_t i = 0; i < confinement->call_count; i++) {
+        code[program.len++] = (struct sock_filter)IF(confinement->calls[i], 0, 1);
+        code[program.len++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
     }
-    for (size_t i = 0; i < END; i++)
-        code[len++] = end[i];
-    program.len = len;
+    if (confinement->has_sockets)
+        program.len = add(code, program.len, sockets, sizeof sockets / sizeof *sockets);
+    program.len = add(code, program.len, end, sizeof end / sizeof *end);
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0 ? 0 : -errno;
 }
 
-int confine(uint32_t uid)
+int confine_process(const struct confinement *confinement)
 {
     int error = drop_bounding_set();
 
     if (!error)
-        error = drop_user(uid);
+        error = drop_user(confinement->uid);
     if (!error)
-        error = set_limits();
+        error = set_limits(confinement);
     if (!error)
         error = drop_capabilities();
     if (!error && (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 ||
                    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0))
         error = -errno;
     if (!error)
-        error = drop_files();
-    return error ? error : install_filter();
+        error = drop_files(confinement->has_sockets);
+    return error ? error : install_filter(confinement);
 }

@@ -21,6 +21,7 @@ static void take_back(struct server *server, struct network_rules **old)
 
     server->rules = *old;
     *old = refused;
+    hand_over_rules_again(server);
     link_cut_forbidden(server);
 }
 
@@ -35,6 +36,12 @@ static int set_rules(struct server *server, const char *text, size_t len,
     if (code) {
         cay_copy_text(reply->message, sizeof reply->message, error.message);
         return code;
+    }
+    if (!hand_over_rules(server, text, len)) {
+        network_rules_free(rules);
+        cay_copy_text(reply->message, sizeof reply->message,
+                      "the process that reads requests does not take new rules");
+        return CAY_E_BUSY;
     }
     *ret_old = server->rules;
     server->rules = rules;

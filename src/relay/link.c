@@ -62,9 +62,11 @@ struct link {
     struct source client, server; /* the two ends; `server` is also that of a lookup */
     struct link *next, **previous;
     enum state state;
-    bool has_begun;  /* the client has sent some of its first bytes */
-    bool is_checked; /* all of them */
-    bool is_waiting; /* more to relay */
+    bool has_begun;    /* the client has sent some of its first bytes */
+    bool is_checked;   /* all of them */
+    bool is_waiting;   /* more to relay */
+    bool is_inspected; /* its requests are read by cay-net-tls */
+    enum hello_kind hello;
     bool is_reported;
     int status; /* of a refusal, as HTTP has it */
     struct network_address destination;
@@ -322,6 +324,36 @@ static void refuse_by_rule(struct server *server, struct link *link,
 
 /* --- Relaying --- */
 
+/* With is_inspected: the client's place is taken by cay-net-tls. */
+static bool hand_over(struct server *server, struct link *link)
+{
+    int client = link->client.fd;
+
+    if (link->hello != HELLO_TLS && link->hello != HELLO_HTTP) {
+        refuse(server, link, 403, "cay: the rule \"%.300s\" is for requests of HTTP only",
+               link->rule);
+        return false;
+    }
+    int error = hand_over_client(server, link->named->name, link->port,
+                                 link->hello == HELLO_TLS, &client);
+    if (error) {
+        refuse(server, link, 502, "cay: requests to %s cannot be inspected now",
+               link->named->name);
+        return false;
+    }
+    /* Not only closed: cay-net-tls has the same socket, which epoll would still report.
+     */
+    (void)epoll_ctl(server->epoll, EPOLL_CTL_DEL, link->client.fd, NULL);
+    close_source(&link->client);
+    link->client.fd = client;
+    link->hello = HELLO_MORE;
+    if (server_watch(server, &link->client, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) ==
+        0)
+        return true;
+    end(server, link, true);
+    return false;
+}
+
 /* False if the connection has failed. */
 static bool relay_piece(struct server *server, struct flow *flow, int from, int to,
                         bool *ret_progress)
@@ -399,6 +431,9 @@ static bool relay_up(struct server *server, struct link *link)
 static void relay(struct server *server, struct link *link)
 {
     link->is_waiting = false;
+    if (link->is_inspected &&
+        (!link->is_checked || (link->hello != HELLO_MORE && !hand_over(server, link))))
+        return;
     if (!relay_up(server, link) ||
         !relay_flow(server, link, &link->down, link->server.fd, link->client.fd)) {
         end(server, link, true);
@@ -472,6 +507,11 @@ static void check(const struct server *server, const struct link *link,
         network_check_address(server->rules, address, link->port, &own, answer);
 }
 
+static bool may_pass(const struct server *server, const struct network_answer *answer)
+{
+    return answer->verdict == NETWORK_ALLOW || hand_over_may_inspect(server, answer);
+}
+
 static void set_no_delay(int fd)
 {
     const int on = 1;
@@ -529,7 +569,7 @@ static void connect_next(struct server *server, struct link *link)
     while (link->tried < addresses->count) {
         const struct network_address *address = &addresses->at[link->tried++];
         check(server, link, address, &answer);
-        if (answer.verdict != NETWORK_ALLOW) {
+        if (!may_pass(server, &answer)) {
             link->address = *address;
             continue;
         }
@@ -538,7 +578,7 @@ static void connect_next(struct server *server, struct link *link)
             return;
         close_source(&link->server);
     }
-    if (answer.verdict != NETWORK_ALLOW)
+    if (!may_pass(server, &answer))
         refuse_by_rule(server, link, &answer);
     else if (!look_for_six(server, link))
         refuse(server, link, 502, "cay: cannot connect to %s:%d (%s)", link->named->name,
@@ -708,6 +748,7 @@ static bool check_hello(struct server *server, struct link *link, bool is_all)
         return false;
     }
     link->is_checked = true;
+    link->hello = hello.kind;
     if (hello.kind == HELLO_BAD)
         refuse(server, link, 403,
                "cay: the first bytes of the connection to port %d do not name one host",
@@ -716,8 +757,13 @@ static bool check_hello(struct server *server, struct link *link, bool is_all)
         refuse(server, link, 403,
                "cay: a connection to %s names another host, %s (%s must match)",
                link->named->name, hello.host, hello.kind == HELLO_TLS ? "SNI" : "Host");
-    else if (!take_first(link, bytes, (size_t)got))
-        end(server, link, true);
+    else if (link->is_inspected && !hello.host[0])
+        refuse(server, link, 403,
+               "cay: requests to %s are inspected, and this connection does not name it "
+               "(SNI or Host)",
+               link->named->name);
+    else if (!link->is_inspected && !take_first(link, bytes, (size_t)got))
+        end(server, link, true); /* cay-net-tls checks what it reads itself */
     return link->state != REFUSING && link->state != DRAINING && link->state != DEAD;
 }
 
@@ -881,11 +927,12 @@ static void decide(struct server *server, struct link *link)
         network_check_name(server->rules, link->named->name, link->port, &answer);
     else
         check(server, link, &link->destination, &answer);
-    if (answer.verdict != NETWORK_ALLOW) {
+    if (!may_pass(server, &answer)) {
         refuse_by_rule(server, link, &answer);
         return;
     }
     cay_copy_text(link->rule, sizeof link->rule, answer.rule);
+    link->is_inspected = answer.verdict == NETWORK_INSPECT;
     link->is_checked = !link->named; /* an address has no name to compare with */
     if (link->named)
         begin_lookup(server, link);
@@ -1022,9 +1069,10 @@ void link_cut_forbidden(struct server *server)
             check(server, link, &link->address, &answer);
         else
             network_check_name(server->rules, link->named->name, link->port, &answer);
-        if (answer.verdict != NETWORK_ALLOW)
-            end(server, link, true);
-        else
+        if (answer.verdict == NETWORK_ALLOW ||
+            (link->is_inspected && hand_over_may_inspect(server, &answer)))
             cay_copy_text(link->rule, sizeof link->rule, answer.rule);
+        else
+            end(server, link, true);
     }
 }

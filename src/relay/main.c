@@ -16,9 +16,11 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "relay/confine.h"
 #include "relay/server.h"
 #include "sys/rights.h"
 
@@ -51,6 +53,37 @@ static bool receive_start(struct message *message, int *fds, size_t *ret_count)
            (size_t)got == sizeof message->start + message->start.rules_len;
 }
 
+/* --- Confinement --- */
+
+static const int calls[] = {
+    SYS_epoll_pwait,     SYS_epoll_ctl,  SYS_accept4,    SYS_getsockname,
+    SYS_getsockopt,      SYS_setsockopt, SYS_recvfrom,   SYS_recvmsg,
+    SYS_sendto,          SYS_sendmsg,    SYS_connect,    SYS_shutdown,
+    SYS_splice,          SYS_pipe2,      SYS_close,      SYS_read,
+    SYS_pwrite64,        SYS_fcntl,      SYS_getrandom,  SYS_clock_gettime,
+    SYS_munmap,          SYS_mremap,     SYS_madvise,    SYS_brk,
+    SYS_futex,           SYS_exit,       SYS_exit_group, SYS_rt_sigreturn,
+    SYS_restart_syscall, SYS_socketpair,
+#ifdef SYS_epoll_wait
+    SYS_epoll_wait,
+#endif
+};
+
+static int confine_self(uint32_t uid)
+{
+    const struct confinement confinement = {
+        .uid = uid,
+        .calls = calls,
+        .call_count = sizeof calls / sizeof *calls,
+        .has_sockets = true,
+        .file_bytes = RELAY_EVENTS_MAX * RELAY_EVENT_BYTES,
+        .files = RELAY_LINKS_MAX * RELAY_LINK_FDS + RELAY_MEMBERS_MAX + 128,
+        .memory_bytes = 32 << 20,
+    };
+
+    return confine_process(&confinement);
+}
+
 /* The library waits for the reply. */
 static int begin(struct server *server, const struct message *message, const int *fds,
                  size_t count)
@@ -66,8 +99,8 @@ static int begin(struct server *server, const struct message *message, const int
         return -EINVAL;
     code = join_cgroups(fds + RELAY_FDS, count - RELAY_FDS);
     if (!code)
-        code = server_init(server, fds);
-    return code ? code : confine(start->uid);
+        code = server_init(server, fds, start->has_opener);
+    return code ? code : confine_self(start->uid);
 }
 
 /* The creator's limits and signals are for its commands: splice(2) to a connection that

@@ -29,6 +29,7 @@ enum {
     RELAY_CONTROL = COLLECT_SOCKETS, /* the listening control socket */
     RELAY_EVENTS,                    /* a file of RELAY_EVENTS_BYTES, see below */
     RELAY_INIT,                      /* a pidfd of PID 1: cay-net ends with it */
+    RELAY_OPENER,                    /* a socket to cay-net-tls (tls.h), if has_opener */
     RELAY_FDS,
     RELAY_TASKS_MAX = 3 /* may follow: "tasks" files of v1 cgroups, which it joins */
 };
@@ -39,6 +40,7 @@ struct relay_start {
     uint32_t uid; /* that cay-net runs as, and its gid; 0: unchanged */
     uint32_t nameserver_count;
     uint32_t rules_len;
+    uint32_t has_opener;
     struct network_address nameservers[RELAY_NAMESERVERS_MAX];
 };
 
@@ -98,10 +100,11 @@ struct relay_reply {
 enum { RELAY_EVENTS_MAX = 1024, RELAY_EVENT_BYTES = 512 };
 
 enum relay_event_kind {
-    RELAY_EVENT_NAME = 1,  /* a question of DNS that was refused */
-    RELAY_EVENT_OPEN = 2,  /* a connection that was allowed or refused */
-    RELAY_EVENT_END = 3,   /* the end of one that was allowed */
-    RELAY_EVENT_PACKET = 4 /* a packet that is neither TCP nor DNS, refused */
+    RELAY_EVENT_NAME = 1,   /* a question of DNS that was refused */
+    RELAY_EVENT_OPEN = 2,   /* a connection that was allowed or refused */
+    RELAY_EVENT_END = 3,    /* the end of one that was allowed */
+    RELAY_EVENT_PACKET = 4, /* a packet that is neither TCP nor DNS, refused */
+    RELAY_EVENT_REQUEST = 5 /* a request of HTTP that was refused */
 };
 
 struct relay_event {

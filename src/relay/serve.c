@@ -262,7 +262,7 @@ static int set_links_max(struct server *server)
     return 0;
 }
 
-int server_init(struct server *server, const int fds[RELAY_FDS])
+int server_init(struct server *server, const int fds[RELAY_FDS], bool has_opener)
 {
     server->tcp = (struct source){link_accept, fds[COLLECT_TCP]};
     server->tcp6 = (struct source){
@@ -271,6 +271,8 @@ int server_init(struct server *server, const int fds[RELAY_FDS])
     server->log = (struct source){on_log, fds[COLLECT_LOG]};
     server->control = (struct source){control_accept, fds[RELAY_CONTROL]};
     server->init = (struct source){on_init, fds[RELAY_INIT]};
+    server->opener =
+        (struct source){hand_over_events, has_opener ? fds[RELAY_OPENER] : -1};
     server->events_file = fds[RELAY_EVENTS];
     server->next_deadline_ms = UINT64_MAX;
     server->is_accepting = true;
@@ -280,8 +282,9 @@ int server_init(struct server *server, const int fds[RELAY_FDS])
     server->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (server->epoll < 0)
         return -errno;
-    struct source *const sources[] = {&server->tcp,  &server->dns,     &server->log,
-                                      &server->tcp6, &server->control, &server->init};
+    struct source *const sources[] = {&server->tcp,   &server->dns,     &server->log,
+                                      &server->tcp6,  &server->control, &server->init,
+                                      &server->opener};
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         error = sources[i]->fd >= 0 ? server_watch(server, sources[i], EPOLLIN) : 0;
         if (error)

@@ -29,6 +29,7 @@ struct server {
     int epoll;
     int events_file;
     struct source tcp, tcp6, dns, log, control, init;
+    struct source opener; /* cay-net-tls; -1: not running */
     bool is_accepting;
     uint32_t links_max, accept_tokens;
     uint64_t accept_refilled_ms, accept_at_ms; /* not before */
@@ -52,7 +53,7 @@ struct server {
 /* --- serve.c --- */
 
 /* The server of these descriptors; 0 or a negative errno. */
-int server_init(struct server *server, const int fds[RELAY_FDS]);
+int server_init(struct server *server, const int fds[RELAY_FDS], bool has_opener);
 _Noreturn void server_run(struct server *server);
 int server_watch(struct server *server, struct source *source, uint32_t events);
 bool server_may_accept(struct server *server);
@@ -91,9 +92,21 @@ void link_lose_member(struct server *server, const struct member *member);
 /* Completes and writes an event; the caller sets kind, verdict and what it knows. */
 void events_write(struct server *server, struct relay_event *event);
 
-/* --- confine.c --- */
+/* --- hand-over.c --- */
 
-/* Drops every right that cay-net does not need, for good.  0 or a negative errno. */
-int confine(uint32_t uid);
+/* Whether the requests to a host that has this answer are read by cay-net-tls. */
+bool hand_over_may_inspect(const struct server *server,
+                           const struct network_answer *answer);
+
+/* Sends a client to cay-net-tls and sets *client to the socket that it replies on: the
+ * way to the server.  0 or a negative errno. */
+int hand_over_client(const struct server *server, const char *name, uint16_t port,
+                     bool is_tls, int *client);
+
+/* Sends new rules; false if they did not arrive. */
+bool hand_over_rules(const struct server *server, const char *text, size_t len);
+/* Those in force, after others that were taken back. */
+void hand_over_rules_again(const struct server *server);
+void hand_over_events(struct server *server, struct source *source, uint32_t events);
 
 #endif

@@ -121,6 +121,7 @@ static int fill_root_plan(const struct create_ctx *ctx, struct root_plan *root_p
     cay_copy_text(head->hostname, sizeof head->hostname, hostname);
     head->own_network = options->network != CAY_NETWORK_HOST;
     head->is_relayed = ctx->network.rules != NULL;
+    root_plan->authority = ctx->network.authority;
     head->has_cgroup = record->cgroup.unified[0] != '\0';
     head->prepared = ctx->level == CAY_LEVEL_ROOT;
     head->one_user = ctx->level >= CAY_LEVEL_SINGLE;
@@ -499,7 +500,7 @@ static int build(struct create_ctx *ctx, struct native *native, struct cay_error
     if (!code)
         code = cgroup_create(&record->cgroup, &group, err);
     if (!code && ctx->network.rules)
-        code = network_start(group, record->has_range, &ctx->network, err);
+        code = network_start(group, record, &ctx->network, err);
     if (!code) /* without a user namespace cay-init gives up root itself */
         code = launch_begin(group, kind,
                             record->has_range && kind != SETUP_NOTHING ? ctx->owner : 0,
@@ -507,7 +508,9 @@ static int build(struct create_ctx *ctx, struct native *native, struct cay_error
     if (code)
         return code;
     AUTO_FD status = launch->status;
-    code = start_init(ctx, group, launch, native, err);
+    code = network_wait_authority(&ctx->network, err);
+    if (!code)
+        code = start_init(ctx, group, launch, native, err);
     if (!code && ctx->network.rules)
         code = network_wait(&ctx->network, err);
     launch_done(launch, code == CAY_OK);
@@ -811,7 +814,7 @@ static int claim_spare(struct create_ctx *ctx, struct native *native,
 {
     struct spare_offers offers;
 
-    if (!ctx->options.pool || ctx->start)
+    if (!ctx->options.pool || ctx->start || ctx->network.is_inspected)
         return CAY_E_NOT_FOUND;
     bool is_any = spare_open_offers(&offers);
     int code = is_any ? claim_any(ctx, &offers, native, err) : CAY_E_NOT_FOUND;
@@ -829,6 +832,8 @@ static int create_new(struct create_ctx *ctx, struct native *native,
     if (ctx->saved) /* the saved options have the default limits, too */
         ctx->given &= ctx->saved->given;
     code = network_take_rules(&ctx->options, ctx->start, &ctx->network, err);
+    if (!code && ctx->network.env)
+        ctx->options.env = ctx->network.env;
     if (!code)
         code = root_sources_open(&ctx->options, ctx->start, &ctx->sources, err);
     if (!code) {

@@ -17,24 +17,28 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "native/make/program.h"
+#include "native/make/trust.h"
 #include "native/process/wire.h"
 #include "native/record/storage.h"
 #include "policy/policy.h"
 #include "relay/relay.h"
+#include "relay/tls.h"
 #include "sys/clone.h"
 #include "sys/io.h"
 #include "sys/raw.h"
 #include "sys/rights.h"
 
-static const char op[] = "sandbox.network", program_name[] = "cay-net";
+static const char op[] = "sandbox.network";
 
 enum { STACK_SIZE = 16 << 10, HIGH_FD = 16, START_MS = 10000 };
 
 _Static_assert((int)RELAY_FD == (int)CLONE_SOCKET, "as clone_execute() places it");
+_Static_assert((int)RELAY_FD == (int)TLS_FD, "both programs start alike");
 
 /* As in launch.c: two clones share this memory, and the first waits until the second has
  * executed. */
 struct starter {
+    char name[16];
     int socket, program, group;
     pid_t first;
     long pid;
@@ -47,8 +51,7 @@ struct starter {
 IN_CLONE static void become_relay(void *cookie)
 {
     struct starter *starter = cookie;
-    char name[] = "cay-net";
-    char *argv[] = {name, NULL}, *env[] = {NULL};
+    char *argv[] = {starter->name, NULL}, *env[] = {NULL};
 
     (void)raw_call(SYS_setsid, 0, 0, 0, 0, 0);
     starter->error = (int)-clone_execute(starter->socket, starter->program, argv, env);
@@ -74,11 +77,19 @@ IN_CLONE static void run_first_clone(void *cookie)
 
 /* --- In the caller --- */
 
-static int fail_start(int error, struct cay_error *err)
+static const char *const names[] = {
+    [PROGRAM_NET] = "cay-net", [PROGRAM_TLS] = "cay-net-tls"};
+
+static int fail_start(enum program which, int error, struct cay_error *err)
 {
     if (cay_errno_is_shortage(error))
-        return cay_fail_errno(err, error, op, program_name);
-    return cay_fail(err, CAY_E_UNAVAILABLE, error, op, program_name,
+        return cay_fail_errno(err, error, op, names[which]);
+    if (which == PROGRAM_TLS)
+        return cay_fail(err, CAY_E_UNAVAILABLE, error, op, names[which],
+                        "cannot start the process that reads the sandbox's requests",
+                        "install GnuTLS (libgnutls30), or leave out network rules with "
+                        "methods and paths");
+    return cay_fail(err, CAY_E_UNAVAILABLE, error, op, names[which],
                     "cannot start the process that relays the sandbox's network",
                     "run cay doctor to see what this machine lacks");
 }
@@ -106,10 +117,10 @@ static void free_starter(struct starter *starter)
     free(starter);
 }
 
-int network_start(int group, bool has_own_user, struct network *network,
-                  struct cay_error *err)
+static int start(enum program which, int group, bool has_own_user,
+                 struct starter **ret_starter, int *ret_socket, struct cay_error *err)
 {
-    AUTO_FD program = program_open(PROGRAM_NET, has_own_user, HIGH_FD, err);
+    AUTO_FD program = program_open(which, has_own_user, HIGH_FD, err);
     int ends[2] = {-1, -1};
 
     if (program < 0)
@@ -119,6 +130,7 @@ int network_start(int group, bool has_own_user, struct network *network,
         return cay_fail_memory(err, op);
     *starter =
         (struct starter){.socket = -1, .program = TAKE_FD(program), .group = group};
+    cay_copy_text(starter->name, sizeof starter->name, names[which]);
     int error =
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : errno;
     if (!error) {
@@ -130,17 +142,17 @@ int network_start(int group, bool has_own_user, struct network *network,
     if (first < 0) {
         auto_close(&ends[0]);
         free_starter(starter);
-        return fail_start((int)-first, err);
+        return fail_start(which, (int)-first, err);
     }
     starter->first = (pid_t)first;
-    network->starter = starter;
-    network->is_serving = false;
-    network->socket = ends[0];
+    *ret_starter = starter;
+    *ret_socket = ends[0];
     return CAY_OK;
 }
 
 /* Until the clones no longer use this memory. */
-static int finish_start(struct starter *starter, struct cay_error *err)
+static int finish_start(enum program which, struct starter *starter,
+                        struct cay_error *err)
 {
     while (starter->first && waitpid(starter->first, NULL, (int)__WCLONE) < 0 &&
            errno == EINTR)
@@ -149,7 +161,8 @@ static int finish_start(struct starter *starter, struct cay_error *err)
     auto_close(&starter->socket);
     starter->socket = -1;
     if (starter->pid < 0 || starter->error)
-        return fail_start(starter->pid < 0 ? (int)-starter->pid : starter->error, err);
+        return fail_start(which, starter->pid < 0 ? (int)-starter->pid : starter->error,
+                          err);
     return CAY_OK;
 }
 
@@ -167,21 +180,37 @@ static int load_stored(const char *id, struct network *network, struct cay_error
     return CAY_OK;
 }
 
+static int make_own(const struct cay_sandbox_options *options, struct network *network,
+                    struct cay_error *err)
+{
+    TRY(network_rules_new(options->network == CAY_NETWORK_OPEN ? NETWORK_OPEN
+                                                               : NETWORK_RULES,
+                          NULL, 0, NULL, &network->own, err));
+    network->rules = network->own;
+    return CAY_OK;
+}
+
+static bool has_inspected(const struct network_rules *rules)
+{
+    const char *name;
+    size_t count;
+
+    return !network_rules_inspected(rules, &name, 1, &count) || count;
+}
+
 int network_take_rules(const struct cay_sandbox_options *options, const char *start,
                        struct network *network, struct cay_error *err)
 {
     if (options->network <= CAY_NETWORK_HOST)
         return CAY_OK;
     if (start)
-        return load_stored(start, network, err);
-    network->rules = options->policy ? options->policy->network : NULL;
-    if (network->rules)
-        return CAY_OK;
-    TRY(network_rules_new(options->network == CAY_NETWORK_OPEN ? NETWORK_OPEN
-                                                               : NETWORK_RULES,
-                          NULL, 0, NULL, &network->own, err));
-    network->rules = network->own;
-    return CAY_OK;
+        TRY(load_stored(start, network, err));
+    else if (options->policy && options->policy->network)
+        network->rules = options->policy->network;
+    else
+        TRY(make_own(options, network, err));
+    network->is_inspected = has_inspected(network->rules);
+    return network->is_inspected ? trust_env(options->env, &network->env, err) : CAY_OK;
 }
 
 enum cay_network network_kind(const struct network_rules *rules)
@@ -193,6 +222,7 @@ enum cay_network network_kind(const struct network_rules *rules)
 void network_drop_rules(struct network *network)
 {
     network_rules_free(TAKE_PTR(network->own));
+    free(TAKE_PTR(network->env));
     network->rules = NULL;
 }
 
@@ -251,10 +281,11 @@ static int send_start(const struct network *network, const struct record *record
         return cay_fail_memory(err, op);
     TRY(runtime_save_rules(record->id, text.data, text.len, err));
     start.rules_len = (uint32_t)text.len;
+    start.has_opener = network->opener != NULL;
     find_nameservers(&start);
     const struct iovec parts[] = {{&start, sizeof start}, {text.data, text.len}};
     int error = rights_send(network->socket, parts, 2, fds, count, MSG_NOSIGNAL);
-    return error ? fail_start(-error, err) : CAY_OK;
+    return error ? fail_start(PROGRAM_NET, -error, err) : CAY_OK;
 }
 
 /* With the cgroups of v1, which cay-net joins: its memory and its time are the sandbox's.
@@ -280,10 +311,10 @@ int network_send(struct network *network, const struct launch *launch,
 {
     int fds[RELAY_FDS + RELAY_TASKS_MAX];
 
-    TRY(finish_start(network->starter, err));
+    TRY(finish_start(PROGRAM_NET, network->starter, err));
     record->relay = (pid_t)network->starter->pid;
     if (runtime_start_time(record->relay, &record->relay_start) != 0)
-        return fail_start(ESRCH, err);
+        return fail_start(PROGRAM_NET, ESRCH, err);
     TRY(launch_sockets(launch, fds, err));
     AUTO_FD tcp = fds[COLLECT_TCP], dns = fds[COLLECT_DNS], log = fds[COLLECT_LOG],
             tcp6 = fds[COLLECT_TCP6];
@@ -300,36 +331,120 @@ int network_send(struct network *network, const struct launch *launch,
     fds[RELAY_CONTROL] = control;
     fds[RELAY_EVENTS] = events;
     fds[RELAY_INIT] = launch->pidfd;
+    fds[RELAY_OPENER] = network->opener ? network->links : launch->pidfd;
     return send_with_cgroups(network, record, fds, err);
+}
+
+static int wait_for_reply(int socket)
+{
+    struct pollfd waiting = {.fd = socket, .events = POLLIN};
+    int ready;
+
+    do
+        ready = poll(&waiting, 1, START_MS);
+    while (ready < 0 && errno == EINTR);
+    return ready;
 }
 
 int network_wait(struct network *network, struct cay_error *err)
 {
-    struct pollfd waiting = {.fd = network->socket, .events = POLLIN};
     struct relay_reply reply = {.code = -ECHILD};
-    int ready;
 
     if (network->is_serving)
         return CAY_OK;
-    do
-        ready = poll(&waiting, 1, START_MS);
-    while (ready < 0 && errno == EINTR);
+    int ready = wait_for_reply(network->socket);
+
     if (ready > 0 &&
         recv(network->socket, &reply, sizeof reply, MSG_DONTWAIT) == sizeof reply &&
         reply.code == 0) {
         network->is_serving = true;
         return CAY_OK;
     }
-    return fail_start(ready == 0 ? ETIMEDOUT : -reply.code, err);
+    return fail_start(PROGRAM_NET, ready == 0 ? ETIMEDOUT : -reply.code, err);
+}
+
+/* --- cay-net-tls --- */
+
+static int send_opener_start(struct network *network, const struct record *record,
+                             int links, struct cay_error *err)
+{
+    struct tls_start start = {.version = TLS_VERSION, .uid = user_of(record)};
+    AUTO_FD roots = trust_open_host();
+    AUTO_BUF text;
+
+    if (roots < 0)
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, names[PROGRAM_TLS],
+                        "this machine has no certificates to verify servers with",
+                        "install the package ca-certificates");
+    buf_init(&text, NETWORK_TEXT_MAX);
+    if (!network_rules_write(network->rules, &text))
+        return cay_fail_memory(err, op);
+    start.rules_len = (uint32_t)text.len;
+    const struct iovec parts[] = {{&start, sizeof start}, {text.data, text.len}};
+    const int fds[TLS_FDS] = {[TLS_LINKS] = links, [TLS_ROOTS] = roots};
+    int error = rights_send(network->opener_socket, parts, 2, fds, TLS_FDS, MSG_NOSIGNAL);
+    return error ? fail_start(PROGRAM_TLS, -error, err) : CAY_OK;
+}
+
+static int start_opener(int group, const struct record *record, struct network *network,
+                        struct cay_error *err)
+{
+    int ends[2];
+
+    TRY(start(PROGRAM_TLS, group, record->has_range, &network->opener,
+              &network->opener_socket, err));
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+        return cay_fail_errno(err, errno, op, names[PROGRAM_TLS]);
+    network->links = ends[0];
+    AUTO_FD far = ends[1];
+    return send_opener_start(network, record, far, err);
+}
+
+int network_start(int group, const struct record *record, struct network *network,
+                  struct cay_error *err)
+{
+    network->links = -1;
+    network->is_serving = false;
+    TRY(start(PROGRAM_NET, group, record->has_range, &network->starter, &network->socket,
+              err));
+    return network->is_inspected ? start_opener(group, record, network, err) : CAY_OK;
+}
+
+int network_wait_authority(struct network *network, struct cay_error *err)
+{
+    struct tls_reply reply = {.code = -ECHILD};
+
+    if (!network->opener)
+        return CAY_OK;
+    TRY(finish_start(PROGRAM_TLS, network->opener, err));
+    int ready = wait_for_reply(network->opener_socket);
+    if (ready <= 0 ||
+        recv(network->opener_socket, &reply, sizeof reply, MSG_DONTWAIT) !=
+            sizeof reply ||
+        reply.code)
+        return fail_start(PROGRAM_TLS, ready == 0 ? ETIMEDOUT : -reply.code, err);
+    network->authority = strndup(reply.authority, sizeof reply.authority);
+    return network->authority ? CAY_OK : cay_fail_memory(err, op);
+}
+
+static void finish_program(enum program which, struct starter *starter, int socket)
+{
+    if (!starter)
+        return;
+    (void)!finish_start(which, starter, NULL);
+    auto_close(&socket);
+    free_starter(starter);
 }
 
 void network_done(struct network *network)
 {
     if (!network->starter)
         return;
-    (void)!finish_start(network->starter, NULL);
-    auto_close(&network->socket);
-    free_starter(TAKE_PTR(network->starter));
+    finish_program(PROGRAM_NET, TAKE_PTR(network->starter), network->socket);
+    finish_program(PROGRAM_TLS, TAKE_PTR(network->opener), network->opener_socket);
+    auto_close(&network->links);
+    network->links = -1;
+    free(TAKE_PTR(network->authority));
 }
 
 /* --- Changes --- */

@@ -14,6 +14,13 @@ struct network {
     struct starter *starter;           /* NULL: not started */
     int socket;                        /* to cay-net */
     bool is_serving;
+    /* The same of cay-net-tls, if requests are to be read. */
+    bool is_inspected;
+    struct starter *opener;
+    int opener_socket;
+    int links;        /* from cay-net to cay-net-tls; -1: none */
+    char *authority;  /* of cay-net-tls, as text */
+    const char **env; /* of the sandbox, instead of that of the options; or NULL */
 };
 
 /* The rules of the options, if they request a network by rules, or of the stopped sandbox
@@ -23,10 +30,14 @@ int network_take_rules(const struct cay_sandbox_options *options, const char *st
 enum cay_network network_kind(const struct network_rules *rules);
 void network_drop_rules(struct network *network);
 
-/* Starts cay-net in the cgroup `group` (-1: ours) and returns at once.  It is not a child
- * of this process, and exits unless network_send() follows. */
-int network_start(int group, bool has_own_user, struct network *network,
+/* Starts cay-net, and cay-net-tls if it is needed, in the cgroup `group` (-1: ours) and
+ * returns at once.  They are not children of this process, and exit unless network_send()
+ * follows. */
+int network_start(int group, const struct record *record, struct network *network,
                   struct cay_error *err);
+
+/* Waits until cay-net-tls, if it is needed, is confined, and takes its authority. */
+int network_wait_authority(struct network *network, struct cay_error *err);
 
 /* Sends the sockets of the sandbox's network and the rules.  cay-net then serves until
  * PID 1 ends.  The record gets its pid. */

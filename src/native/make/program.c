@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The programs of PID 1 and of cay-net.  Code inside must never be able to change the
- * program of the next sandbox.  For root it is one file in the runtime directory, which
- * belongs to a user that no sandbox has; all sandboxes share its pages.  Otherwise it is
- * a sealed memfd. */
+/* The programs of PID 1, of cay-net and of cay-net-tls.  Code inside must never be able
+ * to change the program of the next sandbox.  For root it is one file in the runtime
+ * directory, which belongs to a user that no sandbox has; all sandboxes share its pages.
+ * Otherwise it is a sealed memfd. */
 #include "native/make/program.h"
 
 #include <dirent.h>
@@ -30,11 +30,11 @@
 #include "sys/path.h"
 
 /* Embedded into the library by src/init/embed. */
-extern const unsigned char cay_init[], cay_net[];
-extern const uint64_t cay_init_size, cay_net_size;
-extern const char cay_init_digest[], cay_net_digest[];
+extern const unsigned char cay_init[], cay_net[], cay_net_tls[];
+extern const uint64_t cay_init_size, cay_net_size, cay_net_tls_size;
+extern const char cay_init_digest[], cay_net_digest[], cay_net_tls_digest[];
 
-enum { NAME_ROOM = 64, MODE = 0555, MAKE_S = 60, PROGRAMS = 2 };
+enum { NAME_ROOM = 64, MODE = 0555, MAKE_S = 60, PROGRAMS = 3 };
 
 static const struct embedded {
     const char *name;
@@ -44,6 +44,7 @@ static const struct embedded {
 } programs[PROGRAMS] = {
     [PROGRAM_INIT] = {"cay-init", cay_init, &cay_init_size, cay_init_digest},
     [PROGRAM_NET] = {"cay-net", cay_net, &cay_net_size, cay_net_digest},
+    [PROGRAM_TLS] = {"cay-tls", cay_net_tls, &cay_net_tls_size, cay_net_tls_digest},
 };
 
 static bool name_file(const struct embedded *program, char name[NAME_ROOM])
@@ -134,7 +135,7 @@ static int make_memfd(const struct embedded *program)
 static int open_memfd(enum program which)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    static int known[PROGRAMS] = {-1, -1};
+    static int known[PROGRAMS] = {-1, -1, -1};
     static pid_t owner[PROGRAMS];
 
     pthread_mutex_lock(&mutex);

@@ -8,7 +8,8 @@ struct cay_error;
 
 enum program {
     PROGRAM_INIT, /* cay-init: PID 1 */
-    PROGRAM_NET   /* cay-net: src/relay */
+    PROGRAM_NET,  /* cay-net: src/relay */
+    PROGRAM_TLS   /* cay-net-tls: src/tls */
 };
 
 /* A new descriptor of the program for execveat(2), not below `lowest`, or a negative

@@ -29,6 +29,7 @@ void root_plan_init(struct root_plan *ret_root_plan)
     ret_root_plan->overflow = false;
     ret_root_plan->binds = NULL;
     ret_root_plan->keeps_root = false;
+    ret_root_plan->authority = NULL;
     ret_root_plan->overlay = (struct overlay){.lower = -1, .usr = -1, .disk = -1};
     buf_borrow(&ret_root_plan->bytes, PLAN_BYTES_MAX, ret_root_plan->usual,
                sizeof ret_root_plan->usual);

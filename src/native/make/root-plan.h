@@ -28,6 +28,7 @@ struct root_plan {
     const struct binds *binds; /* a BIND step with number N uses its N-th entry, from 1 */
     struct overlay overlay;    /* of a ROOT step; the caller owns the descriptors */
     bool keeps_root;           /* the root has its files already */
+    const char *authority;     /* of cay-net-tls, as text; NULL: none */
 };
 
 void root_plan_init(struct root_plan *ret_root_plan);

@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "base/join.h"
 #include "native/make/root-plan.h"
+#include "native/make/trust.h"
 #include "native/record/runtime.h"
 #include "native/record/users.h"
 #include "relay/collect.h"
@@ -352,15 +353,32 @@ static void add_shared(struct root_plan *root_plan)
         copy_host(root_plan, copied[i]);
 }
 
+/* The host's /etc/ssl, with one authority more. */
+static void add_own_trust(struct root_plan *root_plan)
+{
+    struct stat st;
+
+    add_directory(root_plan, PLAN_DIRECTORY, "etc/ssl/certs", 0755, 0);
+    copy_host(root_plan, "/etc/ssl/openssl.cnf");
+    trust_plan(root_plan, -1, root_plan->authority);
+    if (stat("/etc/ssl/certs/java", &st) == 0 && S_ISDIR(st.st_mode)) {
+        add_directory(root_plan, PLAN_DIRECTORY, "etc/ssl/certs/java", 0755, 0);
+        show(root_plan, "etc/ssl/certs/java", "/etc/ssl/certs/java");
+    }
+}
+
 static void add_etc(struct root_plan *root_plan)
 {
     struct stat st;
 
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+        bool is_own = root_plan->authority && strcmp(shown[i], "/etc/ssl") == 0;
         add_directory(root_plan, PLAN_DIRECTORY, shown[i] + 1, 0755, 0);
-        if (stat(shown[i], &st) == 0 && S_ISDIR(st.st_mode))
+        if (!is_own && stat(shown[i], &st) == 0 && S_ISDIR(st.st_mode))
             show(root_plan, shown[i] + 1, shown[i]);
     }
+    if (root_plan->authority)
+        add_own_trust(root_plan);
     add_directory(root_plan, PLAN_DIRECTORY, "etc/skel", 0755, 0);
     add_shared(root_plan);
     add_file(root_plan, PLAN_FILE, "etc/passwd", 0644,
@@ -516,6 +534,8 @@ int root_plan_template(struct root_plan *root_plan, const struct template *templ
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         add_directory(root_plan, PLAN_NEED, needed[i].path, needed[i].mode, 0);
     add_names(root_plan, PLAN_REPLACE);
+    if (root_plan->authority)
+        trust_plan(root_plan, template->root, root_plan->authority);
     if (template->usr >= 0)
         root_plan_add_data(root_plan, PLAN_BIND, "usr", "/usr", strlen("/usr"))->flags =
             PLAN_WITH_WRITING | PLAN_WITH_LAYER;
