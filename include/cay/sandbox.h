@@ -70,6 +70,18 @@ enum cay_level {
     CAY_LEVEL_NONE = 5      /* backend "local": no isolation; not valid as an option */
 };
 
+/* A value that programs inside can use and never read.  Inside, the variable `name` has a
+ * placeholder, which is replaced outside in requests to these hosts, over verified TLS.
+ * TLS to them is opened for that: cay-policy(5) describes how. */
+struct cay_secret {
+    const char *name;  /* of the variable */
+    const char *value; /* 8 to 4096 bytes without control characters */
+    /* "HOST" or "HOST:WAY[,WAY]...": bearer and basic (the header Authorization; both are
+     * the default), query, header=NAME.  The network rules must allow the host. */
+    const char *const *hosts;
+    size_t host_count;
+};
+
 #define CAY_MEMORY_DEFAULT (1ull << 30)
 #define CAY_DISK_DEFAULT   (512ull << 20)
 #define CAY_PIDS_DEFAULT   512u
@@ -120,6 +132,8 @@ struct cay_sandbox_options {
      * there.  With storage on disk it leaves them when it ends and joins them again when
      * it starts. */
     const char *const *networks;
+    const struct cay_secret *secrets; /* only with a network of rules, not on disk */
+    size_t secret_count;
 };
 
 /* The caller owns the handle.  Freeing it does not end the sandbox, unless that is

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cay.sandbox import CodeInterpreter as CodeInterpreter
     from cay.sandbox import Pool as Pool
     from cay.sandbox import Sandbox as Sandbox
+    from cay.sandbox import Secret as Secret
     from cay.sandbox import WarmInterpreter as WarmInterpreter
     from cay.sandbox import create_template as create_template
     from cay.sandbox import doctor as doctor
@@ -29,6 +30,7 @@ _OF_SANDBOX = (
     "CodeInterpreter",
     "Pool",
     "Sandbox",
+    "Secret",
     "WarmInterpreter",
     "create_template",
     "doctor",
@@ -45,6 +47,7 @@ __all__ = [
     "CodeInterpreter",
     "Pool",
     "Sandbox",
+    "Secret",
     "WarmInterpreter",
     "__version__",
     "create_template",

@@ -207,6 +207,10 @@ static const struct option_rule option_rules[] = {
      "without a rule it reaches nothing, or the internet"},
     {"join", 0, OPTION_LIST, CREATES, FIELD(join), "NETWORK[:NAME]",
      "reach the sandboxes of this network by name", .is_rare = true},
+    {"secret", 0, OPTION_LIST, CREATES, FIELD(secrets), "NAME=env:VAR|file:PATH",
+     "a value that is put in outside; inside is a placeholder", .is_rare = true},
+    {"secret-for", 0, OPTION_LIST, CREATES, FIELD(secrets_for), "[NAME=]HOST[:WAY]",
+     "where: bearer, basic, query, header=NAME", .is_rare = true},
     {"name", 0, OPTION_TEXT, CREATES, FIELD(name), "NAME",
      "a name that can be used instead of the ID"},
     {"config", 0, OPTION_TEXT, CREATES, FIELD(config), "FILE",
@@ -589,6 +593,8 @@ int sandbox_plan(const struct options *options,
         code = plan_network(options, plan, err);
     if (!code)
         code = plan_join(&options->join, plan, err);
+    if (!code)
+        code = secret_plan(options, &plan->secrets, err);
     if (code) {
         sandbox_plan_done(plan);
         return code;
@@ -597,6 +603,10 @@ int sandbox_plan(const struct options *options,
         plan_terminal(&options->env, plan);
     note_large_memory(options->memory);
     fill_sandbox(options, &plan->sandbox);
+    if (plan->secrets.count) {
+        plan->sandbox.secrets = plan->secrets.list;
+        plan->sandbox.secret_count = plan->secrets.count;
+    }
     plan->sandbox.pool = ""; /* of cay pool start */
     if (argv)
         fill_exec(options, argv, plan);
@@ -615,6 +625,7 @@ void sandbox_plan_done(struct sandbox_plan *plan)
     free(plan->networks);
     free(plan->template_name);
     cay_policy_free(plan->policy);
+    secret_done(&plan->secrets);
     *plan = (struct sandbox_plan){.env = NULL};
 }
 

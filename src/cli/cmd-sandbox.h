@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/secret.h"
 
 /* The subcommands of sandbox_grammar.  They share one table of options, so that an option
  * is spelled, checked and explained the same wherever it is taken. */
@@ -46,8 +47,9 @@ struct sandbox_plan {
     const char **env;
     char *template_name;
     const char **networks; /* of --join and the configuration, or NULL */
-    cay_policy *policy;    /* with the rules of --allow and --deny, or NULL */
-    char terminal[64];     /* "TERM=..." */
+    struct cli_secrets secrets;
+    cay_policy *policy; /* with the rules of --allow and --deny, or NULL */
+    char terminal[64];  /* "TERM=..." */
 };
 
 /* Options over what --config says, which may be NULL and has to stay.  Checks what no

@@ -98,7 +98,7 @@ struct options {
 
     /* Sandboxes */
     uint64_t memory, disk, timeout_ms, ttl_ms;
-    struct option_list env, binds, allow, deny, join, ports;
+    struct option_list env, binds, allow, deny, join, ports, secrets, secrets_for;
     const char *workdir, *template_name, *tag, *name;
     uint32_t pids, cpu_percent;
     unsigned require;     /* enum cay_layer */

@@ -24,6 +24,17 @@ bool hand_over_may_inspect(const struct server *server,
     return answer->verdict == NETWORK_INSPECT && server->opener.fd >= 0;
 }
 
+bool hand_over_is_opened(const struct server *server, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (const char *line = server->opened, *end; line && (end = strchr(line, '\n'));
+         line = end + 1)
+        if ((size_t)(end - line) == len && memcmp(line, name, len) == 0)
+            return true;
+    return false;
+}
+
 int hand_over_client(const struct server *server, const char *name, uint16_t port,
                      bool is_tls, int *client)
 {
@@ -80,7 +91,7 @@ static void report(struct server *server, struct tls_event *event)
     cay_copy_text(relayed.name, sizeof relayed.name, event->name);
     cay_copy_text(relayed.rule, sizeof relayed.rule, event->rule);
     events_write(server, &relayed);
-    server->counts.refused++;
+    server->counts.refused += event->verdict == NETWORK_DENY;
 }
 
 void hand_over_events(struct server *server, struct source *source, uint32_t events)

@@ -66,6 +66,7 @@ struct link {
     bool is_checked;   /* all of them */
     bool is_waiting;   /* more to relay */
     bool is_inspected; /* its requests are read by cay-net-tls */
+    bool is_http_only; /* and nothing else may pass */
     enum hello_kind hello;
     bool is_reported;
     int status; /* of a refusal, as HTTP has it */
@@ -329,6 +330,10 @@ static bool hand_over(struct server *server, struct link *link)
 {
     int client = link->client.fd;
 
+    if (link->hello != HELLO_TLS && link->hello != HELLO_HTTP && !link->is_http_only) {
+        link->is_inspected = false; /* a secret is not sent over other protocols */
+        return true;
+    }
     if (link->hello != HELLO_TLS && link->hello != HELLO_HTTP) {
         refuse(server, link, 403, "cay: the rule \"%.300s\" is for requests of HTTP only",
                link->rule);
@@ -431,8 +436,10 @@ static bool relay_up(struct server *server, struct link *link)
 static void relay(struct server *server, struct link *link)
 {
     link->is_waiting = false;
-    if (link->is_inspected &&
-        (!link->is_checked || (link->hello != HELLO_MORE && !hand_over(server, link))))
+    if (link->is_http_only && !link->is_checked)
+        return;
+    if (link->is_inspected && link->is_checked && link->hello != HELLO_MORE &&
+        !hand_over(server, link))
         return;
     if (!relay_up(server, link) ||
         !relay_flow(server, link, &link->down, link->server.fd, link->client.fd)) {
@@ -757,7 +764,8 @@ static bool check_hello(struct server *server, struct link *link, bool is_all)
         refuse(server, link, 403,
                "cay: a connection to %s names another host, %s (%s must match)",
                link->named->name, hello.host, hello.kind == HELLO_TLS ? "SNI" : "Host");
-    else if (link->is_inspected && !hello.host[0])
+    else if (link->is_inspected && !hello.host[0] &&
+             (link->is_http_only || hello.kind != HELLO_OTHER))
         refuse(server, link, 403,
                "cay: requests to %s are inspected, and this connection does not name it "
                "(SNI or Host)",
@@ -932,7 +940,9 @@ static void decide(struct server *server, struct link *link)
         return;
     }
     cay_copy_text(link->rule, sizeof link->rule, answer.rule);
-    link->is_inspected = answer.verdict == NETWORK_INSPECT;
+    link->is_http_only = answer.verdict == NETWORK_INSPECT;
+    link->is_inspected = link->is_http_only ||
+                         (link->named && hand_over_is_opened(server, link->named->name));
     link->is_checked = !link->named; /* an address has no name to compare with */
     if (link->named)
         begin_lookup(server, link);

@@ -26,7 +26,7 @@
 
 struct message {
     struct relay_start start;
-    char rules[NETWORK_TEXT_MAX];
+    char texts[NETWORK_TEXT_MAX + RELAY_OPENED_MAX];
 };
 
 /* Descriptors behind the required ones.  A thread that writes "0" moves itself. */
@@ -50,7 +50,9 @@ static bool receive_start(struct message *message, int *fds, size_t *ret_count)
     return got >= (ssize_t)sizeof message->start &&
            message->start.version == RELAY_VERSION && *ret_count >= RELAY_FDS &&
            message->start.nameserver_count <= RELAY_NAMESERVERS_MAX &&
-           (size_t)got == sizeof message->start + message->start.rules_len;
+           message->start.rules_len <= NETWORK_TEXT_MAX &&
+           (size_t)got == sizeof message->start + message->start.rules_len +
+                              message->start.opened_len;
 }
 
 /* --- Confinement --- */
@@ -94,8 +96,10 @@ static int begin(struct server *server, const struct message *message, const int
     server->nameserver_count = start->nameserver_count;
     memcpy(server->nameservers, start->nameservers, sizeof server->nameservers);
     int code =
-        network_rules_read(message->rules, start->rules_len, &server->rules, &error);
-    if (code)
+        network_rules_read(message->texts, start->rules_len, &server->rules, &error);
+    if (!code && start->opened_len)
+        server->opened = strndup(message->texts + start->rules_len, start->opened_len);
+    if (code || (start->opened_len && !server->opened))
         return -EINVAL;
     code = join_cgroups(fds + RELAY_FDS, count - RELAY_FDS);
     if (!code)

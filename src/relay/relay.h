@@ -21,7 +21,8 @@ enum {
     RELAY_MEMBERS_MAX = 256, /* names in the sandbox's networks, its own ones included */
     RELAY_ID_MAX = 32,       /* of a member's texts, with NUL */
     RELAY_NETWORK_MAX = 64,
-    RELAY_MEMBER_NAME_MAX = 128
+    RELAY_MEMBER_NAME_MAX = 128,
+    RELAY_OPENED_MAX = 64 << 10 /* the names of hosts that have secrets */
 };
 
 /* The descriptors of relay_start, after those of enum collect_socket. */
@@ -34,12 +35,13 @@ enum {
     RELAY_TASKS_MAX = 3 /* may follow: "tasks" files of v1 cgroups, which it joins */
 };
 
-/* Followed by the rules as network_rules_write() writes them. */
+/* Followed by the rules as network_rules_write() writes them, and by the names of hosts
+ * that have secrets, a line for each: connections to them go to cay-net-tls, too. */
 struct relay_start {
     uint32_t version;
     uint32_t uid; /* that cay-net runs as, and its gid; 0: unchanged */
     uint32_t nameserver_count;
-    uint32_t rules_len;
+    uint32_t rules_len, opened_len;
     uint32_t has_opener;
     struct network_address nameservers[RELAY_NAMESERVERS_MAX];
 };

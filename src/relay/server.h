@@ -34,6 +34,7 @@ struct server {
     uint32_t links_max, accept_tokens;
     uint64_t accept_refilled_ms, accept_at_ms; /* not before */
     struct network_rules *rules;
+    char *opened; /* names of hosts that have secrets, a line for each; or NULL */
     struct hosts hosts;
     struct network_address nameservers[RELAY_NAMESERVERS_MAX];
     size_t nameserver_count;
@@ -97,6 +98,9 @@ void events_write(struct server *server, struct relay_event *event);
 /* Whether the requests to a host that has this answer are read by cay-net-tls. */
 bool hand_over_may_inspect(const struct server *server,
                            const struct network_answer *answer);
+
+/* Whether the host has a secret. */
+bool hand_over_is_opened(const struct server *server, const char *name);
 
 /* Sends a client to cay-net-tls and sets *client to the socket that it replies on: the
  * way to the server.  0 or a negative errno. */

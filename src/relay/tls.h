@@ -25,11 +25,12 @@ enum {
     TLS_FDS
 };
 
-/* Followed by the rules as network_rules_write() writes them. */
+/* Followed by the rules as network_rules_write() writes them, and by the secrets in the
+ * form of tls/secret.h. */
 struct tls_start {
     uint32_t version;
     uint32_t uid; /* that it runs as, and its gid; 0: unchanged */
-    uint32_t rules_len;
+    uint32_t rules_len, secrets_len;
 };
 
 struct tls_reply {
@@ -56,7 +57,7 @@ struct tls_order_head {
 
 /* --- To cay-net --- */
 
-/* A request that was refused. */
+/* A request that was refused, or that got a secret: its rule then is "secret NAME". */
 struct tls_event {
     uint32_t version;
     uint16_t port;

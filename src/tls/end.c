@@ -65,12 +65,12 @@ static int load_roots(struct opener *opener)
     enum { MOST = 16 << 20 };
     AUTO_BUF text;
     struct stat st;
-    int code = gnutls_certificate_allocate_credentials(&opener->trust);
 
+    buf_init(&text, MOST);
+    int code = gnutls_certificate_allocate_credentials(&opener->trust);
     if (code < 0)
         return code;
     AUTO_FD roots = TAKE_FD(opener->roots);
-    buf_init(&text, MOST);
     if (roots < 0 || fstat(roots, &st) != 0 || !buf_reserve(&text, (size_t)st.st_size))
         return 0; /* no server is valid */
     for (ssize_t got; text.len < (size_t)st.st_size; text.len += (size_t)got) {

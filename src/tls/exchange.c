@@ -27,6 +27,7 @@ enum {
     UP_MAX = 64 << 10, /* a head as it leaves, and a piece of the body */
     BEGIN_MS = 20000,  /* for the handshakes */
     REFUSE_MS = 2000,  /* for earlier replies, before a refusal is sent */
+    HOLD_MS = 50,      /* bytes of a reply that may begin a value */
     DRAIN_MS = 2000    /* until a client has read the last bytes */
 };
 
@@ -49,6 +50,9 @@ struct exchange {
     struct buf down; /* to the client */
     size_t down_sent;
     struct buf refusal;
+    bool is_tls;
+    struct secret_mask mask;
+    struct buf held; /* of a reply, see secret.h */
 };
 
 /* --- Life --- */
@@ -84,8 +88,24 @@ void exchange_free_dead(struct opener *opener)
         buf_done(&exchange->up);
         buf_done(&exchange->down);
         buf_done(&exchange->refusal);
+        buf_done(&exchange->held);
+        secret_mask_done(&exchange->mask);
         free(exchange);
     }
+}
+
+/* The host may reply with any value that it gets. */
+static bool add_values(const struct opener *opener, struct exchange *exchange)
+{
+    const struct secrets *secrets = opener->secrets;
+
+    for (size_t i = 0; i < secrets->count; i++)
+        for (size_t j = 0; j < secrets->at[i].use_count; j++)
+            if (strcmp(secrets->at[i].uses[j].host, exchange->name) == 0 &&
+                !secret_mask_add(&exchange->mask, secrets->at[i].value,
+                                 strlen(secrets->at[i].value)))
+                return false;
+    return true;
 }
 
 void exchange_new(struct opener *opener, const struct tls_order_head *head,
@@ -106,10 +126,13 @@ void exchange_new(struct opener *opener, const struct tls_order_head *head,
     buf_init(&exchange->up, UP_MAX);
     buf_init(&exchange->down, UP_MAX);
     buf_init(&exchange->refusal, UP_MAX);
+    buf_init(&exchange->held, UP_MAX);
+    exchange->is_tls = head->is_tls;
     exchange->next = opener->exchanges;
     opener->exchanges = exchange;
     set_deadline(exchange, BEGIN_MS);
-    if (watch(opener, fds[0], exchange) != 0 || watch(opener, fds[1], exchange) != 0 ||
+    if (!add_values(opener, exchange) || watch(opener, fds[0], exchange) != 0 ||
+        watch(opener, fds[1], exchange) != 0 ||
         (head->is_tls &&
          (end_init_client(opener, exchange->name, &exchange->client) < 0 ||
           end_init_server(opener, exchange->name, &exchange->server) < 0)))
@@ -121,10 +144,10 @@ void exchange_new(struct opener *opener, const struct tls_order_head *head,
 /* --- Refusals --- */
 
 static void report(const struct opener *opener, const struct exchange *exchange,
-                   const char *rule)
+                   enum network_verdict verdict, const char *rule)
 {
     struct tls_event event = {
-        .version = TLS_VERSION, .port = exchange->port, .verdict = NETWORK_DENY};
+        .version = TLS_VERSION, .port = exchange->port, .verdict = (uint8_t)verdict};
 
     cay_copy_text(event.name, sizeof event.name, exchange->name);
     cay_copy_text(event.rule, sizeof event.rule, rule);
@@ -162,22 +185,57 @@ static bool is_dropped(const struct http_header *header)
            http_is_name(&header->name, "http2-settings");
 }
 
-static bool write_head(struct exchange *exchange, const struct http_request *request)
+/* A compressed reply could not be masked. */
+static bool is_encoding(const struct http_header *header)
+{
+    return http_is_name(&header->name, "accept-encoding");
+}
+
+/* False if it must be refused, with edit->fault, or memory is exhausted. */
+static bool write_head(struct exchange *exchange, const struct http_request *request,
+                       struct secret_edit *edit)
 {
     struct buf *up = &exchange->up;
-    const char *end = request->target.at + request->target.len + strlen(" HTTP/1.1\r\n");
 
-    buf_append(up, request->method.at, (size_t)(end - request->method.at));
+    buf_append(up, request->method.at, request->method.len);
+    buf_text(up, " ");
+    if (!secret_put_target(edit, &request->target, up))
+        return false;
+    buf_text(up, " HTTP/1.1\r\n");
     for (size_t i = 0; i < request->header_count; i++) {
         const struct http_header *header = &request->headers[i];
-        if (is_dropped(header))
+        if (is_dropped(header) || (is_encoding(header) && exchange->mask.count))
             continue;
         buf_append(up, header->name.at, header->name.len);
         buf_text(up, ": ");
-        buf_append(up, header->value.at, header->value.len);
+        if (!secret_put_value(edit, header, up))
+            return false;
         buf_text(up, "\r\n");
     }
     return buf_text(up, "\r\n");
+}
+
+/* Into the buffer for the server; false if it is refused. */
+static bool pass_head(struct opener *opener, struct exchange *exchange,
+                      const struct http_request *request)
+{
+    struct secret_edit edit = {.secrets = opener->secrets,
+                               .host = exchange->name,
+                               .is_tls = exchange->is_tls,
+                               .mask = &exchange->mask};
+    char rule[SECRET_NAME_MAX + 8];
+
+    if (!write_head(exchange, request, &edit)) {
+        exchange->up.len = 0;
+        refuse(exchange, "403 Forbidden", "cay: %s",
+               edit.fault[0] ? edit.fault : "the head of the request is too large");
+        report(opener, exchange, NETWORK_DENY, "default");
+        return false;
+    }
+    snprintf(rule, sizeof rule, "secret %s", edit.used ? edit.used->name : "");
+    if (edit.used)
+        report(opener, exchange, NETWORK_ALLOW, rule);
+    return true;
 }
 
 /* False if it is refused. */
@@ -192,7 +250,7 @@ static bool check_request(struct opener *opener, struct exchange *exchange,
         refuse(exchange, "421 Misdirected Request",
                "cay: a request to %s names another host, %s (Host must match)",
                exchange->name, request->host);
-        report(opener, exchange, "default");
+        report(opener, exchange, NETWORK_DENY, "default");
         return false;
     }
     snprintf(method, sizeof method, "%.*s", (int)request->method.len, request->method.at);
@@ -202,7 +260,7 @@ static bool check_request(struct opener *opener, struct exchange *exchange,
     if (answer.verdict == NETWORK_ALLOW)
         return true;
     refuse(exchange, "403 Forbidden", "cay: %s", answer.why);
-    report(opener, exchange, answer.rule);
+    report(opener, exchange, NETWORK_DENY, answer.rule);
     return false;
 }
 
@@ -225,17 +283,14 @@ static bool take_head(struct opener *opener, struct exchange *exchange)
         refuse(exchange, "400 Bad Request",
                "cay: requests to %s are inspected, and this one is not accepted: %s",
                exchange->name, fault);
-        report(opener, exchange, "default");
+        report(opener, exchange, NETWORK_DENY, "default");
         return true;
     case HTTP_DONE:
         break;
     }
-    if (!check_request(opener, exchange, &request))
+    if (!check_request(opener, exchange, &request) ||
+        !pass_head(opener, exchange, &request))
         return true;
-    if (!write_head(exchange, &request)) {
-        end_exchange(exchange);
-        return true;
-    }
     exchange->request_count++;
     http_framing_init(&request, &exchange->framing);
     drop_input(exchange, request.head_len);
@@ -318,8 +373,34 @@ static void begin_draining(struct exchange *exchange)
     set_deadline(exchange, DRAIN_MS);
 }
 
+/* What was held back is no value after all. */
+static void release_held(struct exchange *exchange)
+{
+    buf_append(&exchange->down, exchange->held.data, exchange->held.len);
+    exchange->held.len = 0;
+    exchange->is_waiting = true;
+}
+
+static void take_reply(struct exchange *exchange, const char *bytes, size_t len)
+{
+    if (!exchange->mask.count) {
+        buf_append(&exchange->down, bytes, len);
+        return;
+    }
+    if (!secret_mask_feed(&exchange->mask, bytes, len, &exchange->held, &exchange->down))
+        end_exchange(exchange);
+    else if (exchange->state == OPEN && exchange->held.len)
+        set_deadline(exchange, HOLD_MS);
+    else if (exchange->state == OPEN)
+        exchange->deadline_ms = 0;
+}
+
 static bool finish(struct exchange *exchange)
 {
+    if (exchange->held.len) {
+        release_held(exchange);
+        return true;
+    }
     if (exchange->state == REFUSED && exchange->refusal.len) {
         buf_append(&exchange->down, exchange->refusal.data, exchange->refusal.len);
         exchange->refusal.len = 0;
@@ -347,7 +428,7 @@ static bool move_down(struct exchange *exchange)
     if (got == -EAGAIN)
         return progress;
     if (got > 0)
-        buf_append(&exchange->down, bytes, (size_t)got);
+        take_reply(exchange, bytes, (size_t)got);
     else
         exchange->server.has_ended = true;
     if (got < 0 && exchange->state == OPEN)
@@ -380,7 +461,7 @@ static void shake_hands(struct opener *opener, struct exchange *exchange)
     refuse(exchange, "502 Bad Gateway", "cay: no verified connection to %s: %s",
            exchange->name, end_fault(&exchange->server, code, text, sizeof text));
     exchange->server.has_ended = true;
-    report(opener, exchange, "default");
+    report(opener, exchange, NETWORK_DENY, "default");
 }
 
 static bool drain(struct exchange *exchange)
@@ -416,6 +497,10 @@ void exchange_continue(struct opener *opener, struct exchange *exchange)
 static void on_deadline(struct exchange *exchange)
 {
     exchange->deadline_ms = 0;
+    if (exchange->state == OPEN && exchange->held.len) {
+        release_held(exchange);
+        return;
+    }
     if (exchange->state != REFUSED || exchange->server.has_ended) {
         end_exchange(exchange);
         return;

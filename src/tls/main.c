@@ -22,7 +22,7 @@ enum { EVENTS = 32 };
 
 struct message {
     struct tls_start start;
-    char rules[NETWORK_TEXT_MAX];
+    char texts[NETWORK_TEXT_MAX + SECRETS_TEXT_MAX];
 };
 
 /* False if the library is gone, or of another version. */
@@ -34,7 +34,9 @@ static bool receive_start(struct message *message, int fds[TLS_FDS])
 
     return got >= (ssize_t)sizeof message->start &&
            message->start.version == TLS_VERSION && count == TLS_FDS &&
-           (size_t)got == sizeof message->start + message->start.rules_len;
+           message->start.rules_len <= NETWORK_TEXT_MAX &&
+           (size_t)got == sizeof message->start + message->start.rules_len +
+                              message->start.secrets_len;
 }
 
 /* --- Confinement --- */
@@ -69,14 +71,17 @@ static int confine_self(uint32_t uid)
 
 /* --- Names --- */
 
-/* The names that the authority may sign for; *ret_count 0: every name. */
+/* For the names that it may open; 0: every name. */
 static int init_authority(struct opener *opener)
 {
-    static const char *names[NETWORK_RULES_MAX];
+    static const char *names[NETWORK_RULES_MAX + SECRET_USES_MAX];
+    const struct secrets *secrets = opener->secrets;
     size_t count = 0;
 
     if (!network_rules_inspected(opener->rules, names, NETWORK_RULES_MAX, &count))
-        count = 0;
+        return authority_init(&opener->authority, names, 0);
+    for (size_t i = 0; i < secrets->use_count; i++)
+        names[count++] = secrets->uses[i].host;
     return authority_init(&opener->authority, names, count);
 }
 
@@ -88,8 +93,10 @@ static int begin(struct opener *opener, const struct message *message,
 
     opener->links = fds[TLS_LINKS];
     opener->roots = fds[TLS_ROOTS];
-    if (network_rules_read(message->rules, message->start.rules_len, &opener->rules,
-                           &error))
+    const struct tls_start *start = &message->start;
+    if (network_rules_read(message->texts, start->rules_len, &opener->rules, &error) ||
+        secrets_read(message->texts + start->rules_len, start->secrets_len,
+                     &opener->secrets, &error))
         return -EINVAL;
     if (gnutls_priority_init(&opener->priorities,
                              "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2", NULL) < 0 ||
@@ -184,10 +191,12 @@ int main(void)
     int fds[TLS_FDS];
 
     (void)prctl(PR_SET_NAME, "cay-net-tls");
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     reset_inherited();
     if (!message || !receive_start(message, fds))
         return 1;
     reply.code = begin(&opener, message, fds, &reply);
+    explicit_bzero(message, sizeof *message);
     free(TAKE_PTR(message));
     if (send(TLS_FD, &reply, sizeof reply, MSG_NOSIGNAL) != sizeof reply || reply.code)
         return 1;

@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "relay/tls.h"
 #include "tls/authority.h"
-#include "tls/http.h"
+#include "tls/secret.h"
 
 /* cay-net-tls: one thread, one epoll.  What clients send is hostile, and so is what
  * servers reply. */
@@ -17,6 +17,7 @@ struct opener {
     int links; /* from cay-net */
     int roots; /* see TLS_ROOTS; -1: read */
     struct network_rules *rules;
+    struct secrets *secrets;
     struct authority authority;
     gnutls_certificate_credentials_t trust; /* for servers */
     gnutls_priority_t priorities;

@@ -44,6 +44,7 @@ STRUCTS = {
     "cay_tar_options": _c.TarOptions,
     "cay_tar_result": _c.TarResult,
     "cay_bind": _c.Bind,
+    "cay_secret": _c.Secret,
     "cay_sandbox_options": _c.SandboxOptions,
     "cay_network_config": _c.NetworkConfig,
     "cay_network_query": _c.NetworkQuery,

@@ -38,14 +38,20 @@ class Bind(Structure):
     _fields_ = [("source", c_char_p), ("target", c_char_p), ("writable", c_bool)]
 
 
+class Secret(Structure):
+    _fields_ = members("""
+        char *name, *value, **hosts; size_t host_count;
+    """)
+
+
 class SandboxOptions(Structure):
     _fields_ = members("""
         size_t size; char *template_name; uint64_t memory_bytes, disk_bytes;
         uint32_t pids, cpu_percent; int network; Bind *binds; size_t bind_count;
         char **env, *hostname; unsigned require; bool ephemeral; void *policy;
         uint64_t ttl_ms; char *user, *workdir; int storage, level; bool make_workdir;
-        char *name, *pool, **networks;
-    """, Bind=Bind)
+        char *name, *pool, **networks; Secret *secrets; size_t secret_count;
+    """, Bind=Bind, Secret=Secret)
 
 
 class NetworkConfig(Structure):

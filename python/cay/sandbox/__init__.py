@@ -42,7 +42,7 @@ from cay.sandbox.network import (
     NetworkRule,
     explain_network,
 )
-from cay.sandbox.options import Bind
+from cay.sandbox.options import Bind, Secret
 from cay.sandbox.pool import Pool, PoolStats
 from cay.sandbox.process import Process
 from cay.sandbox.results import (
@@ -92,6 +92,7 @@ __all__ = [
     "SandboxUnavailableError",
     "SandboxUnsupportedError",
     "SandboxValueError",
+    "Secret",
     "Stream",
     "TemplateInfo",
     "TemplateNotFoundError",

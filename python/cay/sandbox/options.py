@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from ctypes import byref, c_void_p, sizeof
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -44,6 +44,21 @@ class Bind:
     source: str | os.PathLike[str]
     target: str
     writable: bool = False
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A value that programs inside can use and never read.
+
+    Inside, the variable ``name`` has a placeholder.  In requests to the ``hosts``, over
+    verified TLS, it is replaced: "api.example.com" in the header Authorization,
+    "api.example.com:header=x-api-key" in another one, ":query" in the query.  Network rules
+    must allow the hosts.
+    """
+
+    name: str
+    value: str = field(repr=False)
+    hosts: Sequence[str]
 
 
 Volumes = Iterable[Bind | str] | Mapping[str, str]
@@ -274,6 +289,18 @@ def network_config(number: int, rules: list[bytes]) -> _c.NetworkConfig:
         rules=_c.string_array(rules),
         rule_count=len(rules),
     )
+
+
+def secret_array(secrets: Iterable[Secret]) -> tuple[Any, int]:
+    listed = list(secrets)
+    array = (_c.Secret * max(len(listed), 1))()
+    for item, secret in zip(array, listed):
+        hosts = [text(host, "secrets") for host in texts(secret.hosts, "secrets")]
+        item.name = text(secret.name, "secrets")
+        item.value = text(secret.value, "secrets")
+        item.hosts = _c.string_array(hosts)
+        item.host_count = len(hosts)
+    return array, len(listed)
 
 
 class Policy:

@@ -23,9 +23,10 @@ from cay.sandbox.network import NetworkEvent, NetworkInfo, network_of
 from cay.sandbox.options import (
     Command,
     Layer,
+    Level,
     Network,
     Policy,
-    Level,
+    Secret,
     Size,
     Spares,
     Storage,
@@ -127,6 +128,7 @@ class Sandbox(CodeMethods, _c.Owner):
         allow: Iterable[str] = (),
         deny: Iterable[str] = (),
         networks: Iterable[str] = (),
+        secrets: Iterable[Secret] = (),
         volumes: Volumes | None = None,
         env: Mapping[str, str] | None = None,
         policy: SandboxConfig | str | os.PathLike[str] | None = None,
@@ -149,7 +151,8 @@ class Sandbox(CodeMethods, _c.Owner):
         live in seconds.  ``volumes`` makes host directories visible; ``policy`` does so for
         those of a cay.filesystem configuration, or of a YAML file, with their rules.
         ``allow`` and ``deny`` are network rules as of --allow and --deny: "pypi",
-        "api.example.com:443"; see cay.explain_network().  Sandboxes that join the same of
+        "api.example.com:443"; see cay.explain_network().  ``secrets`` are put into requests
+        outside the sandbox: cay.Secret describes them.  Sandboxes that join the same of
         ``networks``, as "NETWORK" or "NETWORK:NAME", reach each other's TCP ports by name.
         ``require`` names isolation layers without which it must not start.  An
         ``ephemeral`` sandbox ends with this process.  ``make_workdir`` creates a missing
@@ -157,6 +160,7 @@ class Sandbox(CodeMethods, _c.Owner):
         if another sandbox has it.  A spare of the ``pool`` is used if one fits.
         """
         array, count = _options.bind_array(volumes)
+        secret_array, secret_count = _options.secret_array(secrets)
         with Policy(policy) as c_policy:
             c_network = c_policy.add_network(network, allow, deny)
             options = _c.SandboxOptions(
@@ -183,6 +187,8 @@ class Sandbox(CodeMethods, _c.Owner):
                 name=_options.optional(name, "name"),
                 networks=_options.strings(networks, "networks"),
                 pool=None if pool is None else pool._name,
+                secrets=secret_array,
+                secret_count=secret_count,
             )
             return cls(_create(options, template))
 

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "native/make/program.h"
 #include "native/make/trust.h"
@@ -27,6 +29,7 @@
 #include "sys/io.h"
 #include "sys/raw.h"
 #include "sys/rights.h"
+#include "tls/secret.h"
 
 static const char op[] = "sandbox.network";
 
@@ -87,8 +90,8 @@ static int fail_start(enum program which, int error, struct cay_error *err)
     if (which == PROGRAM_TLS)
         return cay_fail(err, CAY_E_UNAVAILABLE, error, op, names[which],
                         "cannot start the process that reads the sandbox's requests",
-                        "install GnuTLS (libgnutls30), or leave out network rules with "
-                        "methods and paths");
+                        "install GnuTLS (libgnutls30), or leave out secrets and network "
+                        "rules with methods and paths");
     return cay_fail(err, CAY_E_UNAVAILABLE, error, op, names[which],
                     "cannot start the process that relays the sandbox's network",
                     "run cay doctor to see what this machine lacks");
@@ -198,6 +201,121 @@ static bool has_inspected(const struct network_rules *rules)
     return !network_rules_inspected(rules, &name, 1, &count) || count;
 }
 
+/* --- Secrets --- */
+
+static bool is_one_line(const char *text)
+{
+    return text && !strpbrk(text, "\t\n");
+}
+
+/* The form of tls/secret.h is lines; its reader checks the rest. */
+static int check_lines(const struct cay_secret *secret, struct cay_error *err)
+{
+    bool is_valid = is_one_line(secret->name) && is_one_line(secret->value);
+
+    for (size_t i = 0; i < secret->host_count; i++)
+        is_valid &= is_one_line(secret->hosts[i]);
+    if (is_valid)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, secret->name ? secret->name : "secret",
+                    "a part of the secret is missing or has several lines",
+                    "use 8 to 4096 bytes without control characters for the value");
+}
+
+/* In the form of tls/secret.h, with new placeholders. */
+static int write_secrets(const struct cay_sandbox_options *options, struct buf *text,
+                         struct cay_error *err)
+{
+    for (size_t i = 0; i < options->secret_count; i++) {
+        const struct cay_secret *secret = &options->secrets[i];
+        uint64_t random[2];
+        TRY(check_lines(secret, err));
+        if (getrandom(random, sizeof random, 0) != sizeof random)
+            return cay_fail_errno(err, errno, op, "getrandom");
+        buf_format(text, "%s\tCAY_PLACEHOLDER_%016llx%016llx\t%s\n", secret->name,
+                   (unsigned long long)random[0], (unsigned long long)random[1],
+                   secret->value);
+        for (size_t j = 0; j < secret->host_count; j++)
+            buf_format(text, "\t%s\n", secret->hosts[j]);
+    }
+    return text->failed ? cay_fail(err, CAY_E_LIMIT, 0, op, "secrets",
+                                   "the secrets are too large", "the limit is 64 KiB")
+                        : CAY_OK;
+}
+
+/* A rule must allow each host: a secret opens none. */
+static int check_hosts(const struct network *network, const struct secrets *secrets,
+                       struct cay_error *err)
+{
+    struct network_answer answer;
+
+    for (size_t i = 0; i < secrets->use_count; i++) {
+        network_check_name(network->rules, secrets->uses[i].host, 0, &answer);
+        if (answer.verdict == NETWORK_DENY)
+            return cay_fail(err, CAY_E_INVALID, 0, op, secrets->uses[i].host,
+                            "a secret is for this host, which no network rule allows",
+                            "add --allow %s", secrets->uses[i].host);
+    }
+    return CAY_OK;
+}
+
+static int keep_secrets(struct network *network, const struct secrets *secrets,
+                        struct cay_error *err)
+{
+    AUTO_BUF hosts;
+    AUTO_BUF variables;
+
+    buf_init(&hosts, RELAY_OPENED_MAX);
+    buf_init(&variables, SECRETS_TEXT_MAX);
+    for (size_t i = 0; i < secrets->use_count; i++)
+        buf_format(&hosts, "%s\n", secrets->uses[i].host);
+    for (size_t i = 0; i < secrets->count; i++) {
+        buf_format(&variables, "%s=%s", secrets->at[i].name, secrets->at[i].placeholder);
+        buf_append(&variables, "", 1);
+    }
+    network->opened = buf_take(&hosts);
+    network->variables = buf_take(&variables);
+    return network->opened && network->variables ? CAY_OK : cay_fail_memory(err, op);
+}
+
+static int take_secrets(const struct cay_sandbox_options *options,
+                        struct network *network, struct cay_error *err)
+{
+    struct secrets *secrets = NULL;
+    AUTO_BUF text;
+
+    buf_init(&text, SECRETS_TEXT_MAX);
+    if (!options->secret_count)
+        return CAY_OK;
+    int code = write_secrets(options, &text, err);
+    if (!code)
+        code = secrets_read(text.data, text.len, &secrets, err);
+    if (!code)
+        code = check_hosts(network, secrets, err);
+    if (!code)
+        code = keep_secrets(network, secrets, err);
+    secrets_free(secrets);
+    if (text.data)
+        network->secrets = code ? NULL : strdup(text.data);
+    if (text.data)
+        explicit_bzero(text.data, text.len);
+    return code || network->secrets ? code : cay_fail_memory(err, op);
+}
+
+/* The caller's, the places of certificates, and the placeholders, which come last. */
+static int make_env(const struct cay_sandbox_options *options, struct network *network,
+                    struct cay_error *err)
+{
+    size_t count = options->secret_count;
+
+    TRY(trust_env(options->env, count, &network->env, err));
+    const char **last = network->env + env_count(network->env);
+    const char *variable = network->variables;
+    for (size_t i = 0; i < count; i++, variable += strlen(variable) + 1)
+        *last++ = variable;
+    return CAY_OK;
+}
+
 int network_take_rules(const struct cay_sandbox_options *options, const char *start,
                        struct network *network, struct cay_error *err)
 {
@@ -209,8 +327,9 @@ int network_take_rules(const struct cay_sandbox_options *options, const char *st
         network->rules = options->policy->network;
     else
         TRY(make_own(options, network, err));
-    network->is_inspected = has_inspected(network->rules);
-    return network->is_inspected ? trust_env(options->env, &network->env, err) : CAY_OK;
+    TRY(take_secrets(options, network, err));
+    network->is_inspected = network->secrets || has_inspected(network->rules);
+    return network->is_inspected ? make_env(options, network, err) : CAY_OK;
 }
 
 enum cay_network network_kind(const struct network_rules *rules)
@@ -223,6 +342,11 @@ void network_drop_rules(struct network *network)
 {
     network_rules_free(TAKE_PTR(network->own));
     free(TAKE_PTR(network->env));
+    free(TAKE_PTR(network->variables));
+    free(TAKE_PTR(network->opened));
+    if (network->secrets)
+        explicit_bzero(network->secrets, strlen(network->secrets));
+    free(TAKE_PTR(network->secrets));
     network->rules = NULL;
 }
 
@@ -283,8 +407,11 @@ static int send_start(const struct network *network, const struct record *record
     start.rules_len = (uint32_t)text.len;
     start.has_opener = network->opener != NULL;
     find_nameservers(&start);
-    const struct iovec parts[] = {{&start, sizeof start}, {text.data, text.len}};
-    int error = rights_send(network->socket, parts, 2, fds, count, MSG_NOSIGNAL);
+    start.opened_len = network->opened ? (uint32_t)strlen(network->opened) : 0;
+    const struct iovec parts[] = {{&start, sizeof start},
+                                  {text.data, text.len},
+                                  {network->opened, start.opened_len}};
+    int error = rights_send(network->socket, parts, 3, fds, count, MSG_NOSIGNAL);
     return error ? fail_start(PROGRAM_NET, -error, err) : CAY_OK;
 }
 
@@ -372,17 +499,20 @@ static int send_opener_start(struct network *network, const struct record *recor
     AUTO_FD roots = trust_open_host();
     AUTO_BUF text;
 
+    buf_init(&text, NETWORK_TEXT_MAX);
     if (roots < 0)
         return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, names[PROGRAM_TLS],
                         "this machine has no certificates to verify servers with",
                         "install the package ca-certificates");
-    buf_init(&text, NETWORK_TEXT_MAX);
     if (!network_rules_write(network->rules, &text))
         return cay_fail_memory(err, op);
     start.rules_len = (uint32_t)text.len;
-    const struct iovec parts[] = {{&start, sizeof start}, {text.data, text.len}};
+    start.secrets_len = network->secrets ? (uint32_t)strlen(network->secrets) : 0;
+    const struct iovec parts[] = {{&start, sizeof start},
+                                  {text.data, text.len},
+                                  {network->secrets, start.secrets_len}};
     const int fds[TLS_FDS] = {[TLS_LINKS] = links, [TLS_ROOTS] = roots};
-    int error = rights_send(network->opener_socket, parts, 2, fds, TLS_FDS, MSG_NOSIGNAL);
+    int error = rights_send(network->opener_socket, parts, 3, fds, TLS_FDS, MSG_NOSIGNAL);
     return error ? fail_start(PROGRAM_TLS, -error, err) : CAY_OK;
 }
 

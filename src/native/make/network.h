@@ -20,6 +20,9 @@ struct network {
     int opener_socket;
     int links;        /* from cay-net to cay-net-tls; -1: none */
     char *authority;  /* of cay-net-tls, as text */
+    char *secrets;    /* in the form of tls/secret.h; NULL: none */
+    char *opened;     /* their hosts, a line for each */
+    char *variables;  /* "NAME=placeholder", a text after the other */
     const char **env; /* of the sandbox, instead of that of the options; or NULL */
 };
 

@@ -72,6 +72,20 @@ static int check_hostname(const char *name, struct cay_error *err)
         "use up to 63 letters, digits and \"-\", with \"-\" neither first nor last");
 }
 
+static int complete_join(struct cay_sandbox_options *options, struct cay_error *err)
+{
+    char text[CAY_NETWORKS_MAX];
+
+    TRY(join_plan(options->networks, options->name ? options->name : "sb", text, err));
+    if (options->network == CAY_NETWORK_HOST)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "networks",
+                        "a sandbox with the network of the host joins no network",
+                        "leave the network out, or use rules or open");
+    if (options->network == CAY_NETWORK_NONE)
+        options->network = CAY_NETWORK_RULES; /* none: members only */
+    return CAY_OK;
+}
+
 /* The network is that of the policy, if it has one. */
 static int complete_network(struct cay_sandbox_options *options, struct cay_error *err)
 {
@@ -87,17 +101,13 @@ static int complete_network(struct cay_sandbox_options *options, struct cay_erro
                         "leave the network out, or the network rules");
     if (by_policy)
         options->network = by_policy;
-    if (options->networks && options->networks[0]) {
-        char text[CAY_NETWORKS_MAX];
-        TRY(join_plan(options->networks, options->name ? options->name : "sb", text,
-                      err));
-        if (options->network == CAY_NETWORK_HOST)
-            return cay_fail(err, CAY_E_INVALID, 0, op, "networks",
-                            "a sandbox with the network of the host joins no network",
-                            "leave the network out, or use rules or open");
-        if (options->network == CAY_NETWORK_NONE)
-            options->network = CAY_NETWORK_RULES; /* none: members only */
-    }
+    if (options->networks && options->networks[0])
+        TRY(complete_join(options, err));
+    if (options->secret_count &&
+        (options->network <= CAY_NETWORK_HOST || options->storage == CAY_STORAGE_DISK))
+        return cay_fail(err, CAY_E_INVALID, 0, op, "secrets",
+                        "secrets need a network with rules, and storage in memory",
+                        "allow the hosts of the secrets, for example with --allow HOST");
     return CAY_OK;
 }
 

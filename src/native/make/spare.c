@@ -161,7 +161,7 @@ bool spare_key(const struct cay_sandbox_options *options,
     struct hash hash = {HASH_STABLE};
     struct stat resolver;
 
-    if (options->storage != CAY_STORAGE_MEMORY ||
+    if (options->storage != CAY_STORAGE_MEMORY || options->secret_count ||
         (options->policy && options->policy->mount_count) || level == CAY_LEVEL_BEST ||
         level >= CAY_LEVEL_LANDLOCK)
         return false;

@@ -62,9 +62,10 @@ int trust_open_host(void)
     return root < 0 ? -1 : open_bundle(root);
 }
 
-int trust_env(const char *const *env, const char ***ret_env, struct cay_error *err)
+int trust_env(const char *const *env, size_t more, const char ***ret_env,
+              struct cay_error *err)
 {
-    const char **all = calloc(env_count(env) + VARIABLES + 1, sizeof *all);
+    const char **all = calloc(env_count(env) + VARIABLES + more + 1, sizeof *all);
     size_t count = 0;
 
     if (!all)

@@ -10,8 +10,10 @@
 int trust_open_host(void);
 
 /* The caller's environment with the variables that name the certificates; those that the
- * caller sets stay.  The array is the caller's, its texts are not. */
-int trust_env(const char *const *env, const char ***ret_env, struct cay_error *err);
+ * caller sets stay.  The array is the caller's, its texts are not; it has room for `more`
+ * variables. */
+int trust_env(const char *const *env, size_t more, const char ***ret_env,
+              struct cay_error *err);
 
 /* Files for the root of a template (-1: the host's): its own certificates and, after
  * them, the authority. */

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TLS_SECRET_H
+#define TLS_SECRET_H
+
+#include "base/buf.h"
+#include "tls/http.h"
+
+/* Secrets: inside there is a placeholder, which is replaced in requests to the hosts of
+ * the secret, over verified TLS, in the places that it names.  Pure.
+ *
+ * The serialised form is text, and its reader the only parser:
+ *     NAME<tab>PLACEHOLDER<tab>VALUE
+ *     <tab>HOST[:WAY[,WAY]...]
+ * WAY is bearer, basic, query or header=NAME; without one it is bearer and basic. */
+
+enum {
+    SECRETS_MAX = 32,
+    SECRET_USES_MAX = 128, /* of all secrets */
+    SECRET_NAME_MAX = 128, /* including the NUL */
+    SECRET_VALUE_MIN = 8,  /* a shorter one is in every reply */
+    SECRET_VALUE_MAX = 4096,
+    SECRETS_TEXT_MAX = 64 << 10
+};
+
+enum secret_way {
+    SECRET_BEARER =
+        1 << 0, /* "Authorization: Bearer ..." and "Authorization: token ..." */
+    SECRET_BASIC = 1 << 1,
+    SECRET_QUERY = 1 << 2,
+    SECRET_HEADER = 1 << 3
+};
+
+struct secret_use {
+    char host[NETWORK_NAME_MAX];
+    unsigned ways;
+    const char *header; /* of SECRET_HEADER */
+};
+
+struct secret {
+    const char *name, *placeholder, *value;
+    size_t use_count;
+    const struct secret_use *uses;
+};
+
+struct secrets {
+    char *text; /* what the others point into */
+    size_t count, use_count;
+    struct secret at[SECRETS_MAX];
+    struct secret_use uses[SECRET_USES_MAX];
+};
+
+/* CAY_E_INVALID names the secret and what is allowed instead, never a value. */
+int secrets_read(const char *text, size_t len, struct secrets **ret_secrets,
+                 struct cay_error *err);
+void secrets_free(struct secrets *secrets); /* NULL is allowed */
+
+/* Whether some secret is for this host. */
+bool secrets_has_host(const struct secrets *secrets, const char *host);
+
+/* --- Masks --- */
+
+enum { SECRET_MASKS_MAX = SECRETS_MAX + 16 };
+
+/* What must not be in replies: values, and the encoded forms that were sent. */
+struct secret_mask {
+    size_t count;
+    char *at[SECRET_MASKS_MAX];
+};
+
+bool secret_mask_add(struct secret_mask *mask, const char *text, size_t len);
+void secret_mask_done(struct secret_mask *mask);
+
+/* Appends bytes of a reply to `out`, with each value replaced by as many "*".  The end of
+ * the bytes stays in `held` if it may be the beginning of a value. */
+bool secret_mask_feed(const struct secret_mask *mask, const char *bytes, size_t len,
+                      struct buf *held, struct buf *out);
+
+/* --- Requests --- */
+
+/* One request that is being written. */
+struct secret_edit {
+    const struct secrets *secrets;
+    const char *host;
+    bool is_tls;
+    struct secret_mask *mask;
+    const struct secret *used; /* NULL: none so far */
+    char fault[256];           /* why it must be refused; "": it need not */
+};
+
+/* Both append the text as it leaves; false if it must be refused. */
+bool secret_put_target(struct secret_edit *edit, const struct http_text *target,
+                       struct buf *out);
+bool secret_put_value(struct secret_edit *edit, const struct http_header *header,
+                      struct buf *out);
+
+#endif

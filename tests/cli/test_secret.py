@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Secrets: programs inside use a value that they cannot read."""
+
+import os
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from conftest import CAY, PATIENCE
+from service import TALK, Service
+from test_relay import INSIDE, processes
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
+
+VALUE = "s3cr3t/value+of-the-tests=9f8e7d"
+PREPARE = INSIDE + TALK + "import os\ntoken = os.environ['TOKEN']\n"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    made = Service(tmp_path_factory.mktemp("service"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def create(service):
+    ids = []
+
+    def make(*words):
+        done = cay(service, "create", *words)
+        assert done.returncode == 0, done
+        ids.append(done.stdout.decode().strip())
+        return ids[-1]
+
+    yield make
+    for each in ids:
+        service.cay("kill", each, check=False)
+
+
+def cay(service, *words):
+    return subprocess.run(service.command(CAY, *words), capture_output=True, timeout=PATIENCE,
+                          env={**os.environ, "TEST_TOKEN": VALUE})
+
+
+def secret(*places):
+    words = ["--secret", "TOKEN=env:TEST_TOKEN"]
+    return words + [word for place in places for word in ("--secret-for", place)]
+
+
+def run(service, words, code):
+    done = cay(service, "run", "--allow", "api.test", "--allow", "bad.test", "--allow", "good.test",
+               *words, "--", "python3", "-c", PREPARE + textwrap.dedent(code))
+    assert done.returncode == 0, done
+    assert VALUE.encode() not in done.stdout + done.stderr
+    return done.stdout.decode().splitlines()
+
+
+def test_the_value_reaches_the_host_and_its_reply_is_masked(service):
+    before = len(service.requests())
+    lines = run(service, secret("api.test:bearer,basic,query,header=X-Api-Key"), """
+        from base64 import b64encode
+        print(token.startswith("CAY_PLACEHOLDER_"), len(token))
+        basic = b64encode(f"me:{token}".encode()).decode()
+        for more, path in ((f"Authorization: Bearer {token}\\r\\n", "/a"),
+                           (f"Authorization: Basic {basic}\\r\\n", "/b"),
+                           (f"x-api-key: {token}\\r\\n", "/c"), ("", f"/d?key={token}&x=1")):
+            sock = secure("api.test")
+            print(talk(sock, get(path, more=more), get("/kept"))[0])
+    """)
+    assert lines[0] == "True 48"
+    assert all(line.startswith("(200, ") for line in lines[1:])
+    assert all("****" in line for line in lines[1:])
+    bearer, kept, basic, _, key, _, query, _ = service.requests()[before:]
+    assert bearer["headers"]["authorization"] == f"Bearer {VALUE}"
+    assert "authorization" not in kept["headers"]
+    import base64
+    assert basic["headers"]["authorization"] == "Basic " + base64.b64encode(f"me:{VALUE}".encode()).decode()
+    assert key["headers"]["x-api-key"] == VALUE
+    from urllib.parse import quote
+    assert query["path"] == f"/d?key={quote(VALUE, safe='-_.~')}&x=1"
+    # The base64 form of the value is masked, too.
+    assert base64.b64encode(f"me:{VALUE}".encode()).decode() not in "".join(lines)
+
+
+def test_a_placeholder_in_any_other_place_is_refused(service):
+    before = len(service.requests())
+    lines = run(service, secret("api.test:bearer"), """
+        bearer = f"Authorization: Bearer {token}\\r\\n"
+        print(talk(dial("api.test", 80), get("/", more=bearer))[0])
+        print(talk(secure("api.test"), get("/", more=f"X-Api-Key: {token}\\r\\n"))[0])
+        print(talk(secure("api.test"), get(f"/?q={token}"))[0])
+        print(talk(secure("api.test"), get(f"/{token}"))[0])
+        print(talk(secure("api.test"), get("/", more=f"Cookie: {token}\\r\\n"))[0])
+        print(talk(secure("api.test"), get("/", host="good.test", more=bearer))[0])
+    """)
+    assert lines[0] == "(403, 'cay: the secret TOKEN is sent over TLS only (https)')"
+    assert all("(403, 'cay: the secret TOKEN is not allowed in this part" in line for line in lines[1:5])
+    assert lines[5].startswith("(421, ")
+    assert service.requests()[before:] == []
+
+
+def test_other_hosts_get_the_placeholder_at_most(service):
+    before = len(service.requests())
+    lines = run(service, secret("api.test"), """
+        import urllib.request
+        bearer = f"Authorization: Bearer {token}\\r\\n"
+        print(talk(dial("bad.test", 80), get("/", host="bad.test", more=bearer))[0][0])
+        request = urllib.request.Request("https://api.test/redirect/bad.test/x",
+                                         headers={"Authorization": f"Bearer {token}"})
+        try:
+            urllib.request.urlopen(request)
+        except OSError as error:
+            print(type(error.reason).__name__)
+    """)
+    # The second host is not opened, and its certificate not valid.
+    assert lines == ["200", "SSLCertVerificationError"]
+    other, redirect = service.requests()[before:]
+    assert other["headers"]["authorization"].startswith("Bearer CAY_PLACEHOLDER_")
+    assert redirect["headers"]["authorization"] == f"Bearer {VALUE}"
+
+
+def test_a_host_whose_certificate_is_not_valid_gets_nothing(service):
+    before = len(service.requests())
+    lines = run(service, secret("bad.test"), """
+        print(talk(secure("bad.test"), get("/", host="bad.test", more=f"Authorization: Bearer {token}\\r\\n"))[0])
+    """)
+    assert lines[0].startswith("(502, 'cay: no verified connection to bad.test: ")
+    assert service.requests()[before:] == []
+
+
+def test_bodies_are_not_changed_and_large_replies_arrive(service):
+    lines = run(service, secret("api.test"), """
+        data = token + "x" * 200000
+        more = f"Content-Length: {len(data)}\\r\\nAuthorization: Bearer {token}\\r\\n"
+        status, text = talk(secure("api.test"), get("/", method="POST", more=more) + data)[0]
+        print(status, json.loads(text)["body"] == data)
+    """)
+    assert lines == ["200 True"]
+
+
+FIND = """
+import glob, os
+needle = {needle!r}
+found = []
+for path in glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline"):
+    try:
+        if needle in open(path, "rb").read():
+            found.append(path)
+    except OSError:
+        pass
+for path in glob.glob("/proc/[0-9]*/maps"):
+    try:
+        memory = open(path[:-4] + "mem", "rb", 0)
+        for line in open(path):
+            low, high = (int(part, 16) for part in line.split()[0].split("-"))
+            if "r" not in line.split()[1] or "/" in line or "[v" in line:
+                continue
+            memory.seek(low)
+            if int(path.split("/")[2]) != os.getpid() and needle in memory.read(high - low):
+                found.append(path)
+    except (OSError, OverflowError):
+        pass
+for top in ("/etc", "/home", "/tmp", "/run", "/var", "/root", "/dev/shm"):
+    for directory, _, names in os.walk(top):
+        for name in names:
+            path = os.path.join(directory, name)
+            try:
+                if os.path.isfile(path) and needle in open(path, "rb").read():
+                    found.append(path)
+            except OSError:
+                pass
+print(found)
+"""
+
+
+def test_the_value_is_nowhere_inside_nor_in_the_records(service, create):
+    created = create("--allow", "api.test", *secret("api.test"))
+    call = PREPARE + 'print(talk(secure("api.test"), get("/", more=f"Authorization: Bearer {token}\\r\\n"))[0][0])'
+    assert service.cay("exec", created, "--", "python3", "-c", call) == "200\n"
+    # The needle is spelled in two halves, so that the search does not find itself.
+    search = FIND.replace("{needle!r}", f"{VALUE[:9].encode()!r} + {VALUE[9:].encode()!r}")
+    for user in ("user", "root"):
+        out = service.cay("exec", "-u", user, created, "--", "python3", "-c", search)
+        assert out == "[]\n"
+    # The control: the same search finds a value that is there.
+    service.cay("exec", created, "--", "sh", "-c", f"echo {VALUE} > /tmp/here")
+    service.cay("exec", "-d", created, "--", "sh", "-c", f"x={VALUE}; sleep 1000; echo $x")
+    out = service.cay("exec", created, "--", "python3", "-c", search)
+    assert "/tmp/here" in out and "/cmdline" in out and "/maps" in out
+    service.cay("exec", created, "--", "rm", "/tmp/here")
+    for path in Path("/run/cay").glob(f"**/{created}*"):
+        if path.is_file():
+            assert VALUE.encode() not in path.read_bytes(), path
+    assert VALUE not in service.cay("inspect", created, "-o", "json")
+    events = Path(f"/run/cay/{created}.events").read_bytes()
+    assert b"secret TOKEN" in events
+    for path, _ in [*processes("cay-net"), *processes("cay-net-tls"), *processes("cay-init")]:
+        for name in ("environ", "cmdline"):
+            try:
+                assert VALUE.encode() not in (path / name).read_bytes()
+            except OSError:
+                continue
+
+
+def test_the_process_that_has_the_values_is_confined_and_ends_with_the_sandbox(service, create):
+    created = create("--allow", "api.test", *secret("api.test"))
+    mine = [(path, pid) for path, pid in processes("cay-net-tls")
+            if created in (path / "cgroup").read_text()]
+    ((path, pid),) = mine
+    status = dict(line.split(":\t", 1) for line in (path / "status").read_text().splitlines()
+                  if ":\t" in line)
+    assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2"
+    assert status["CapEff"] == status["CapPrm"] == status["CapInh"] == "0" * 16
+    assert "0" not in status["Uid"].split() and "0" not in status["Gid"].split()
+    kinds = {os.readlink(fd).split(":")[0] for fd in (path / "fd").iterdir()}
+    assert {kind for kind in kinds if kind.startswith("/")} <= {
+        "/dev/null", "/etc/ssl/certs/ca-certificates.crt", str(service.base / "roots.pem")}
+    service.cay("kill", created)
+    from test_relay import wait_for_end
+    wait_for_end(pid)
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--allow", "api.test", "--secret", "TOKEN=" + VALUE], "neither env: nor file:"),
+    (["--allow", "api.test", "--secret", "TOKEN=env:NOT_SET", "--secret-for", "api.test"], "not set"),
+    (["--allow", "api.test", "--secret", "TOKEN=file:/none", "--secret-for", "api.test"], "not found"),
+    (["--allow", "api.test", *secret()], "for no host"),
+    (["--allow", "api.test", *secret("other.test")], "no network rule allows"),
+    (["--allow", "api.test", *secret("*.api.test")], "not a host name"),
+    (["--allow", "api.test", *secret("api.test:body")], "unknown place"),
+    (["--allow", "api.test", *secret("OTHER=api.test")], "no secret has this name"),
+    (["--allow", "api.test", "--secret-for", "api.test"], "no secret is given"),
+    (secret("api.test"), "secrets need a network with rules"),
+    (["--network", "host", *secret("api.test")], "secrets need a network with rules"),
+])
+def test_options_that_make_no_sense_are_refused_without_the_value(service, words, message):
+    done = cay(service, "run", *words, "--", "true")
+    assert done.returncode == 125 and message.lower() in done.stderr.decode().lower(), done
+    assert VALUE.encode() not in done.stderr
+
+
+def test_secrets_come_from_files_and_each_has_its_hosts(service, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text(VALUE + "\n")
+    second.write_text("another-value-of-the-tests")
+    before = len(service.requests())
+    done = cay(service, "run", "--allow", "api.test", "--allow", "good.test",
+               "--secret", f"TOKEN=file:{first}", "--secret", f"KEY=file:{second}",
+               "--secret-for", "TOKEN=api.test", "--secret-for", "KEY=api.test:header=x-key",
+               "--secret-for", "KEY=good.test", "--", "python3", "-c", PREPARE + textwrap.dedent("""
+        more = f"Authorization: Bearer {token}\\r\\nX-Key: {os.environ['KEY']}\\r\\n"
+        print(talk(secure("api.test"), get("/", more=more))[0][0])
+        print(talk(secure("api.test"), get("/", more=f"Authorization: Bearer {os.environ['KEY']}\\r\\n"))[0][0])
+    """))
+    assert done.stdout == b"200\n403\n", done
+    (seen,) = service.requests()[before:]
+    assert seen["headers"]["authorization"] == f"Bearer {VALUE}"
+    assert seen["headers"]["x-key"] == "another-value-of-the-tests"
+
+
+CLIENTS = {
+    "curl": 'curl -s -H "Authorization: Bearer $TOKEN" https://api.test/x',
+    "node": "node -e \"fetch('https://api.test/x', {headers: {authorization: 'Bearer ' + process.env.TOKEN}})"
+            ".then(r => r.text()).then(console.log)\"",
+    "python3": "python3 -c \"import os, urllib.request as r; print(r.urlopen(r.Request('https://api.test/x',"
+               " headers={'Authorization': 'Bearer ' + os.environ['TOKEN']})).read().decode())\"",
+    "git": 'git -c http.extraHeader="Authorization: Bearer $TOKEN" ls-remote https://api.test/x; echo 200',
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_clients_use_the_secret_unmodified(service, client):
+    before = len(service.requests())
+    done = cay(service, "run", "--allow", "api.test", *secret("api.test"), "--", "sh", "-c",
+               f"command -v {client} >/dev/null || {{ echo none; exit; }}; {CLIENTS[client]}")
+    if done.stdout == b"none\n":
+        pytest.skip(f"no {client}")
+    assert VALUE.encode() not in done.stdout + done.stderr
+    seen = service.requests()[before:]
+    assert seen and seen[0]["headers"]["authorization"] == f"Bearer {VALUE}", done

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tls/secret.h"
+
+#include <stdio.h>
+
+#include "harness.h"
+
+#define PLACEHOLDER "CAY_PLACEHOLDER_0123"
+#define TABLE                                                                            \
+    "TOKEN\t" PLACEHOLDER "\tvalue+of/token\n\tapi.example\n"                            \
+    "\tq.example:query,header=X-Api-Key\n"
+
+static struct secret_mask mask;
+static struct cay_error error;
+
+static struct secrets *read_text(const char *text)
+{
+    struct secrets *secrets = NULL;
+
+    ASSERT_OK(secrets_read(text, strlen(text), &secrets, &error));
+    return secrets;
+}
+
+/* The header's value as it leaves; "!..." if it is refused. */
+static const char *edit_header(const char *host, bool is_tls, const char *name,
+                               const char *value)
+{
+    static char text[1024];
+    struct secrets *secrets = read_text(TABLE);
+    struct secret_edit edit = {
+        .secrets = secrets, .host = host, .is_tls = is_tls, .mask = &mask};
+    const struct http_header header = {{name, strlen(name)}, {value, strlen(value)}};
+    struct buf out;
+
+    buf_init(&out, sizeof text - 1);
+    if (secret_put_value(&edit, &header, &out))
+        snprintf(text, sizeof text, "%.*s", (int)out.len, out.data);
+    else
+        snprintf(text, sizeof text, "!%s", edit.fault);
+    buf_done(&out);
+    secrets_free(secrets);
+    secret_mask_done(&mask);
+    return text;
+}
+
+TEST(a_placeholder_is_replaced_in_the_places_that_the_secret_names)
+{
+    ASSERT_STR(edit_header("api.example", true, "Authorization", "Bearer " PLACEHOLDER),
+               "Bearer value+of/token");
+    ASSERT_STR(edit_header("api.example", true, "AUTHORIZATION", "token " PLACEHOLDER),
+               "token value+of/token");
+    /* user:PLACEHOLDER */
+    ASSERT_STR(edit_header("api.example", true, "authorization",
+                           "Basic dXNlcjpDQVlfUExBQ0VIT0xERVJfMDEyMw=="),
+               "Basic dXNlcjp2YWx1ZStvZi90b2tlbg==");
+    ASSERT_STR(edit_header("q.example", true, "x-api-key", PLACEHOLDER),
+               "value+of/token");
+    ASSERT_STR(edit_header("api.example", true, "Authorization", "Basic dXNlcjpub25l"),
+               "Basic dXNlcjpub25l");
+    ASSERT_STR(edit_header("api.example", true, "Accept", "*/*"), "*/*");
+}
+
+TEST(a_placeholder_anywhere_else_is_refused)
+{
+    ASSERT_HAS(edit_header("other.example", true, "Authorization", "Bearer " PLACEHOLDER),
+               "!the secret TOKEN is not for this host");
+    ASSERT_HAS(edit_header("other.example", true, "Authorization",
+                           "Basic dXNlcjpDQVlfUExBQ0VIT0xERVJfMDEyMw=="),
+               "!the secret TOKEN is not for this host");
+    ASSERT_HAS(edit_header("api.example", false, "Authorization", "Bearer " PLACEHOLDER),
+               "!the secret TOKEN is sent over TLS only");
+    ASSERT_HAS(edit_header("api.example", true, "X-Api-Key", PLACEHOLDER),
+               "!the secret TOKEN is not allowed in this part");
+    ASSERT_HAS(edit_header("q.example", true, "Authorization", "Bearer " PLACEHOLDER),
+               "!the secret TOKEN is not allowed in this part");
+    ASSERT_HAS(edit_header("api.example", true, "Cookie", "a=" PLACEHOLDER),
+               "!the secret TOKEN is not allowed in this part");
+}
+
+TEST(a_query_gets_the_value_percent_encoded)
+{
+    struct secrets *secrets = read_text(TABLE);
+    struct secret_edit edit = {
+        .secrets = secrets, .host = "q.example", .is_tls = true, .mask = &mask};
+    static const char target[] = "/x?key=" PLACEHOLDER "&y=1",
+                      path[] = "/" PLACEHOLDER "?y=1";
+    struct buf out;
+
+    buf_init(&out, 1000);
+    ASSERT(
+        secret_put_target(&edit, &(struct http_text){target, sizeof target - 1}, &out));
+    ASSERT_STR(out.data, "/x?key=value%2Bof%2Ftoken&y=1");
+    ASSERT(!secret_put_target(&edit, &(struct http_text){path, sizeof path - 1}, &out));
+    buf_done(&out);
+    secrets_free(secrets);
+    secret_mask_done(&mask);
+}
+
+TEST(a_value_is_masked_in_any_pieces_of_a_reply)
+{
+    static const char reply[] = "x sesecret-value y secret-valu secret-value",
+                      masked[] = "x se************ y secret-valu ************";
+
+    ASSERT(secret_mask_add(&mask, "secret-value", 12));
+    for (size_t size = 1; size < sizeof reply; size++) {
+        struct buf held, out;
+        buf_init(&held, 1000);
+        buf_init(&out, 1000);
+        for (size_t at = 0; at < sizeof reply - 1; at += size) {
+            size_t len = sizeof reply - 1 - at < size ? sizeof reply - 1 - at : size;
+            ASSERT(secret_mask_feed(&mask, reply + at, len, &held, &out));
+        }
+        ASSERT_INT(held.len, 0);
+        ASSERT_STR(out.data, masked);
+        buf_done(&held);
+        buf_done(&out);
+    }
+    secret_mask_done(&mask);
+}
+
+TEST(a_table_that_is_not_valid_is_refused_without_its_value)
+{
+    static const char *const tables[] = {
+        "TOKEN\tP\tsecretvalue\n",
+        "TOKEN\tP\tshort\n\ta.example\n",
+        "1TOKEN\tP\tsecretvalue\n\ta.example\n",
+        "TO KEN\tP\tsecretvalue\n\ta.example\n",
+        "TOKEN\tP\tsecretvalue\n\t*.example.com\n",
+        "TOKEN\tP\tsecretvalue\n\t10.0.0.1\n",
+        "TOKEN\tP\tsecretvalue\n\ta.example:\n",
+        "TOKEN\tP\tsecretvalue\n\ta.example:body\n",
+        "TOKEN\tP\tsecretvalue\n\ta.example:header=\n",
+        "TOKEN\tP\tsecretvalue\n\ta.example:header=x y\n",
+        "TOKEN\tP\tsecret\001value\n\ta.example\n",
+        "TOKEN\tP\tsecretvalue\n\ta.example\nTOKEN\tQ\tsecretvalue\n\ta.example\n",
+    };
+
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        struct secrets *secrets = NULL;
+        ASSERT_CODE(secrets_read(tables[i], strlen(tables[i]), &secrets, &error),
+                    CAY_E_INVALID);
+        ASSERT(!strstr(error.message, "secretvalue") &&
+               !strstr(error.subject, "secretvalue") &&
+               !strstr(error.hint, "secretvalue"));
+    }
+}
