@@ -99,6 +99,8 @@ complete -c cay -n '__cay_takes approve' -l approve -xa 'ask yes no'
 complete -c cay -n '__cay_takes network' -l network -xa 'none host rules open'
 complete -c cay -n '__cay_takes allow' -l allow -xa 'pypi npm debian crates go github anthropic openai'
 complete -c cay -n '__cay_takes deny' -l deny -xa 'pypi npm debian crates go github anthropic openai'
+complete -c cay -n '__cay_takes secret' -l secret -x
+complete -c cay -n '__cay_takes secret-for' -l secret-for -x
 complete -c cay -n '__cay_takes storage' -l storage -xa 'memory disk'
 complete -c cay -n '__cay_takes require' -l require -xa "$layers"
 complete -c cay -n '__cay_takes user; and not __fish_seen_subcommand_from setup' -s u -l user \

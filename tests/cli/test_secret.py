@@ -2,13 +2,15 @@
 """Secrets: programs inside use a value that they cannot read."""
 
 import os
+import shutil
 import subprocess
+import tempfile
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from conftest import CAY, PATIENCE
+from conftest import CAY, PATIENCE, copy_command
 from service import TALK, Service
 from test_relay import INSIDE, processes
 
@@ -281,3 +283,35 @@ def test_clients_use_the_secret_unmodified(service, client):
     assert VALUE.encode() not in done.stdout + done.stderr
     seen = service.requests()[before:]
     assert seen and seen[0]["headers"]["authorization"] == f"Bearer {VALUE}", done
+
+
+CALL = 'print(talk(secure("api.test"), get("/", more=f"Authorization: Bearer {token}\\r\\n"))[0][0])'
+
+
+def test_an_ordinary_user_has_secrets_too(service):
+    uid = 54321
+    folder = Path(tempfile.mkdtemp())
+    (folder / "run").mkdir()
+    copy_command(folder)
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, uid, uid)
+    before = len(service.requests())
+    try:
+        done = subprocess.run(
+            service.command("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", folder / "cay", "run",
+                            "-q", "--allow", "api.test", *secret("api.test"), "--", "python3", "-c",
+                            PREPARE + CALL),
+            capture_output=True, timeout=PATIENCE, cwd=folder,
+            env={"PATH": os.environ["PATH"], "HOME": str(folder), "TEST_TOKEN": VALUE,
+                 "XDG_RUNTIME_DIR": str(folder / "run")})
+    finally:
+        shutil.rmtree(folder)
+    assert done.stdout == b"200\n", done
+    assert service.requests()[before]["headers"]["authorization"] == f"Bearer {VALUE}"
+
+
+def test_a_template_with_its_own_certificates_trusts_the_authority(service):
+    before = len(service.requests())
+    lines = run(service, [*secret("api.test"), "--template", "base"], CALL)
+    assert lines == ["200"]
+    assert service.requests()[before]["headers"]["authorization"] == f"Bearer {VALUE}"
