@@ -98,8 +98,8 @@ static int find_secret(const struct cli_secrets *secrets, const char *text,
         if (i == secrets->count)
             return fail("--secret-for", text, "no secret has this name",
                         "NAME=HOST with the name of a --secret", err);
-        if (strlen(secrets->list[i].name) == len &&
-            memcmp(secrets->list[i].name, text, len) == 0) {
+        const char *name = secrets->list[i].name;
+        if (name && strncmp(name, text, len) == 0 && !name[len]) {
             *ret_index = i;
             break;
         }
@@ -141,7 +141,8 @@ int secret_plan(const struct options *options, struct cli_secrets *ret_secrets,
     for (size_t i = 0; !code && i < count; i++) {
         char **texts = secrets->texts + 2 * i;
         code = read_secret(options->secrets.items[i], &texts[0], &texts[1], err);
-        secrets->list[i] = (struct cay_secret){.name = texts[0], .value = texts[1]};
+        secrets->list[i].name = texts[0];
+        secrets->list[i].value = texts[1];
         secrets->count++;
     }
     if (!code)
