@@ -2,12 +2,14 @@
 """Requests of sandboxes whose network rules have methods and paths."""
 
 import os
+import subprocess
 import textwrap
 
 import pytest
 
+from conftest import CAY, PATIENCE
 from service import TALK, Service
-from test_relay import INSIDE
+from test_relay import INSIDE, change
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
 
@@ -201,3 +203,22 @@ def test_clients_trust_the_authority_of_the_sandbox(service, client):
     if done.stdout == b"none\n":
         pytest.skip(f"no {client}")
     assert done.stdout.decode().strip() in ("200", "1"), done
+
+
+def test_new_rules_apply_to_the_next_request_of_a_connection(service):
+    created = service.cay("create", "--allow", "GET api.test").strip()
+    work = INSIDE + TALK + textwrap.dedent("""
+        sock = dial("api.test", 80)
+        print(talk(sock, get("/v1/a"))[0][0], flush=True)
+        sys.stdin.readline()
+        print(talk(sock, get("/v1/a"))[0][0], talk(dial("api.test", 80), get("/v2"))[0][0])
+    """)
+    try:
+        process = subprocess.Popen(service.command(CAY, "exec", "-i", created, "--", "python3", "-c", work),
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdout.readline() == b"200\n"
+        assert change(created, ["GET api.test/v2"]) == 0
+        out, _ = process.communicate(b"\n", timeout=PATIENCE)
+        assert out == b"403 200\n"
+    finally:
+        service.cay("kill", created)
