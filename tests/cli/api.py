@@ -56,6 +56,7 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+    allow_reuse_port = True  # internet.py serves on every address
 
 
 class TlsServer(Server):

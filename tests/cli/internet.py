@@ -125,6 +125,7 @@ class Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 512
+    allow_reuse_port = True  # api.py serves on one address
 
     def verify_request(self, request, client_address):
         with open(f"{LOG}.connections", "a") as log:
