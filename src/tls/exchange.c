@@ -438,30 +438,35 @@ static bool move_down(struct exchange *exchange)
 
 /* --- Continuing --- */
 
-static void shake_hands(struct opener *opener, struct exchange *exchange)
+static void shake_server_hands(struct opener *opener, struct exchange *exchange)
 {
     char text[512];
     int code = 0;
-
-    if (!exchange->client.is_ready) {
-        int error = end_handshake(&exchange->client, &code);
-        if (error && error != -EAGAIN)
-            end_exchange(exchange);
-        if (error)
-            return;
-    }
-    if (exchange->server.is_ready || exchange->state != OPEN)
-        return;
     int error = end_handshake(&exchange->server, &code);
-    if (error == -EAGAIN)
-        return;
-    exchange->deadline_ms = 0;
-    if (!error)
+
+    if (!error || error == -EAGAIN)
         return;
     refuse(exchange, "502 Bad Gateway", "cay: no verified connection to %s: %s",
            exchange->name, end_fault(&exchange->server, code, text, sizeof text));
     exchange->server.has_ended = true;
     report(opener, exchange, NETWORK_DENY, "default");
+}
+
+/* Both at the same time: the server may be far away. */
+static void shake_hands(struct opener *opener, struct exchange *exchange)
+{
+    const struct end *client = &exchange->client, *server = &exchange->server;
+    int code = 0;
+
+    if (client->is_ready && (server->is_ready || exchange->state != OPEN))
+        return;
+    if (!server->is_ready && exchange->state == OPEN)
+        shake_server_hands(opener, exchange);
+    int error = end_handshake(&exchange->client, &code);
+    if (error && error != -EAGAIN)
+        end_exchange(exchange);
+    else if (!error && server->is_ready)
+        exchange->deadline_ms = 0;
 }
 
 static bool drain(struct exchange *exchange)

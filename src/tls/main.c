@@ -100,6 +100,7 @@ static int begin(struct opener *opener, const struct message *message,
         return -EINVAL;
     if (gnutls_priority_init(&opener->priorities,
                              "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2", NULL) < 0 ||
+        gnutls_session_ticket_key_generate(&opener->ticket_key) < 0 ||
         init_authority(opener) < 0 ||
         authority_write(&opener->authority, reply->authority, sizeof reply->authority) <
             0)

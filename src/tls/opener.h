@@ -19,6 +19,7 @@ struct opener {
     struct network_rules *rules;
     struct secrets *secrets;
     struct authority authority;
+    gnutls_datum_t ticket_key;              /* of clients that resume a session */
     gnutls_certificate_credentials_t trust; /* for servers */
     gnutls_priority_t priorities;
     struct exchange *exchanges; /* a list */
@@ -47,7 +48,9 @@ struct end {
     gnutls_session_t session;
     gnutls_certificate_credentials_t own; /* to be freed with it, or NULL */
     bool is_empty;                        /* the socket has no more bytes */
-    bool is_ready;                        /* after the handshake */
+    bool sends_ticket;                    /* for the next session, after the handshake */
+    bool is_shaken;                       /* after the handshake */
+    bool is_ready;                        /* after the ticket, too */
     bool has_ended;                       /* the peer has closed its side */
     bool is_shut;                         /* ours is closed */
 };

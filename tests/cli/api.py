@@ -18,6 +18,7 @@ ADDRESS, CERTIFICATE, LOG = sys.argv[1:4]
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def body(self):
         if self.headers.get("Transfer-Encoding") != "chunked":
