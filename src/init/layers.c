@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <linux/mount.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -68,11 +69,11 @@ static bool set(int context, const char *name, const char *value)
 }
 
 /* With "userxattr" the kernel follows neither redirects nor metadata of other files. */
-static int create(void)
+static int create(const char *lowers)
 {
     AUTO_FD context = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
 
-    if (context < 0 || !set(context, "lowerdir", LOWER) ||
+    if (context < 0 || !set(context, "lowerdir", lowers) ||
         !set(context, "upperdir", UPPER) || !set(context, "workdir", WORK) ||
         !set(context, "userxattr", NULL) || !set(context, "metacopy", "off") ||
         !set(context, "index", "off") || !set(context, "xino", "off") ||
@@ -83,23 +84,53 @@ static int create(void)
     return fd < 0 ? -errno : fd;
 }
 
-int layers_overlay(int lower, int disk, uint64_t size)
+/* Several layers are attached in a tmpfs at LOWER, whose names are short: the list of all
+ * is an option of at most 255 bytes.  `ret_list` names them from there. */
+static int put_several(const int *lowers, size_t count, char ret_list[256])
+{
+    const struct plan_step step = {.mode = 0700, .number = 1 << 20};
+    AUTO_FD places = build_tree(&step, 0, 0);
+    int error = places < 0 ? places : put(places, LOWER);
+    size_t used = 0;
+
+    if (!error && chdir(LOWER) != 0)
+        error = -errno;
+    for (size_t i = 0; !error && i < count; i++) {
+        char name[3];
+        snprintf(name, sizeof name, "%02x", (unsigned)i & 0xFF);
+        error = mkdirat(places, name, 0700) == 0 ? put(lowers[i], name) : -errno;
+        used += (size_t)snprintf(ret_list + used, 256 - used, "%s%s", i ? ":" : "", name);
+    }
+    return error;
+}
+
+static int put_lowers(const int *lowers, size_t count, char ret_list[256])
+{
+    snprintf(ret_list, 256, "%s", LOWER);
+    return count == 1           ? put(lowers[0], LOWER)
+           : count > LAYERS_MAX ? -E2BIG
+                                : put_several(lowers, count, ret_list);
+}
+
+int layers_overlay(const int *lowers, size_t count, int disk, uint64_t size)
 {
     AUTO_FD memory = disk < 0 ? make_top(size) : -1;
     int top = disk < 0 ? memory : disk;
+    char list[256];
 
     if (top < 0)
         return top;
-    int error = put(lower, LOWER);
-    if (error)
-        return error;
-    error = put(top, TOP);
+    int error = put_lowers(lowers, count, list);
+    if (!error)
+        error = put(top, TOP);
     if (!error) {
         error = check_marks();
-        int fd = error ? error : create();
+        int fd = error ? error : create(list);
         (void)umount2(TOP, MNT_DETACH);
         error = fd;
     }
+    if (count > 1 && chdir("/") != 0)
+        error = -errno;
     (void)umount2(LOWER, MNT_DETACH);
     return error;
 }

@@ -66,11 +66,11 @@ enum plan_kind {
                             path ""; number: its size in memory */
     PLAN_NEED = 13,      /* a directory, created if missing: path, mode, uid, gid */
     PLAN_REPLACE = 14,   /* a file that replaces what is at path: mode, data */
-    PLAN_LOWER = 15,     /* the template below the root: data is its host path, number its
-                            inode */
-    PLAN_DISK = 16,      /* the directory with the root's "upper" and "work": data and
-                            number as above; mode: of a new root, 0: it has its files */
-    PLAN_READABLE = 30   /* like WRITABLE, for reading; only without namespaces */
+    PLAN_LOWER = 15, /* a layer below the root, the highest first: data is its host path,
+                        number its inode */
+    PLAN_DISK = 16,  /* the directory with the root's "upper" and "work": data and
+                        number as above; mode: of a new root, 0: it has its files */
+    PLAN_READABLE = 30 /* like WRITABLE, for reading; only without namespaces */
 };
 
 /* Flags of trees and binds. */

@@ -245,9 +245,11 @@ struct setup {
     const struct plan *plan;
     int mounts[PLAN_MOUNTS_MAX];
     size_t count, used;
-    int tree;        /* the last TREE, if PID 1 builds it */
-    int lower, disk; /* of a root that PID 1 builds, or -1 */
-    bool is_kept;    /* the disk has its files already */
+    int tree;               /* the last TREE, if PID 1 builds it */
+    int lowers[LAYERS_MAX]; /* of a root that PID 1 builds, the highest first */
+    size_t lower_count;
+    int disk;     /* of a root that PID 1 builds, or -1 */
+    bool is_kept; /* the disk has its files already */
     int proc, terminals;
     unsigned char todo[PLAN_STEPS_MAX]; /* enum todo */
 };
@@ -441,8 +443,12 @@ static void take_binds(struct setup *setup)
             report_failure(ESTALE, "init.bind", source);
         if (is_bind)
             setup->mounts[setup->count++] = fd;
+        else if (step->kind == PLAN_DISK)
+            setup->disk = fd;
+        else if (setup->lower_count == LAYERS_MAX)
+            report_failure(E2BIG, "init.plan", "layers");
         else
-            *(step->kind == PLAN_LOWER ? &setup->lower : &setup->disk) = fd;
+            setup->lowers[setup->lower_count++] = fd;
         setup->is_kept |= step->kind == PLAN_DISK && !step->mode;
     }
 }
@@ -456,8 +462,9 @@ static int make_root(const struct setup *setup, const struct plan_step *step)
     if (setup->disk >= 0 && !setup->is_kept &&
         fchownat(setup->disk, "upper", plan->uid, plan->gid, AT_SYMLINK_NOFOLLOW) != 0)
         return -errno;
-    return setup->lower < 0 ? layers_disk(setup->disk)
-                            : layers_overlay(setup->lower, setup->disk, step->number);
+    return setup->lower_count == 0 ? layers_disk(setup->disk)
+                                   : layers_overlay(setup->lowers, setup->lower_count,
+                                                    setup->disk, step->number);
 }
 
 static int next_mount(struct setup *setup, const struct plan_step *step)
@@ -486,7 +493,7 @@ static void take_mount(struct setup *setup, const struct plan_step *step,
     else
         attach_root(fd);
     /* A root over a template, or one filled earlier, is not filled. */
-    bool is_filled = step->kind == PLAN_ROOT && setup->lower < 0 && !setup->is_kept;
+    bool is_filled = step->kind == PLAN_ROOT && !setup->lower_count && !setup->is_kept;
     if ((step->kind != PLAN_TREE && !is_filled) || setup->plan->prepared) {
         (void)close(fd);
         return;
@@ -674,8 +681,10 @@ static void build_root(struct setup *setup)
         if (setup->todo[i] != TODO_NOTHING)
             take_step(setup, &plan_steps(plan)[i], setup->todo[i]);
     (void)!rmdir(nothing);
-    for (size_t i = 0; i < 3; i++)
-        auto_close((const int[]){setup->tree, setup->lower, setup->disk} + i);
+    for (size_t i = 0; i < 2; i++)
+        auto_close((const int[]){setup->tree, setup->disk} + i);
+    for (size_t i = 0; i < setup->lower_count; i++)
+        auto_close(&setup->lowers[i]);
     umask(022);
     change_root();
     /* After joining the cgroup, which becomes the root of the cgroup namespace. */
@@ -685,8 +694,7 @@ static void build_root(struct setup *setup)
 
 _Noreturn void setup_run(enum setup_kind kind)
 {
-    struct setup setup = {
-        .tree = -1, .lower = -1, .disk = -1, .proc = -1, .terminals = -1};
+    struct setup setup = {.tree = -1, .disk = -1, .proc = -1, .terminals = -1};
     bool outside = kind == SETUP_NOTHING || kind == SETUP_HOST;
 
     if (!outside) {

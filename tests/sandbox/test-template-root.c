@@ -289,7 +289,7 @@ TEST(an_overlay_can_be_made_by_path)
                            OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     ASSERT(lower >= 0 && top >= 0);
     int usr;
-    const struct overlay_layers layers = {lower, top, -1, -1};
+    const struct overlay_layers layers = {&lower, 1, top, -1, -1};
     AUTO_FD merged = overlay_by_path(&layers, &usr);
     ASSERT(merged >= 0);
     ASSERT(close(lower) == 0 && close(top) == 0);
@@ -301,6 +301,44 @@ TEST(an_overlay_can_be_made_by_path)
     /* Nothing of it is seen by us. */
     ASSERT(access("/usr/bin", F_OK) == 0);
     ASSERT(access("/tmp/upper", F_OK) != 0);
+}
+
+TEST(an_overlay_by_path_has_as_many_layers_as_a_template)
+{
+    enum { COUNT = OVERLAY_BELOW_MAX + 1 };
+    int lowers[COUNT], usr;
+
+    need_root();
+    put_file("top/upper/b", "");
+    put_file("top/work/x", "");
+    ASSERT(unlink(scratch_path("top/work/x")) == 0);
+    for (int i = 0; i < COUNT; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "lower%d/own%d", i, i);
+        put_file(path, "");
+        snprintf(path, sizeof path, "lower%d/common", i);
+        put_file(path, i ? "low\n" : "high\n");
+        snprintf(path, sizeof path, "lower%d", i);
+        lowers[i] = (int)syscall(SYS_open_tree, AT_FDCWD, scratch_path(path),
+                                 OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+        ASSERT(lowers[i] >= 0);
+    }
+    int top = (int)syscall(SYS_open_tree, AT_FDCWD, scratch_path("top"),
+                           OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    const struct overlay_layers layers = {lowers, COUNT, top, -1, -1};
+    AUTO_FD merged = overlay_by_path(&layers, &usr);
+    ASSERT(merged >= 0);
+    char text[8] = "";
+    AUTO_FD common = openat(merged, "common", O_RDONLY | O_CLOEXEC);
+    ASSERT_INT(read(common, text, sizeof text - 1), 5);
+    ASSERT_STR(text, "high\n");
+    for (int i = 0; i < COUNT; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "own%d", i);
+        ASSERT_INT(faccessat(merged, path, F_OK, 0), 0);
+        ASSERT(close(lowers[i]) == 0);
+    }
+    ASSERT(close(top) == 0);
 }
 
 /* As fsconfig(2) does to a descriptor. */

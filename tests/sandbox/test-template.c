@@ -322,6 +322,29 @@ TEST(a_name_is_taken_once)
                 CAY_E_EXISTS);
 }
 
+TEST(a_template_may_have_a_tag_and_latest_is_the_name_alone)
+{
+    struct cay_template_info *infos;
+    size_t count;
+
+    use_own_home();
+    const char *file = make_image("tar");
+    ASSERT_OK(try_template("tiny:v1.2", CAY_TEMPLATE_TAR, file));
+    ASSERT_OK(try_template("tiny:latest", CAY_TEMPLATE_TAR, file));
+    ASSERT_CODE(try_template("tiny", CAY_TEMPLATE_TAR, file), CAY_E_EXISTS);
+    ASSERT_CODE(try_template("tiny:", CAY_TEMPLATE_TAR, file), CAY_E_INVALID);
+    ASSERT_CODE(try_template("tiny:a:b", CAY_TEMPLATE_TAR, file), CAY_E_INVALID);
+    ASSERT_CODE(try_template("tiny:.a", CAY_TEMPLATE_TAR, file), CAY_E_INVALID);
+    ASSERT_CODE(try_template("host:a", CAY_TEMPLATE_TAR, file), CAY_E_INVALID);
+    ASSERT_OK(cay_template_list(&infos, &count, &err));
+    ASSERT_INT(count, 4);
+    ASSERT_STR(infos[2].name, "tiny");
+    ASSERT_STR(infos[3].name, "tiny:v1.2");
+    cay_free(infos);
+    ASSERT_OK(cay_template_remove("tiny:latest", &err));
+    ASSERT_OK(cay_template_remove("tiny:v1.2", &err));
+}
+
 TEST(what_a_crash_left_is_swept_by_the_next)
 {
     use_own_home();

@@ -93,14 +93,16 @@ static bool set_upper(int context, int top, const char *upper, const char *work)
     return set_fd(context, "upperdir", upper_fd) && set_fd(context, "workdir", work_fd);
 }
 
-static int create_root(int lower, int top)
+static int create_root(const struct overlay_layers *layers)
 {
     AUTO_FD context = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
 
-    if (context < 0 || !set_fd(context, "lowerdir+", lower) ||
-        !set_upper(context, top, "upper", "work"))
+    if (context < 0)
         return -errno;
-    return finish(context, 0);
+    for (size_t i = 0; i < layers->lower_count; i++)
+        if (!set_fd(context, "lowerdir+", layers->lowers[i]))
+            return -errno;
+    return set_upper(context, layers->top, "upper", "work") ? finish(context, 0) : -errno;
 }
 
 static int create_usr(const struct overlay_layers *layers)
@@ -122,7 +124,7 @@ static int create_usr(const struct overlay_layers *layers)
 
 static int create(const struct overlay_layers *layers, int *ret_usr)
 {
-    AUTO_FD root = create_root(layers->lower, layers->top);
+    AUTO_FD root = create_root(layers);
 
     /* Linux 6.5 to 6.12 does not accept O_PATH descriptors. */
     if (root == -EBADF || root == -EINVAL || root == -EOPNOTSUPP)
@@ -146,6 +148,7 @@ static int create(const struct overlay_layers *layers, int *ret_usr)
 
 struct path_mounts {
     const struct overlay_layers *layers;
+    int places; /* a tmpfs with a directory for each of several lower layers */
     int root, usr;
     char stack[16 << 10] __attribute__((aligned(16)));
 };
@@ -183,25 +186,71 @@ static int create_usr_by_path(const struct overlay_layers *layers)
     return fd;
 }
 
+/* The name of a place is short, since the list of all lower layers is an option of at
+ * most 255 bytes. */
+static void name_place(size_t i, char name[3])
+{
+    snprintf(name, 3, "%02x", (unsigned)i & 0xFF);
+}
+
+/* One lower layer is attached at /usr, several below it.  `ret_list` names them. */
+IN_CLONE static bool put_lowers(const struct path_mounts *path_mounts, char ret_list[256])
+{
+    const struct overlay_layers *layers = path_mounts->layers;
+    size_t used = 0;
+    char name[3];
+
+    snprintf(ret_list, 256, "/usr");
+    if (layers->lower_count == 1)
+        return put(layers->lowers[0], "/usr");
+    if (!put(path_mounts->places, "/usr") || chdir("/usr") != 0)
+        return false;
+    for (size_t i = 0; i < layers->lower_count; i++) {
+        name_place(i, name);
+        if (!put(layers->lowers[i], name))
+            return false;
+        used += (size_t)snprintf(ret_list + used, 256 - used, "%s%s", i ? ":" : "", name);
+    }
+    return true;
+}
+
 IN_CLONE static void mount_by_path(void *cookie)
 {
     struct path_mounts *path_mounts = cookie;
     const struct overlay_layers *layers = path_mounts->layers;
+    char list[256];
 
     if (unshare(CLONE_NEWNS) != 0 ||
         mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        !put(layers->lower, "/usr") || !put(layers->top, "/tmp"))
+        !put_lowers(path_mounts, list) || !put(layers->top, "/tmp"))
         path_mounts->root = -errno;
     else
-        path_mounts->root = create_by_path("/usr", "/tmp/upper", "/tmp/work");
+        path_mounts->root = create_by_path(list, "/tmp/upper", "/tmp/work");
     if (path_mounts->root >= 0 && layers->host >= 0)
         path_mounts->usr = create_usr_by_path(layers);
     _exit(0);
 }
 
+/* A tmpfs with a directory for each layer. */
+static int make_places(size_t count)
+{
+    const struct plan_step step = {.kind = PLAN_TREE, .mode = 0700, .number = 1 << 20};
+    AUTO_FD places = build_tree(&step, 0, 0);
+    char name[3];
+
+    for (size_t i = 0; places >= 0 && i < count; i++) {
+        name_place(i, name);
+        if (mkdirat(places, name, 0700) != 0)
+            return -errno;
+    }
+    return TAKE_FD(places);
+}
+
 int overlay_by_path(const struct overlay_layers *layers, int *ret_usr)
 {
-    struct path_mounts path_mounts = {.layers = layers, .root = -EIO, .usr = -1};
+    AUTO_FD places = layers->lower_count > 1 ? make_places(layers->lower_count) : -1;
+    struct path_mounts path_mounts = {
+        .layers = layers, .places = places, .root = -EIO, .usr = -1};
     const struct clone_args args = {
         .flags = CLONE_VM | CLONE_VFORK | CLONE_FILES,
         .stack = (__u64)(uintptr_t)path_mounts.stack,
@@ -209,6 +258,8 @@ int overlay_by_path(const struct overlay_layers *layers, int *ret_usr)
     };
     sigset_t all, before;
 
+    if (layers->lower_count > 1 && places < 0)
+        return places;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     long pid = clone_run(&args, mount_by_path, &path_mounts);
@@ -266,20 +317,36 @@ static int show_below(int fd, int map)
     return shift_mount(fd, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY);
 }
 
-static int mount_layers(const struct overlay *overlay, int top, int map, int *ret_usr)
+static int mount_over(const struct overlay *overlay, const int *lowers, int top, int map,
+                      int *ret_usr)
 {
-    AUTO_FD lower = show_below(overlay->lower, map);
     AUTO_FD usr = overlay->usr < 0 ? -1 : show_below(overlay->usr, map);
     AUTO_FD place =
         overlay->usr < 0 ? -1 : open("/usr", O_PATH | O_DIRECTORY | O_CLOEXEC);
     AUTO_FD host = place < 0 ? -1 : show_below(place, map);
-    const struct overlay_layers layers = {lower, top, usr, host};
+    const struct overlay_layers layers = {lowers, overlay->below_count + 1, top, usr,
+                                          host};
 
-    if (lower < 0)
-        return TAKE_FD(lower);
     if (overlay->usr >= 0 && (usr < 0 || host < 0))
         return usr < 0 ? TAKE_FD(usr) : place < 0 ? -ENOENT : TAKE_FD(host);
     return create(&layers, ret_usr);
+}
+
+static int mount_layers(const struct overlay *overlay, int top, int map, int *ret_usr)
+{
+    int lowers[OVERLAY_BELOW_MAX + 1];
+    size_t count = 0;
+    int fd = overlay->below_count > OVERLAY_BELOW_MAX ? -E2BIG : 0;
+
+    for (; fd >= 0 && count <= overlay->below_count; count++) {
+        fd = show_below(count ? overlay->below[count - 1] : overlay->lower, map);
+        lowers[count] = fd;
+    }
+    if (fd >= 0)
+        fd = mount_over(overlay, lowers, top, map, ret_usr);
+    for (size_t i = 0; i < count; i++)
+        auto_close(&lowers[i]);
+    return fd;
 }
 
 int overlay_mount(const struct overlay *overlay, int map, uint32_t id_base, int *ret_usr)

@@ -2,14 +2,19 @@
 #ifndef NATIVE_MAKE_OVERLAY_H
 #define NATIVE_MAKE_OVERLAY_H
 
+#include <stddef.h>
 #include <stdint.h>
+
+enum { OVERLAY_BELOW_MAX = 63 };
 
 /* A writable root, over a read-only template or over nothing. */
 struct overlay {
-    int lower;     /* the template's root; -1: none, only a disk */
-    int usr;       /* a layer above the host's /usr; -1: /usr is the template's */
-    int disk;      /* a directory with a persistent "upper" and "work"; -1: memory */
-    uint64_t size; /* of the tmpfs, in bytes */
+    int lower;          /* the template's root; -1: none, only a disk */
+    const int *below;   /* layers under it, the highest first */
+    size_t below_count; /* at most OVERLAY_BELOW_MAX */
+    int usr;            /* a layer above the host's /usr; -1: /usr is the template's */
+    int disk;           /* a directory with a persistent "upper" and "work"; -1: memory */
+    uint64_t size;      /* of the tmpfs, in bytes */
 };
 
 /* A detached mount with owners shifted by `map`, the user namespace of the sandbox whose
@@ -21,11 +26,12 @@ int overlay_mount(const struct overlay *overlay, int map, uint32_t id_base, int 
 
 /* The layers of the overlays, all detached mounts; -1 for none. */
 struct overlay_layers {
-    int lower; /* of the root */
-    int top;   /* has "upper" and "work", and also "usr" and "usr-work" if `host` is given
-                */
-    int usr;   /* above the host's /usr */
-    int host;  /* the host's /usr */
+    const int *lowers;  /* of the root, the highest first */
+    size_t lower_count; /* at least 1 */
+    int top;  /* has "upper" and "work", and also "usr" and "usr-work" if `host` is given
+               */
+    int usr;  /* above the host's /usr */
+    int host; /* the host's /usr */
 };
 
 /* The same from given layers, for kernels that need paths; closes the layers. */

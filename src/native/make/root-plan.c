@@ -332,7 +332,8 @@ int root_sources_open(struct cay_sandbox_options *options, const char *start,
     if (!code && !options->workdir && *image->workdir == '/')
         options->workdir = image->workdir;
     if (!code)
-        code = binds_open(options, start != NULL, ret_sources->template.root,
+        code = binds_open(options, start != NULL,
+                          template_layer_with(&ret_sources->template, "etc/passwd"),
                           &ret_sources->binds, err);
     if (!code && start)
         code = storage_lock(start, &ret_sources->storage, err);

@@ -471,14 +471,15 @@ void root_plan_host(struct root_plan *root_plan, uint64_t disk_bytes)
 /* --- Any other template --- */
 
 /* These are mount points: a link there could redirect the mounts. */
-static int check_paths(int root, struct cay_error *err)
+static int check_paths(const struct template *template, struct cay_error *err)
 {
     static const char *const places[] = {"dev", "proc", "sys", "etc"};
     struct stat st;
 
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (fstatat(root, places[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-            !S_ISDIR(st.st_mode))
+        if (fstatat(template_layer_with(template, places[i]), places[i], &st,
+                    AT_SYMLINK_NOFOLLOW) == 0 &&
+            !S_ISDIR(st.st_mode) && !(S_ISCHR(st.st_mode) && st.st_rdev == 0))
             return cay_fail(err, CAY_E_INVALID, 0, "sandbox.template", places[i],
                             "not a directory in this template",
                             "use a template in which dev, proc, sys and etc are "
@@ -516,7 +517,7 @@ int root_plan_template(struct root_plan *root_plan, const struct template *templ
                   {"tmp", 01777}, {"run", 0755},  {"var", 0755}, {"var/tmp", 01777},
                   {"root", 0700}, {"home", 0755}};
 
-    int code = check_paths(template->root, err);
+    int code = check_paths(template, err);
     if (code)
         return code;
     if (!root_plan->head.prepared && !*template->info.map)
@@ -526,10 +527,14 @@ int root_plan_template(struct root_plan *root_plan, const struct template *templ
                         "owners than an ordinary user's",
                         "remove it and create it again as this user");
     root_plan->overlay.lower = template->root;
+    root_plan->overlay.below = template->below;
+    root_plan->overlay.below_count = template->below_count;
     root_plan->overlay.usr = template->usr;
     root_plan->overlay.size = disk_bytes;
     if (!root_plan->head.prepared)
         root_plan_add_source(root_plan, PLAN_LOWER, template->root);
+    for (size_t i = 0; !root_plan->head.prepared && i < template->below_count; i++)
+        root_plan_add_source(root_plan, PLAN_LOWER, template->below[i]);
     root_plan_add(root_plan, PLAN_ROOT, "")->number = disk_bytes;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         add_directory(root_plan, PLAN_NEED, needed[i].path, needed[i].mode, 0);

@@ -711,13 +711,14 @@ static void use_recipe(struct cay_template_options *options)
 int cay_template_create(const struct cay_template_options *options, struct cay_error *err)
 {
     struct cay_template_options known;
-    char draft_name[NAME_MAX + 1];
+    char draft_name[NAME_MAX + 1], plain[TEMPLATE_NAME_MAX];
 
     int code = cay_take_struct(&known, sizeof known, options, op, err);
     if (!code)
         code = template_check_name(known.name, op, err);
     if (code)
         return code;
+    known.name = template_plain_name(known.name, plain);
     AUTO_FD store = state_open("templates", true, err);
     if (store < 0)
         return store;

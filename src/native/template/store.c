@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "native/record/remove.h"
 #include "native/record/state.h"
@@ -19,27 +20,47 @@
 
 static const char op[] = "template.open";
 
-enum { NAME_LEN_MAX = 63 };
+static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                              "0123456789-_.";
 
+/* NAME or NAME:TAG. */
 static bool is_name(const char *name)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                  "0123456789-_.";
-    size_t len = strlen(name);
+    size_t len = strspn(name, letters), tag = name[len] == ':' ? len + 1 : 0;
+    size_t end = tag + strspn(name + tag, letters);
 
-    return len > 0 && len <= NAME_LEN_MAX && strspn(name, letters) == len &&
-           name[0] != '.' && name[0] != '-';
+    return len > 0 && end < TEMPLATE_NAME_MAX && !name[end] && end > tag &&
+           name[0] != '.' && name[0] != '-' && name[tag] != '.' && name[tag] != '-';
+}
+
+const char *template_plain_name(const char *name, char ret_name[TEMPLATE_NAME_MAX])
+{
+    static const char usual[] = ":latest";
+    size_t len = strlen(name), cut = strlen(usual);
+
+    if (len < cut || len - cut >= TEMPLATE_NAME_MAX ||
+        strcmp(name + len - cut, usual) != 0)
+        return name;
+    memcpy(ret_name, name, len - cut);
+    ret_name[len - cut] = '\0';
+    return ret_name;
 }
 
 int template_check_name(const char *name, const char *who, struct cay_error *err)
 {
-    if (name && is_name(name) && strcmp(name, "host") != 0 && strcmp(name, "base") != 0)
+    char plain[TEMPLATE_NAME_MAX];
+
+    name = name ? template_plain_name(name, plain) : "";
+    size_t len = strcspn(name, ":");
+    bool is_built_in =
+        len == 4 && (strncmp(name, "host", 4) == 0 || strncmp(name, "base", 4) == 0);
+    if (is_name(name) && !is_built_in)
         return CAY_OK;
     return cay_fail(
         err, CAY_E_INVALID, 0, who, name, "invalid template name",
-        "use up to %d letters, digits, \"-\", \"_\" and \".\", starting with a "
-        "letter, a digit or \"_\"; \"host\" and \"base\" are built in",
-        NAME_LEN_MAX);
+        "use NAME or NAME:TAG, up to %d letters, digits, \"-\", \"_\" and \".\", "
+        "starting with a letter, a digit or \"_\"; \"host\" and \"base\" are built in",
+        TEMPLATE_NAME_MAX - 1);
 }
 
 /* Names of templates in the store, sorted. */
@@ -118,15 +139,83 @@ static int check_map(const struct template_info *info, const char *name,
                     "the former range in /etc/subuid and /etc/subgid");
 }
 
+/* --- Layers --- */
+
+static int fail_layer(const char *name, const char *layer, int error,
+                      struct cay_error *err)
+{
+    if (cay_errno_is_shortage(error))
+        return cay_fail_errno(err, error, op, name);
+    return cay_fail(err, CAY_E_IO, error, op, name, "a layer of the template is missing",
+                    "remove the template and build it again; the layer is %s", layer);
+}
+
+static int open_root(int store, const char *name)
+{
+    AUTO_FD dir = path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+
+    return dir < 0 ? TAKE_FD(dir)
+                   : path_open(dir, "root", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+}
+
+/* Everything below the template's own root. */
+static int open_below(struct template *template, const char *name, struct cay_error *err)
+{
+    char *const *layers = template->info.layers;
+    const char *base = template->info.base;
+    size_t count = env_count((const char *const *)layers);
+
+    if (count + (*base != '\0') > TEMPLATE_LAYERS_MAX)
+        return fail_layer(name, "one of too many", 0, err);
+    template->below = calloc(count + 1, sizeof *template->below);
+    if (!template->below)
+        return cay_fail_memory(err, op);
+    AUTO_FD stored = count ? state_open(TEMPLATE_LAYERS, false, err) : -1;
+    if (count && stored < 0)
+        return stored;
+    for (size_t i = 0; i < count; i++) {
+        int fd = open_root(stored, layers[i]);
+        if (fd < 0)
+            return fail_layer(name, layers[i], -fd, err);
+        template->below[template->below_count++] = fd;
+    }
+    AUTO_FD store = *base ? state_open("templates", false, err) : -1;
+    if (*base && store < 0)
+        return store;
+    int fd = *base ? open_root(store, base) : -1;
+    if (*base && fd < 0)
+        return fail_layer(name, base, -fd, err);
+    if (*base)
+        template->below[template->below_count++] = fd;
+    return CAY_OK;
+}
+
+int template_layer_with(const struct template *template, const char *path)
+{
+    struct stat st;
+
+    if (template->root < 0 ||
+        fstatat(template->root, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return template->root;
+    for (size_t i = 0; i < template->below_count; i++)
+        if (fstatat(template->below[i], path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+            return template->below[i];
+    return template->root;
+}
+
+/* A template, or with "@" the layer of a build. */
 static int open_stored(const char *name, struct template *template, struct cay_error *err)
 {
-    AUTO_FD store = state_open("templates", false, err);
+    char plain[TEMPLATE_NAME_MAX];
+    bool is_layer = *name == '@';
+    AUTO_FD store = state_open(is_layer ? TEMPLATE_LAYERS : "templates", false, err);
 
     if (store == CAY_E_NOT_FOUND)
         return fail_unknown(-1, op, name, ENOENT, err);
     if (store < 0)
         return store;
-    template->dir = is_name(name)
+    name = is_layer ? name + 1 : template_plain_name(name, plain);
+    template->dir = template_is_layer(name) || is_name(name)
                         ? path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN)
                         : -ENOENT;
     if (template->dir < 0 || flock(template->dir, LOCK_SH | LOCK_NB) != 0)
@@ -137,7 +226,9 @@ static int open_stored(const char *name, struct template *template, struct cay_e
     if (template->root < 0)
         return fail_unknown(store, op, name, -template->root, err);
     TRY(template_info_load(template->dir, &template->info, err));
-    return *template->info.map ? check_map(&template->info, name, err) : CAY_OK;
+    if (*template->info.map)
+        TRY(check_map(&template->info, name, err));
+    return template->info.layers ? open_below(template, name, err) : CAY_OK;
 }
 
 static int open_directory(const char *path, bool is_known, struct template *template,
@@ -189,6 +280,11 @@ void template_done(struct template *template)
     auto_close(&template->dir);
     auto_close(&template->root);
     auto_close(&template->usr);
+    for (size_t i = 0; i < template->below_count; i++)
+        auto_close(&template->below[i]);
+    free(template->below);
+    template->below = NULL;
+    template->below_count = 0;
     template_info_done(&template->info);
     template->dir = template->root = template->usr = -1;
 }
@@ -281,7 +377,8 @@ static void check_stored(const char *id, void *cookie)
         return;
     }
     const char *name = saved.options.template_name;
-    if (name && strcmp(name, template_query->name) == 0)
+    char plain[TEMPLATE_NAME_MAX];
+    if (name && strcmp(template_plain_name(name, plain), template_query->name) == 0)
         cay_copy_text(template_query->id, sizeof template_query->id, id);
     storage_saved_done(&saved);
 }
@@ -317,9 +414,11 @@ int template_check_unused(int dir, const char *who, const char *name,
 int cay_template_remove(const char *name, struct cay_error *err)
 {
     static const char who[] = "template.remove";
+    char plain[TEMPLATE_NAME_MAX];
     int code = template_check_name(name, who, err);
     if (code)
         return code;
+    name = template_plain_name(name, plain);
     AUTO_FD store = state_open("templates", false, err);
     if (store < 0)
         return store == CAY_E_NOT_FOUND ? fail_unknown(-1, who, name, ENOENT, err)
@@ -339,11 +438,18 @@ enum { INFO_MAX = 1 << 20, ENV_MAX = 512 };
 
 static const char info_op[] = "template.info";
 
+static void free_list(char **list)
+{
+    for (char **each = list; each && *each; each++)
+        free(*each);
+    free(list);
+}
+
 void template_info_done(struct template_info *info)
 {
-    for (char **env = info->env; env && *env; env++)
-        free(*env);
-    free(info->env);
+    free_list(info->env);
+    free_list(info->layers);
+    free(info->config);
     *info = (struct template_info){0};
 }
 
@@ -362,6 +468,10 @@ int template_info_save(int dir, const struct template_info *info, struct cay_err
     kvfile_add(&file, "map", *info->map ? info->map : NULL);
     for (char **env = info->env; env && *env; env++)
         kvfile_add(&file, "env", *env);
+    for (char **layer = info->layers; layer && *layer; layer++)
+        kvfile_add(&file, "layer", *layer);
+    kvfile_add(&file, "base", info->layers ? info->base : NULL);
+    kvfile_add(&file, "config", info->config);
     int code = file.failed ? cay_fail(err, CAY_E_LIMIT, 0, info_op, shown->from,
                                       "the template's metadata is too large",
                                       "use a source with fewer environment variables")
@@ -378,24 +488,39 @@ static void copy_value(const struct kvfile *kvfile, const char *key, char *field
     cay_copy_text(field, room, text ? text : "");
 }
 
-static int take_env(const struct kvfile *kvfile, struct template_info *info,
-                    struct cay_error *err)
+static int take_list(const struct kvfile *kvfile, const char *key, char ***ret_list,
+                     struct cay_error *err)
 {
-    size_t count = kvfile_count(kvfile, "env");
+    size_t count = kvfile_count(kvfile, key);
     const char *last = NULL;
 
     if (count > ENV_MAX)
         count = ENV_MAX;
-    info->env = calloc(count + 1, sizeof *info->env);
-    if (!info->env)
+    *ret_list = calloc(count + 1, sizeof **ret_list);
+    if (!*ret_list)
         return cay_fail_memory(err, info_op);
     for (size_t i = 0; i < count; i++) {
-        last = kvfile_next(kvfile, "env", last);
-        info->env[i] = strdup(last);
-        if (!info->env[i])
+        last = kvfile_next(kvfile, key, last);
+        (*ret_list)[i] = strdup(last);
+        if (!(*ret_list)[i])
             return cay_fail_memory(err, info_op);
     }
     return CAY_OK;
+}
+
+/* The key "base" is there, and may be "", if the template was built. */
+static int take_layers(const struct kvfile *kvfile, struct template_info *info,
+                       struct cay_error *err)
+{
+    const char *config = kvfile_text(kvfile, "config");
+
+    info->config = config ? strdup(config) : NULL;
+    if (config && !info->config)
+        return cay_fail_memory(err, info_op);
+    if (!kvfile_text(kvfile, "base"))
+        return CAY_OK;
+    copy_value(kvfile, "base", info->base, sizeof info->base);
+    return take_list(kvfile, "layer", &info->layers, err);
 }
 
 int template_info_load(int dir, struct template_info *ret_info, struct cay_error *err)
@@ -417,7 +542,9 @@ int template_info_load(int dir, struct template_info *ret_info, struct cay_error
     copy_value(&kvfile, "map", ret_info->map, sizeof ret_info->map);
     shown->created_ms = (int64_t)kvfile_number(&kvfile, "created_ms");
     shown->bytes = kvfile_number(&kvfile, "bytes");
-    int code = take_env(&kvfile, ret_info, err);
+    int code = take_list(&kvfile, "env", &ret_info->env, err);
+    if (!code)
+        code = take_layers(&kvfile, ret_info, err);
     if (code)
         template_info_done(ret_info);
     return code;

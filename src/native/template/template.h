@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/types.h>
 
 #include "cay/sandbox.h"
@@ -18,7 +19,9 @@
 #define TEMPLATE_OP "template.create"
 
 enum {
-    TEMPLATE_NOBODY = 65534, /* the owner of files whose owner is above 65535 */
+    TEMPLATE_NAME_MAX = 64,   /* NAME or NAME:TAG, with its NUL */
+    TEMPLATE_LAYERS_MAX = 60, /* below the root */
+    TEMPLATE_NOBODY = 65534,  /* the owner of files whose owner is above 65535 */
     TEMPLATE_ENTRIES_MAX = 1000000,
     TEMPLATE_DEPTH_MAX = 200
 };
@@ -28,6 +31,11 @@ struct template_info {
     struct cay_template_info shown;
     char **env;           /* "NAME=value" of an image, NULL-terminated, or NULL */
     char map[IDMAP_TEXT]; /* of an ordinary user's template; else "" */
+    /* Layers below the root, the highest first: names in STATE/layers, NULL-terminated,
+     * or NULL; and the template below all of them, or "". */
+    char **layers;
+    char base[TEMPLATE_NAME_MAX];
+    char *config; /* the image's configuration: JSON, or NULL */
 };
 
 /* The map that this user's templates have: idmap_text() of the level range.  False if
@@ -41,9 +49,11 @@ int template_info_load(int dir, struct template_info *ret_info, struct cay_error
 /* A template in use.  It cannot be removed while `dir` is open. */
 struct template
 {
-    int dir;  /* its directory, locked; -1 for a directory used as a template */
-    int root; /* the root file system */
-    int usr;  /* of "base": a layer above the host's /usr; else -1 */
+    int dir;    /* its directory, locked; -1 for a directory used as a template */
+    int root;   /* the root file system */
+    int *below; /* layers under it, the highest first */
+    size_t below_count;
+    int usr; /* of "base": a layer above the host's /usr; else -1 */
     dev_t dev;
     ino_t ino; /* of root */
     struct template_info info;
@@ -58,6 +68,19 @@ struct template
 int template_open(const char *name, bool is_known, struct template *ret_template,
                   struct cay_error *err);
 void template_done(struct template *template);
+
+/* Layers of builds are in STATE/layers/KEY/, with "root" and "info" as templates have
+ * them; the name "@KEY" opens a layer and everything below it as a template.  KEY is a
+ * SHA-256 in hexadecimal digits: of everything that the layer was made from. */
+#define TEMPLATE_LAYERS "layers"
+enum { TEMPLATE_KEY = 64 };
+static inline bool template_is_layer(const char *key)
+{
+    return strspn(key, "0123456789abcdef") == TEMPLATE_KEY && !key[TEMPLATE_KEY];
+}
+
+/* The layer of a template that has this path, the highest one; its root if none has. */
+int template_layer_with(const struct template *template, const char *path);
 
 /* The template "base": see base.c.  Its root is -1 if this machine does not support
  * it. */
@@ -93,6 +116,8 @@ int template_check_unused(int dir, const char *who, const char *name,
 /* Removes what crashed processes left. */
 size_t template_sweep(void);
 
+/* The name without ":latest", in `ret_name` if it had that. */
+const char *template_plain_name(const char *name, char ret_name[TEMPLATE_NAME_MAX]);
 int template_check_name(const char *name, const char *who, struct cay_error *err);
 
 /* A template that is being created. */
