@@ -131,6 +131,7 @@ int build_entry(const struct plan_step *step, const char *path, const char *data
     case PLAN_REPLACE:
     case PLAN_LOWER:
     case PLAN_DISK:
+    case PLAN_BOTTOM:
         break;
     }
     return -EINVAL;

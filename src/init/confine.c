@@ -79,6 +79,9 @@ static const uint64_t for_files =
     LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE |
     LANDLOCK_ACCESS_FS_READ_FILE | (1u << 14) /* truncate */ | (1u << 15) /* ioctl */;
 
+/* The mount below the root, for rules about "/": the root may be replaced; or -1. */
+static int bottom = -1;
+
 /* The ruleset that commands have in addition to PID 1's, or -1. */
 static int for_commands = -1;
 
@@ -95,7 +98,9 @@ static void allow_fd(int ruleset, int fd, const char *path, uint64_t access)
 static void allow_same(int ruleset, const char *path, uint64_t inode, uint64_t access)
 {
     struct stat st;
-    AUTO_FD fd = openat(AT_FDCWD, path, O_PATH | O_CLOEXEC);
+    bool is_all = bottom >= 0 && strcmp(path, "/") == 0;
+    AUTO_FD fd = is_all ? openat(bottom, ".", O_PATH | O_CLOEXEC)
+                        : openat(AT_FDCWD, path, O_PATH | O_CLOEXEC);
 
     if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISDIR(st.st_mode))
         access &= for_files;
@@ -263,8 +268,9 @@ static void filter_calls(const struct plan *plan)
                    is_full ? "net.core.bpf_jit_limit" : "filter");
 }
 
-void confine_self(const struct plan *plan)
+void confine_self(const struct plan *plan, int below_root)
 {
+    bottom = below_root;
     if (prctl(PR_SET_DUMPABLE, 0) != 0)
         report_failure(errno, "init.lock", "dumpable");
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)

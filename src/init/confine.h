@@ -27,8 +27,9 @@ enum {
  */
 void confine_bounding_set(void);
 
-/* Drops capabilities and installs landlock and seccomp. */
-void confine_self(const struct plan *plan);
+/* Drops capabilities and installs landlock and seccomp.  `below_root` is the mount that
+ * the root is on (PLAN_BOTTOM), or -1. */
+void confine_self(const struct plan *plan, int below_root);
 
 /* Instead, for an unconfined sandbox: commands have the caller's rights; a caller that is
  * not root gets no_new_privs, since PID 1 could not kill set-user-id programs. */

@@ -66,12 +66,16 @@ enum plan_kind {
                             path ""; number: its size in memory */
     PLAN_NEED = 13,      /* a directory, created if missing: path, mode, uid, gid */
     PLAN_REPLACE = 14,   /* a file that replaces what is at path: mode, data */
-    PLAN_LOWER = 15, /* a layer below the root, the highest first: data is its host path,
-                        number its inode */
-    PLAN_DISK = 16,  /* the directory with the root's "upper" and "work": data and
-                        number as above; mode: of a new root, 0: it has its files */
+    PLAN_LOWER = 15,  /* a layer below the root, the highest first: data is its host path,
+                         number its inode */
+    PLAN_DISK = 16,   /* the directory with the root's "upper" and "work": data and
+                         number as above; mode: of a new root, 0: it has its files */
+    PLAN_BOTTOM = 17, /* the tmpfs that the root is mounted on, from the library */
     PLAN_READABLE = 30 /* like WRITABLE, for reading; only without namespaces */
 };
+
+/* The directory of a PLAN_BOTTOM that the root is mounted on. */
+#define PLAN_BOTTOM_ROOT "root"
 
 /* Flags of trees and binds. */
 enum plan_flag {
@@ -94,7 +98,7 @@ struct plan_step {
 };
 
 enum {
-    PLAN_VERSION = 10,
+    PLAN_VERSION = 11,
     PLAN_USER = 1000, /* `user` inside */
     PLAN_STEPS_MAX = 512,
     PLAN_FILTER_MAX = 4096,

@@ -245,6 +245,7 @@ struct setup {
     const struct plan *plan;
     int mounts[PLAN_MOUNTS_MAX];
     size_t count, used;
+    int bottom;             /* the mount below the root, or -1 */
     int tree;               /* the last TREE, if PID 1 builds it */
     int lowers[LAYERS_MAX]; /* of a root that PID 1 builds, the highest first */
     size_t lower_count;
@@ -391,11 +392,11 @@ static void collect_network(void)
         (void)close(sockets[i]);
 }
 
-/* The root is mounted on WORK in this mount namespace, and becomes "." */
-static void attach_root(int fd)
+/* Mounted there in this mount namespace, it becomes "." */
+static void attach_at(int fd, const char *path)
 {
-    if (syscall(SYS_move_mount, fd, "", AT_FDCWD, WORK, MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
-        chdir(WORK) != 0)
+    if (syscall(SYS_move_mount, fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
+        chdir(path) != 0)
         report_failure(errno, "init.mount", "");
 }
 
@@ -491,7 +492,7 @@ static void take_mount(struct setup *setup, const struct plan_step *step,
     if (*path)
         attach(fd, path, step->flags);
     else
-        attach_root(fd);
+        attach_at(fd, setup->bottom < 0 ? WORK : PLAN_BOTTOM_ROOT);
     /* A root over a template, or one filled earlier, is not filled. */
     bool is_filled = step->kind == PLAN_ROOT && !setup->lower_count && !setup->is_kept;
     if ((step->kind != PLAN_TREE && !is_filled) || setup->plan->prepared) {
@@ -501,6 +502,14 @@ static void take_mount(struct setup *setup, const struct plan_step *step,
     if (setup->tree >= 0)
         (void)close(setup->tree);
     setup->tree = fd;
+}
+
+static void take_bottom(struct setup *setup)
+{
+    setup->bottom = setup->used < setup->count ? setup->mounts[setup->used++] : -1;
+    if (setup->bottom < 0)
+        report_failure(EINVAL, "init.plan", "mounts");
+    attach_at(setup->bottom, WORK);
 }
 
 /* Only host root can create device nodes: bind-mount the host's instead. */
@@ -603,6 +612,9 @@ static void take_step(struct setup *setup, const struct plan_step *step, enum to
     case PLAN_BIND:
         take_mount(setup, step, path);
         return;
+    case PLAN_BOTTOM:
+        take_bottom(setup);
+        return;
     case PLAN_NEED:
     case PLAN_REPLACE:
         make_in_place(setup, step, path);
@@ -635,14 +647,20 @@ static void take_step(struct setup *setup, const struct plan_step *step, enum to
     report_failure(EINVAL, "init.plan", "kind");
 }
 
-static void change_root(void)
+/* With a bottom, that is the root of the mount namespace and no process inside can leave
+ * the root on it: none may call chroot(2). */
+static void change_root(int bottom)
 {
     struct stat root, above;
 
+    if (bottom >= 0 && fchdir(bottom) != 0)
+        report_failure(errno, "init.root", "chdir");
     if (syscall(SYS_pivot_root, ".", ".") != 0)
         report_failure(errno, "init.root", "pivot_root");
     if (umount2(".", MNT_DETACH) != 0 || chdir("/") != 0)
         report_failure(errno, "init.root", "umount");
+    if (bottom >= 0 && (chroot(PLAN_BOTTOM_ROOT) != 0 || chdir("/") != 0))
+        report_failure(errno, "init.root", "chroot");
     if (stat("/", &root) != 0 || stat("/..", &above) != 0 ||
         root.st_ino != above.st_ino || root.st_dev != above.st_dev)
         report_failure(errno, "init.root", "..");
@@ -686,7 +704,7 @@ static void build_root(struct setup *setup)
     for (size_t i = 0; i < setup->lower_count; i++)
         auto_close(&setup->lowers[i]);
     umask(022);
-    change_root();
+    change_root(setup->bottom);
     /* After joining the cgroup, which becomes the root of the cgroup namespace. */
     if (unshare(CLONE_NEWCGROUP) != 0)
         report_failure(errno, "init.cgroup", "namespace");
@@ -694,7 +712,8 @@ static void build_root(struct setup *setup)
 
 _Noreturn void setup_run(enum setup_kind kind)
 {
-    struct setup setup = {.tree = -1, .disk = -1, .proc = -1, .terminals = -1};
+    struct setup setup = {
+        .bottom = -1, .tree = -1, .disk = -1, .proc = -1, .terminals = -1};
     bool outside = kind == SETUP_NOTHING || kind == SETUP_HOST;
 
     if (!outside) {
@@ -716,6 +735,7 @@ _Noreturn void setup_run(enum setup_kind kind)
     if (plan->unconfined)
         confine_nothing(plan);
     else
-        confine_self(plan);
+        confine_self(plan, setup.bottom);
+    auto_close(&setup.bottom);
     serve(plan);
 }

@@ -90,7 +90,8 @@ static atomic_flag is_taken = ATOMIC_FLAG_INIT;
  * for max_user_namespaces. */
 enum {
     KEPT_CAPS = CONFINE_ROOT_CAPS | CONFINE_INIT_CAP | 1u << CAP_SETPCAP |
-                1u << CAP_NET_ADMIN | 1u << CAP_SYS_ADMIN | 1u << CAP_SYS_RESOURCE
+                1u << CAP_NET_ADMIN | 1u << CAP_SYS_ADMIN | 1u << CAP_SYS_RESOURCE |
+                1u << CAP_SYS_CHROOT
 };
 
 IN_CLONE static void keep_capabilities(void)

@@ -33,6 +33,7 @@
 
 #include "base/auto.h"
 #include "init/build.h"
+#include "native/make/store.h"
 #include "sys/clone.h"
 #include "sys/fsid.h"
 #include "sys/path.h"
@@ -46,17 +47,6 @@ static bool set(int context, const char *name, const char *value)
 static bool set_fd(int context, const char *name, int fd)
 {
     return syscall(SYS_fsconfig, context, FSCONFIG_SET_FD, name, NULL, fd) == 0;
-}
-
-static int make_directory(int top, const char *name, uint32_t owner)
-{
-    if (mkdirat(top, name, 0755) != 0)
-        return -errno;
-    /* The umask belongs to the whole process. */
-    return fchmodat(top, name, 0755, 0) == 0 &&
-                   fchownat(top, name, owner, owner, AT_SYMLINK_NOFOLLOW) == 0
-               ? 0
-               : -errno;
 }
 
 static int finish(int context, uint64_t attributes)
@@ -127,8 +117,13 @@ static int create(const struct overlay_layers *layers, int *ret_usr)
     AUTO_FD root = create_root(layers);
 
     /* Linux 6.5 to 6.12 does not accept O_PATH descriptors. */
-    if (root == -EBADF || root == -EINVAL || root == -EOPNOTSUPP)
-        return overlay_by_path(layers, ret_usr);
+    if (root == -EBADF || root == -EINVAL || root == -EOPNOTSUPP) {
+        struct overlay_layers mounts = *layers;
+        AUTO_FD part = build_part(layers->top, ".", 0); /* of a store */
+        if (part >= 0)
+            mounts.top = part;
+        return overlay_by_path(&mounts, ret_usr);
+    }
     if (root < 0)
         return TAKE_FD(root);
     if (layers->host >= 0) {
@@ -289,20 +284,29 @@ static int open_disk(int disk, uint32_t id_base)
 /* The directories an overlay writes to; on a disk they may exist already. */
 static int make_pair(int top, const char *upper, const char *work, uint32_t id_base)
 {
-    int error = make_directory(top, upper, id_base);
+    int error = store_mkdir(top, upper, 0755, id_base);
 
     if (!error || error == -EEXIST)
-        error = make_directory(top, work, id_base);
+        error = store_mkdir(top, work, 0755, id_base);
     return error == -EEXIST ? 0 : error;
+}
+
+/* In memory the tmpfs has a fixed size, so that the disk limit is enforced. */
+static int open_memory(const struct overlay *overlay)
+{
+    const struct plan_step step = {
+        .kind = PLAN_TREE, .mode = 0700, .number = overlay->size};
+
+    if (overlay->store < 0)
+        return build_tree(&step, 0, 0);
+    int fd = fcntl(overlay->store, F_DUPFD_CLOEXEC, 0);
+    return fd < 0 ? -errno : fd;
 }
 
 static int open_top(const struct overlay *overlay, uint32_t id_base)
 {
-    /* With a fixed size, so that the disk limit is enforced. */
-    const struct plan_step step = {
-        .kind = PLAN_TREE, .mode = 0700, .number = overlay->size};
     bool is_memory = overlay->disk < 0;
-    AUTO_FD top = is_memory ? build_tree(&step, 0, 0) : open_disk(overlay->disk, id_base);
+    AUTO_FD top = is_memory ? open_memory(overlay) : open_disk(overlay->disk, id_base);
     int error = top < 0 ? top : 0;
 
     if (!error && is_memory)

@@ -14,7 +14,8 @@ struct overlay {
     size_t below_count; /* at most OVERLAY_BELOW_MAX */
     int usr;            /* a layer above the host's /usr; -1: /usr is the template's */
     int disk;           /* a directory with a persistent "upper" and "work"; -1: memory */
-    uint64_t size;      /* of the tmpfs, in bytes */
+    int store;          /* the directory of a struct store for memory; -1: a new tmpfs */
+    uint64_t size;      /* of that tmpfs, in bytes */
 };
 
 /* A detached mount with owners shifted by `map`, the user namespace of the sandbox whose

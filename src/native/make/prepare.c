@@ -23,7 +23,6 @@ struct mount_ctx {
     int *fds;     /* in the order of the steps */
     size_t count; /* steps done so far */
     int tree;     /* one of fds, or -1 */
-    int memory;   /* the root, if it is in memory */
     int usr;      /* a writable view of the host's /usr, or -1 */
     bool devices;
     bool knows_umask;
@@ -53,24 +52,32 @@ static int learn_umask(struct mount_ctx *mount_ctx, const char *path)
     return 0;
 }
 
-/* A subtree of the root's tmpfs, if there is one: its files count towards the same limit,
- * and one file system less saves memory in every cgroup of the machine.  Before Linux
- * 6.15 it is a separate file system. */
+/* A part of the store, if there is one: its files count towards the same limit, and one
+ * file system less saves memory in every cgroup of the machine.  /dev is not a directory
+ * of the root, since it stays writable when the root becomes a layer. */
 static int make_tree(const struct mount_ctx *mount_ctx, const struct plan_step *step)
 {
-    const char *path = root_plan_text(mount_ctx->root_plan, step->path);
+    const struct store *store = &mount_ctx->root_plan->store;
+    uint32_t uid = mount_ctx->id_base + step->uid;
 
-    if (mount_ctx->memory >= 0) {
-        int fd = build_part(mount_ctx->memory, path, step->flags);
-        if (fd != -EINVAL)
-            return fd;
+    if (store->dir < 0)
+        return build_tree(step, uid, mount_ctx->id_base + step->gid);
+    if (*root_plan_text(mount_ctx->root_plan, step->path)) {
+        int fd = fcntl(store->dev, F_DUPFD_CLOEXEC, 0);
+        return fd >= 0 && fchownat(store->dir, "dev", uid, uid, AT_SYMLINK_NOFOLLOW) == 0
+                   ? fd
+                   : -errno;
     }
-    return build_tree(step, mount_ctx->id_base + step->uid,
-                      mount_ctx->id_base + step->gid);
+    int error = store_mkdir(store->dir, "upper", step->mode, uid);
+    return error ? error : build_part(store->dir, "upper", step->flags);
 }
 
 static int make_mount(struct mount_ctx *mount_ctx, const struct plan_step *step)
 {
+    if (step->kind == PLAN_BOTTOM) {
+        int fd = fcntl(mount_ctx->root_plan->store.top, F_DUPFD_CLOEXEC, 0);
+        return fd < 0 ? -errno : fd;
+    }
     if (step->kind == PLAN_ROOT)
         return overlay_mount(&mount_ctx->root_plan->overlay, mount_ctx->users,
                              mount_ctx->id_base, &mount_ctx->usr);
@@ -104,8 +111,6 @@ static int add_mount(struct mount_ctx *mount_ctx, const struct plan_step *step)
     if (fd < 0)
         return fd;
     mount_ctx->fds[mount_ctx->count - 1] = fd;
-    if (step->kind == PLAN_TREE && !*root_plan_text(mount_ctx->root_plan, step->path))
-        mount_ctx->memory = fd;
     return 0;
 }
 
@@ -170,7 +175,8 @@ static int take_steps(struct mount_ctx *mount_ctx, bool as_root, struct cay_erro
     for (uint32_t i = 0; i < root_plan->step_count; i++) {
         const struct plan_step *step = &root_plan->steps[i];
         bool is_bind = step->kind == PLAN_BIND;
-        bool is_mount = is_bind || step->kind == PLAN_TREE || step->kind == PLAN_ROOT;
+        bool is_mount = is_bind || step->kind == PLAN_TREE || step->kind == PLAN_ROOT ||
+                        step->kind == PLAN_BOTTOM;
         if (!error && is_mount && mount_ctx->count++ == PLAN_MOUNTS_MAX)
             error = -E2BIG;
         if (!error && is_mount && is_bind == as_root)
@@ -193,7 +199,6 @@ int prepare_mounts(const struct root_plan *root_plan, int users, uint32_t id_bas
                                   .id_base = id_base,
                                   .fds = ret_fds,
                                   .tree = -1,
-                                  .memory = -1,
                                   .usr = -1,
                                   .umask = 0777};
 

@@ -30,7 +30,9 @@ void root_plan_init(struct root_plan *ret_root_plan)
     ret_root_plan->binds = NULL;
     ret_root_plan->keeps_root = false;
     ret_root_plan->authority = NULL;
-    ret_root_plan->overlay = (struct overlay){.lower = -1, .usr = -1, .disk = -1};
+    ret_root_plan->overlay =
+        (struct overlay){.lower = -1, .usr = -1, .disk = -1, .store = -1};
+    ret_root_plan->store = (struct store)STORE_NONE;
     buf_borrow(&ret_root_plan->bytes, PLAN_BYTES_MAX, ret_root_plan->usual,
                sizeof ret_root_plan->usual);
     buf_append(&ret_root_plan->bytes, "", 1); /* offset 0 is "" */
@@ -38,6 +40,7 @@ void root_plan_init(struct root_plan *ret_root_plan)
 
 void root_plan_done(struct root_plan *root_plan)
 {
+    store_done(&root_plan->store);
     buf_done(&root_plan->bytes);
 }
 
@@ -351,6 +354,18 @@ void root_sources_close(struct root_sources *sources)
     sources->env = NULL;
 }
 
+static int add_bottom(struct root_plan *root_plan, uint64_t size, struct cay_error *err)
+{
+    int error = store_create(size, &root_plan->store);
+
+    if (error)
+        return cay_fail_errno(err, -error, create_op, "tmpfs");
+    if (root_plan->store.top >= 0)
+        (void)root_plan_add(root_plan, PLAN_BOTTOM, "");
+    root_plan->overlay.store = root_plan->store.dir;
+    return CAY_OK;
+}
+
 int root_sources_plan(const struct root_sources *sources,
                       const struct cay_sandbox_options *options,
                       struct root_plan *root_plan, struct cay_error *err)
@@ -364,6 +379,8 @@ int root_sources_plan(const struct root_sources *sources,
                                                         : CAY_DISK_DEFAULT;
     root_plan->overlay.disk = sources->storage.disk;
     root_plan->keeps_root = sources->is_start;
+    if (root_plan->head.prepared)
+        TRY(add_bottom(root_plan, size, err));
     if (sources->storage.disk >= 0 && !root_plan->head.prepared) {
         struct plan_step *step =
             root_plan_add_source(root_plan, PLAN_DISK, sources->storage.disk);

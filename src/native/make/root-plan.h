@@ -8,6 +8,7 @@
 #include "cay/sandbox.h"
 #include "init/plan.h"
 #include "native/make/overlay.h"
+#include "native/make/store.h"
 #include "native/record/binds.h"
 #include "native/record/storage.h"
 #include "native/template/template.h"
@@ -26,6 +27,7 @@ struct root_plan {
     const char *const *env;
     bool overflow;
     const struct binds *binds; /* a BIND step with number N uses its N-th entry, from 1 */
+    struct store store;        /* at the bottom, or STORE_NONE */
     struct overlay overlay;    /* of a ROOT step; the caller owns the descriptors */
     bool keeps_root;           /* the root has its files already */
     const char *authority;     /* of cay-net-tls, as text; NULL: none */
