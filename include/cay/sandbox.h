@@ -294,6 +294,29 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_files(cay_sandbox *sandbox, const char *us
 CAY_PUBLIC CAY_NODISC int cay_sandbox_dial(cay_sandbox *sandbox, uint16_t port,
                                            int *ret_fd, struct cay_error *err);
 
+/* A port inside on which a program listens, or which a process of this machine relays
+ * (publishes). */
+struct cay_port {
+    uint16_t inside;  /* the port of the sandbox */
+    uint16_t port;    /* of this machine; 0: not published */
+    char address[48]; /* of this machine, "127.0.0.1"; "" if it is not published */
+    char listens[48]; /* the address inside, "0.0.0.0"; "" if nothing listens */
+};
+
+/* The TCP ports of a running sandbox, at most 1,024, by their numbers.  Free the array
+ * with cay_free().  CAY_E_UNSUPPORTED: the sandbox has no network of its own. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_list_ports(const char *id,
+                                                 struct cay_port **ret_ports,
+                                                 size_t *ret_count,
+                                                 struct cay_error *err);
+
+/* Records that the process `pid` relays these ports of this machine to the sandbox, for
+ * cay_sandbox_list_ports(), as long as the process and the sandbox live.  `listens` is
+ * not used. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_add_ports(const char *id, int pid,
+                                                const struct cay_port *ports,
+                                                size_t count, struct cay_error *err);
+
 /* The rules of a sandbox with a relayed network, as a policy without mounts, which the
  * caller frees.  cay_policy_network() is CAY_NETWORK_NONE for a sandbox without a
  * network; CAY_E_UNSUPPORTED: it uses the network of the host. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* cay forward: ports of this machine that lead to ports of a sandbox. */
+/* cay forward: ports of this machine that lead to ports of a sandbox; cay port lists
+ * them.
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -317,6 +319,20 @@ static int open_forward(cay_sandbox *sandbox, const char *const *texts, size_t c
     return code;
 }
 
+/* For cay port. */
+static int record_ports(const struct forward *forward, pid_t pid, struct cay_error *err)
+{
+    struct cay_port ports[PORTS_MAX] = {0};
+
+    for (size_t i = 0; i < forward->port_count; i++) {
+        ports[i].inside = forward->ports[i].inside;
+        ports[i].port = forward->ports[i].outside;
+        cay_copy_text(ports[i].address, sizeof ports[i].address, forward->ports[i].host);
+    }
+    return cay_sandbox_add_ports(cay_sandbox_id(forward->sandbox), pid, ports,
+                                 forward->port_count, err);
+}
+
 /* --- In the background --- */
 
 /* Closes all descriptors but those of the ports and of PID 1: an ephemeral sandbox ends
@@ -360,7 +376,12 @@ static int detach(struct forward *forward, struct cay_error *err)
 
     if (pid == 0)
         serve_alone(forward, cay_sandbox_id(forward->sandbox));
-    return pid < 0 ? cay_fail_errno(err, errno, op, "fork") : CAY_OK;
+    if (pid < 0)
+        return cay_fail_errno(err, errno, op, "fork");
+    int code = record_ports(forward, pid, err);
+    if (code)
+        (void)kill(pid, SIGKILL);
+    return code;
 }
 
 static void show_port(FILE *file, const struct port *port)
@@ -401,6 +422,17 @@ static void put_ports(struct json *json, const struct forward *forward)
     }
 }
 
+static int print_ports(struct call *call, const struct forward *forward,
+                       struct cay_error *err)
+{
+    if (call->options.as_json)
+        put_ports(output_list(&call->output, "ports"), forward);
+    else
+        for (size_t i = 0; i < forward->port_count; i++)
+            show_port(call->output.file, &forward->ports[i]);
+    return output_finish(&call->output, err);
+}
+
 int cmd_forward(struct call *call, struct cay_error *err)
 {
     AUTO(cay_sandbox) sandbox = NULL;
@@ -409,14 +441,59 @@ int cmd_forward(struct call *call, struct cay_error *err)
     TRY(find_sandbox(call->line.arguments[0], &sandbox, err));
     TRY(open_forward(sandbox, call->line.arguments + 1, call->line.count - 1, &forward,
                      err));
-    if (call->options.as_json)
-        put_ports(output_list(&call->output, "ports"), forward);
-    else
-        for (size_t i = 0; i < forward->port_count; i++)
-            show_port(call->output.file, &forward->ports[i]);
-    int code = output_finish(&call->output, err);
+    bool is_detached = call->options.detach;
+    int code = is_detached ? CAY_OK : record_ports(forward, getpid(), err);
     if (!code)
-        code = call->options.detach ? detach(forward, err) : serve(forward, err);
+        code = print_ports(call, forward, err);
+    if (!code)
+        code = is_detached ? detach(forward, err) : serve(forward, err);
     close_forward(forward);
     return code;
+}
+
+/* --- cay port --- */
+
+static void put_port(struct json *json, const void *item)
+{
+    const struct cay_port *port = item;
+
+    json_set_uint(json, "inside", port->inside);
+    json_set_text(json, "listens", *port->listens ? port->listens : NULL);
+    json_set_text(json, "address", *port->address ? port->address : NULL);
+    json_put_key(json, "port");
+    if (port->port)
+        json_put_uint(json, port->port);
+    else
+        json_put_null(json);
+}
+
+static void add_port_row(struct table *table, const void *item)
+{
+    const struct cay_port *port = item;
+    bool is_6 = strchr(port->address, ':');
+
+    table_cell(table, "%u", port->inside);
+    table_cell(table, "%s", *port->listens ? port->listens : "-");
+    if (port->port)
+        table_cell(table, "%s%s%s:%u", is_6 ? "[" : "", port->address, is_6 ? "]" : "",
+                   port->port);
+    else
+        table_cell(table, "-");
+}
+
+int cmd_port(struct call *call, struct cay_error *err)
+{
+    static const struct call_list list = {"ports",
+                                          "PORT|LISTENS ON|PUBLISHED AT",
+                                          sizeof(struct cay_port),
+                                          put_port,
+                                          add_port_row,
+                                          NULL};
+    AUTO(cay_sandbox) sandbox = NULL;
+    AUTO_FREE struct cay_port *ports = NULL;
+    size_t count = 0;
+
+    TRY(find_sandbox(call->line.arguments[0], &sandbox, err));
+    TRY(cay_sandbox_list_ports(cay_sandbox_id(sandbox), &ports, &count, err));
+    return call_list(call, &list, ports, count, err);
 }

@@ -138,6 +138,9 @@ static const struct subcommand commands[] = {
     [SANDBOX_FORWARD] = {"forward", "ID [ADDRESS:]PORT[:INSIDE]...",
                          "Make ports of a sandbox available on this machine", 2,
                          UINT32_MAX, cmd_forward, MANUAL("cay-forward")},
+    [SANDBOX_PORT] = {"port", "ID",
+                      "List the ports of a sandbox, and where they are published", 1, 1,
+                      cmd_port, MANUAL("cay-forward")},
     [SANDBOX_PAUSE] = {"pause", "ID...", "Freeze all processes of a sandbox", 1,
                        UINT32_MAX, cmd_life, MANUAL("cay-kill")},
     [SANDBOX_RESUME] = {"resume", "ID...", "Thaw paused sandboxes", 1, UINT32_MAX,
@@ -163,7 +166,7 @@ static const struct subcommand commands[] = {
 #define LIFECYCLE   (BIT(PAUSE) | BIT(RESUME) | BIT(START) | BIT(KILL) | BIT(RM) | BIT(GC))
 #define PRINTS                                                                           \
     (CREATES | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(NETWORK) |      \
-     BIT(EVENTS) | BIT(FORWARD) | BIT(DOCTOR))
+     BIT(EVENTS) | BIT(FORWARD) | BIT(PORT) | BIT(DOCTOR))
 #define SIZE_ALLOWED  "for example 512M or 2G"
 #define COUNT_ALLOWED "a whole number from 1"
 

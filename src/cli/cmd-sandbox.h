@@ -27,6 +27,7 @@ enum sandbox_command {
     SANDBOX_NETWORK,
     SANDBOX_EVENTS,
     SANDBOX_FORWARD,
+    SANDBOX_PORT,
     SANDBOX_PAUSE,
     SANDBOX_RESUME,
     SANDBOX_START,
@@ -88,8 +89,8 @@ struct sandbox_program {
 extern const struct sandbox_program sandbox_program;
 
 call_runner cmd_run, cmd_create, cmd_exec, cmd_shell, cmd_ls, cmd_inspect, cmd_ps,
-    cmd_logs, cmd_network, cmd_events, cmd_forward, cmd_cp, cmd_cat, cmd_put, cmd_life,
-    cmd_kill, cmd_gc, cmd_doctor;
+    cmd_logs, cmd_network, cmd_events, cmd_forward, cmd_port, cmd_cp, cmd_cat, cmd_put,
+    cmd_life, cmd_kill, cmd_gc, cmd_doctor;
 
 /* For the whole program's table. */
 int cp_send_dir(cay_files *files, const char *source, const char *target,

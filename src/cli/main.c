@@ -91,12 +91,12 @@ static const char commands_help[] =
     "  exec, shell, ps Run a command or a shell in a sandbox; list its processes\n"
     "  code, context   Run code in an interpreter that keeps its variables\n"
     "  ls, inspect     List the sandboxes; show one in detail\n"
-    "  logs, forward   Print the output of a command; forward ports of a sandbox\n"
+    "  forward, port   Forward ports of a sandbox; list them\n"
     "  network, events Change what a sandbox reaches; print what it tried\n"
     "  cp, cat, put    Copy files in and out, print one, write one\n"
     "  pause, resume   Freeze a sandbox, and thaw it\n"
     "  kill, start, rm End a sandbox, start it again from disk, remove it\n"
-    "  explain         Show which rule allows or denies a connection\n"
+    "  logs, explain   Print the output of a command; show the rule for a host\n"
     "  session, config Named, persistent sandboxes; check a configuration\n"
     "  template, files Manage templates; read and write files under a policy\n"
     "  pool, warm, gc  Prepare sandboxes and interpreters; clean up after crashes\n"
@@ -204,7 +204,6 @@ static const struct {
     {"images", "did you mean template ls?"},
     {"list", "did you mean ls?"},
     {"mcp", "cay has no MCP server yet; cay serve is for the E2B SDKs"},
-    {"port", "cay forward ID PORT makes a port of a sandbox available"},
     {"prune", "did you mean gc?"},
     {"pull", "did you mean template create?"},
     {"remove", "did you mean rm?"},

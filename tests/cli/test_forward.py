@@ -38,11 +38,20 @@ def cay(*words, check=True):
     return done
 
 
-@pytest.fixture(name="box", params=["none", "rules"])
-def fixture_box(request):
-    if request.param == "rules" and os.geteuid() != 0:
+NETWORKS = {"none": [], "rules": ["--allow", "pypi"], "open": ["--network", "open"],
+            "joined": ["--join", f"forward{os.getpid()}"]}
+
+
+@pytest.fixture(name="network", params=NETWORKS)
+def fixture_network(request):
+    if request.param != "none" and os.geteuid() != 0:
         pytest.skip("tests of network rules are run by root")
-    box = cay("create", "--network", request.param, "-q").stdout.strip()
+    return NETWORKS[request.param]
+
+
+@pytest.fixture(name="box")
+def fixture_box(network):
+    box = cay("create", *network, "-q").stdout.strip()
     yield box
     cay("kill", box, check=False)
 
@@ -129,9 +138,9 @@ def test_many_connections_are_relayed_at_once(box):
         sock.close()
 
 
-def test_create_publishes_ports_until_the_sandbox_ends():
+def test_create_publishes_ports_until_the_sandbox_ends(network):
     before = forwarders()
-    done = cay("create", "-q", "-p", "0:8000")
+    done = cay("create", "-q", "-p", "0:8000", *network)
     box = done.stdout.strip()
     try:
         port = int(re.search(r"cay: 127\.0\.0\.1:(\d+) -> 8000\n", done.stderr)[1])
@@ -147,8 +156,8 @@ def test_create_publishes_ports_until_the_sandbox_ends():
     assert own and not own & forwarders()
 
 
-def test_run_publishes_ports_while_the_command_runs():
-    with subprocess.Popen([CAY, "run", "-q", "-p", "0:8000", "--", "python3", "-c", SERVER, "8000"],
+def test_run_publishes_ports_while_the_command_runs(network):
+    with subprocess.Popen([CAY, "run", "-q", "-p", "0:8000", *network, "--", "python3", "-c", SERVER, "8000"],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process, \
             ended(process):
         port = int(re.search(r"127\.0\.0\.1:(\d+) -> 8000", process.stderr.readline())[1])
@@ -178,7 +187,80 @@ def test_an_invalid_port_is_refused(box, text):
 def test_a_sandbox_with_the_network_of_the_host_has_no_ports_to_forward():
     box = cay("create", "-q", "--network", "host").stdout.strip()
     try:
-        done = cay("forward", box, "8000", check=False)
-        assert done.returncode != 0 and "network of this machine" in done.stderr
+        for words in (["forward", box, "8000"], ["port", box]):
+            done = cay(*words, check=False)
+            assert done.returncode != 0 and "network of this machine" in done.stderr
     finally:
         cay("kill", box)
+
+
+# --- cay port ---
+
+
+def ports(box):
+    rows = json.loads(cay("port", "-o", "json", box).stdout)["ports"]
+    return [(row["inside"], row["listens"], row["address"], row["port"]) for row in rows]
+
+
+def test_port_lists_what_listens_inside_and_where_it_is_published(box):
+    assert ports(box) == []
+    start(box, 8000)
+    assert ports(box) == [(8000, "127.0.0.1", None, None)]
+    line = cay("forward", "-d", box, "0:8000", "0:9000").stdout
+    first, second = map(int, re.findall(r":(\d+) ->", line))
+    with subprocess.Popen([CAY, "forward", box, "[::1]:0:8000"], stdout=subprocess.PIPE) as process, \
+            ended(process):
+        third = int(re.fullmatch(rb"\[::1\]:(\d+) -> 8000\n", process.stdout.readline())[1])
+        wanted = [(8000, "127.0.0.1", "127.0.0.1", first), (8000, "127.0.0.1", "::1", third),
+                  (9000, None, "127.0.0.1", second)]
+        assert ports(box) == wanted
+        assert cay("port", box).stdout.split("\n")[0].split("  ")[0] == "PORT"
+        assert f"[::1]:{third}" in cay("port", box).stdout
+        process.kill()
+        process.wait()
+    assert ports(box) == [wanted[0], wanted[2]]  # the line of the killed process is left out
+
+
+def test_port_lists_the_ports_of_create(network):
+    done = cay("create", "-q", "-p", "0:8000", *network)
+    box = done.stdout.strip()
+    try:
+        port = int(re.search(r"cay: 127\.0\.0\.1:(\d+) -> 8000\n", done.stderr)[1])
+        assert ports(box) == [(8000, None, "127.0.0.1", port)]
+    finally:
+        cay("kill", box)
+    done = cay("port", box, check=False)
+    assert done.returncode != 0 and box in done.stderr
+
+
+SIX = """
+import socket, time
+sockets = [socket.create_server(("::", 8002), family=socket.AF_INET6),
+           socket.create_server(("::1", 8001), family=socket.AF_INET6), socket.create_server(("", 8001))]
+client = socket.create_connection(("127.0.0.1", 8001))
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="tests of network rules are run by root")
+def test_port_lists_listeners_of_ipv6_and_no_connections():
+    box = cay("create", "-q", "--network", "open").stdout.strip()
+    try:
+        with subprocess.Popen([CAY, "exec", box, "--", "python3", "-c", SIX],
+                              stdout=subprocess.PIPE) as process, ended(process):
+            assert process.stdout.readline() == b"ready\n"
+            assert ports(box) == [(8001, "0.0.0.0", None, None), (8001, "::1", None, None),
+                                  (8002, "::", None, None)]
+            cay("kill", box)
+    finally:
+        cay("kill", box, check=False)
+
+
+def test_port_leaves_no_file_behind(network):
+    if os.geteuid() != 0:
+        pytest.skip("the runtime directory is that of root")
+    box = cay("create", "-q", "-p", "0:8000", *network).stdout.strip()
+    assert Path(f"/run/cay/{box}.ports").exists()
+    cay("kill", box)
+    assert not list(Path("/run/cay").glob(f"{box}*"))

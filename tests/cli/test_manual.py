@@ -50,7 +50,7 @@ PAGES = {
     "cay-kill": ["kill", "rm", "start", "pause", "resume", "gc"],
     "cay-network": ["network"],
     "cay-events": ["events"],
-    "cay-forward": ["forward"],
+    "cay-forward": ["forward", "port"],
     "cay-doctor": ["doctor"],
 }
 
@@ -175,7 +175,7 @@ def path(tmp_path):
 
 def test_bash_completes_commands_options_and_values(path):
     assert complete_in_bash(["cay", "fi"], path) == ["files"]
-    assert complete_in_bash(["cay", "p"], path) == ["ps", "put", "pause", "pool"]
+    assert complete_in_bash(["cay", "p"], path) == ["ps", "port", "put", "pause", "pool"]
     assert complete_in_bash(["cay", "run", "--ti"], path) == ["--timeout"]
     assert complete_in_bash(["cay", "create", "--storage", ""], path) == ["memory", "disk"]
     assert complete_in_bash(["cay", "template", "create", "--from-d"], path) == ["--from-dir"]

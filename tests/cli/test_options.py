@@ -10,7 +10,7 @@ from conftest import CAY, PATIENCE
 COMMANDS = ("resolve explain roots read stat exists list glob grep write append edit delete move "
             "copy mkdir export import").split()
 SANDBOX_COMMANDS = ("run create exec shell ls inspect ps logs cp cat put pause resume start kill rm gc "
-                    "network events forward doctor").split()
+                    "network events forward port doctor").split()
 TEMPLATE_COMMANDS = ["create", "ls", "rm"]
 SESSION_COMMANDS = ["ls", "show", "start", "pause", "resume", "stop", "rm"]
 CONFIG_COMMANDS = ["check", "schema"]
@@ -168,7 +168,6 @@ def test_groups_of_commands_have_their_help(group, commands):
     (["images"], "images", "did you mean template ls?"),
     (["wait", "x"], "wait", "cay logs -f ID PID|TAG waits"),
     (["stats"], "stats", "cay inspect ID reports memory and CPU use"),
-    (["port", "x"], "port", "cay forward"),
     (["mcp"], "mcp", "no MCP server yet"),
     (["create", "--gpus", "all"], "--gpus", "no access to GPUs"),
     (["cp", "-r", "a", "b"], "-r", "leave it out"),

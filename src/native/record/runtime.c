@@ -277,7 +277,8 @@ int runtime_find_range(const char *id, struct record *record)
 static const char no_suffix[] = "", control_suffix[] = ".control",
                   note_suffix[] = ".note", note_draft[] = ".note.new",
                   relay_suffix[] = ".net", events_suffix[] = ".events",
-                  rules_suffix[] = ".rules", rules_draft[] = ".rules.new";
+                  rules_suffix[] = ".rules", rules_draft[] = ".rules.new",
+                  ports_suffix[] = ".ports", ports_draft[] = ".ports.new";
 
 static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
                        struct cay_error *err)
@@ -552,13 +553,15 @@ int runtime_load_locked(int fd, const char *id, struct record *ret_record,
 
 void runtime_hide(const struct record *record)
 {
+    const char *const suffixes[] = {note_suffix, ports_suffix};
     char path[PATH_MAX];
 
     if (record->name[0] && record->storage != CAY_STORAGE_DISK)
         names_release(record->name, record->id);
     members_release(record);
-    if (record_path(record->id, note_suffix, path, NULL) == CAY_OK)
-        (void)unlink(path);
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        if (record_path(record->id, suffixes[i], path, NULL) == CAY_OK)
+            (void)unlink(path);
 }
 
 /* The range first: without the record its owner would be unknown. */
@@ -695,15 +698,15 @@ int runtime_open_events(const char *id, struct cay_error *err)
     return fd < 0 ? fail_unknown(op, id, errno, err) : fd;
 }
 
-int runtime_save_rules(const char *id, const char *text, size_t len,
-                       struct cay_error *err)
+static int save_beside(const char *id, const char *suffix, const char *draft_suffix,
+                       const void *data, size_t len, struct cay_error *err)
 {
     char draft[PATH_MAX], path[PATH_MAX];
 
-    TRY(record_path(id, rules_suffix, path, err));
-    TRY(record_path(id, rules_draft, draft, err));
+    TRY(record_path(id, suffix, path, err));
+    TRY(record_path(id, draft_suffix, draft, err));
     AUTO_FD fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    int error = fd < 0 ? -errno : io_write(fd, text, len);
+    int error = fd < 0 ? -errno : io_write(fd, data, len);
     if (!error && rename(draft, path) != 0)
         error = -errno;
     if (error)
@@ -711,20 +714,48 @@ int runtime_save_rules(const char *id, const char *text, size_t len,
     return error ? runtime_fail(-error, id, err) : CAY_OK;
 }
 
-int runtime_load_rules(const char *id, char *text, size_t room, size_t *ret_len,
-                       struct cay_error *err)
+/* CAY_E_NOT_FOUND: there is no such file. */
+static int load_beside(const char *id, const char *suffix, void *data, size_t room,
+                       size_t *ret_len, struct cay_error *err)
 {
     char path[PATH_MAX];
 
-    TRY(record_path(id, rules_suffix, path, err));
+    TRY(record_path(id, suffix, path, err));
     AUTO_FD fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return fail_unknown(op, id, errno, err);
-    ssize_t got = io_pread(fd, text, room, 0);
+    ssize_t got = io_pread(fd, data, room, 0);
     if (got < 0)
         return runtime_fail((int)-got, id, err);
     *ret_len = (size_t)got;
     return CAY_OK;
+}
+
+int runtime_save_rules(const char *id, const char *text, size_t len,
+                       struct cay_error *err)
+{
+    return save_beside(id, rules_suffix, rules_draft, text, len, err);
+}
+
+int runtime_load_rules(const char *id, char *text, size_t room, size_t *ret_len,
+                       struct cay_error *err)
+{
+    return load_beside(id, rules_suffix, text, room, ret_len, err);
+}
+
+int runtime_save_ports(const char *id, const void *ports, size_t len,
+                       struct cay_error *err)
+{
+    return save_beside(id, ports_suffix, ports_draft, ports, len, err);
+}
+
+int runtime_load_ports(const char *id, void *ports, size_t room, size_t *ret_len,
+                       struct cay_error *err)
+{
+    int code = load_beside(id, ports_suffix, ports, room, ret_len, err);
+
+    *ret_len = code ? 0 : *ret_len;
+    return code == CAY_E_NOT_FOUND ? CAY_OK : code;
 }
 
 /* --- Whether PID 1 runs --- */
@@ -863,7 +894,8 @@ int cay_sandbox_get_note(const char *id, void **ret_data, size_t *ret_len,
 static bool is_stale(int dir, const char *name)
 {
     const char *const suffixes[] = {note_suffix,   note_draft,   relay_suffix,
-                                    events_suffix, rules_suffix, rules_draft};
+                                    events_suffix, rules_suffix, rules_draft,
+                                    ports_suffix,  ports_draft};
     char id[CAY_ID_MAX];
     struct stat st;
     size_t len = strcspn(name, "."), i = 0;

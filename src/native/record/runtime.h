@@ -81,7 +81,8 @@ int runtime_load_locked(int fd, const char *id, struct record *ret_record,
                         struct cay_error *err);
 void runtime_release(const struct record *record);
 
-/* Releases the name and the note only: the rest of an ended sandbox is not visible. */
+/* Releases the name, the note and the list of ports only: the rest of an ended sandbox is
+ * not visible. */
 void runtime_hide(const struct record *record);
 
 /* Whether the record was last written so long ago that its creator must have died. */
@@ -103,8 +104,8 @@ bool runtime_was_collected(int64_t within_ms);
 int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
                   struct cay_error *err);
 
-/* Removes notes (cay_sandbox_set_note()) and files of a relayed network that have no
- * record; returns how many. */
+/* Removes notes (cay_sandbox_set_note()), lists of ports and files of a relayed network
+ * that have no record; returns how many. */
 size_t runtime_sweep(void);
 
 /* Reports a failed system call on the runtime directory.  For ENOSPC, the error names
@@ -128,6 +129,13 @@ int runtime_open_events(const char *id, struct cay_error *err);
 int runtime_save_rules(const char *id, const char *text, size_t len,
                        struct cay_error *err);
 int runtime_load_rules(const char *id, char *text, size_t room, size_t *ret_len,
+                       struct cay_error *err);
+
+/* The published ports, "RUNTIME/ID.ports": empty if there is no such file.  A process
+ * that saves them holds the record's lock. */
+int runtime_save_ports(const char *id, const void *ports, size_t len,
+                       struct cay_error *err);
+int runtime_load_ports(const char *id, void *ports, size_t room, size_t *ret_len,
                        struct cay_error *err);
 
 /* The version of the protocol that PID 1 of the sandbox speaks. */
