@@ -547,6 +547,7 @@ def test_a_configuration_for_the_command_does_as_well(
         ("limits: {memry: 1G}\n", "line 1: limits.memry: unknown key"),
         ("sandbox_config: {type: local}\n", "cannot be used for samples"),
         ("policy: {root: .}\n", "cannot be used for samples"),
+        ("limits: {pids: 9}\nnetworks: [a]\n", "a compose file instead of networks"),
         ("limits: {memory: 1G}\nram: 1G\n", "line 2: ram: unknown key"),
         ("memory: 1G\nram: 1G\n", "unknown key 'ram'"),
     ],

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compose files and Dockerfiles as sandboxes: each service is a sandbox.
+"""Compose files and Dockerfiles as sandboxes: each service is a sandbox, in a network with
+the others.
 
 An image stands for the template that was created from it; docs/inspect.md has the rule for
 its name.  A key is supported or an error; the keys in _NO_EFFECT change nothing in a
@@ -12,29 +13,29 @@ from __future__ import annotations
 import platform
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cay.errors import SandboxValueError
 from cay.inspect.config import CayConfig, raise_all, template_from, validated
+from cay.inspect.health import Health, health_of
 from cay.inspect.variables import read_env_file
 
 _SUPPORTED = {
     *("image", "build", "command", "entrypoint", "working_dir", "environment", "env_file"),
     *("user", "hostname", "volumes", "network_mode", "mem_limit", "cpus", "pids_limit"),
     *("deploy", "depends_on", "platform", "privileged", "read_only", "restart"),
-    *("security_opt", "x_default"),
+    *("security_opt", "x_default", "networks", "healthcheck"),
 }
 _NO_EFFECT = {
     *("expose", "init", "mem_reservation", "pull_policy", "stdin_open"),
     *("stop_grace_period", "tty"),
 }
 _IGNORED = {
-    "networks": "services have no common network, only loopback",
-    "ports": "no port is published on this machine",
-    "healthcheck": "no health check runs",
+    "ports": "no port is published on this machine; other services reach all ports",
 }
 _ALTERNATIVES = {
     "privileged": "a sandbox cannot have more privileges; remove the key",
@@ -48,6 +49,15 @@ _IDLE = (
     ["sleep", "inf"],
     ["/bin/sleep", "infinity"],
 )
+# The keys of a network, and of a service in it, that change nothing here.
+_NETWORK_KEYS = {"internal", "driver", "name", "labels", "attachable"}
+_MEMBER_KEYS = {"aliases", "priority", "gw_priority"}
+_NETWORK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_HOST_NAME = re.compile(r"([a-z0-9_-]{1,63}\.)*(?![0-9]+$)[a-z0-9_-]{1,63}", re.IGNORECASE)
+# Of all names of a sandbox in its networks (CAY_NETWORKS_MAX), and of one network.
+_NAMES_MAX, _NETWORK_MAX = 255, 63
+NETWORK_PREFIX = 13
+"""characters before the name of a network, which make it that of one sample"""
 _Number = TypeVar("_Number", int, float)
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
@@ -60,6 +70,11 @@ class Service:
     config: CayConfig
     command: tuple[str, ...] = ()
     is_default: bool = False
+    networks: tuple[str, ...] = ()
+    """NETWORK:NAME, with the file's names of networks"""
+    health: Health | None = None
+    needs: tuple[tuple[str, bool], ...] = ()
+    """services that start before it, and whether they must be healthy"""
     image: str = field(default="", compare=False)
     """the image for the template, for a message"""
     warnings: tuple[str, ...] = field(default=(), compare=False)
@@ -154,11 +169,12 @@ def image_template(image: str) -> str:
 
 def services_of(config: Any, base: Path, environment: Mapping[str, str]) -> list[Service]:
     """The services of a ComposeConfig, the default one first."""
-    problems: list[SandboxValueError] = []
+    problems = [*_network_problems(config.networks or {})]
     tried = [
-        _service(name, service, base, environment, problems)
-        for name, service in config.services.items()
+        _service(name, config, base, environment, problems) for name in config.services
     ]
+    problems += _cycles(one for one in tried if one is not None)
+    problems += _collisions(one for one in tried if one is not None)
     raise_all(problems, COMPOSE_SUBJECT)
     found = [one for one in tried if one is not None]
     defaults = [one for one in found if one.is_default]
@@ -182,13 +198,13 @@ def dockerfile_service(file: str) -> Service:
 
 def _service(
     name: str,
-    service: Any,
+    file: Any,
     base: Path,
     variables: Mapping[str, str],
     problems: list[SandboxValueError],
 ) -> Service | None:
     """None if there are problems."""
-    before = len(problems)
+    before, service = len(problems), file.services[name]
     problems += _unsupported(name, service)
 
     def tried(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -213,6 +229,14 @@ def _service(
         **(tried(lambda: dict(_extensions(name, service))) or {}),
     }
     command = tried(_command, name, service)
+    networks = tried(lambda: tuple(dict.fromkeys(_networks(name, file))))
+    if networks and own["network"] == "none":
+        own["network"] = "rules"  # what allow allows, and the other services
+    elif networks and own["network"] == "host":
+        why = "a service with the network of this machine is in no other"
+        problems.append(invalid_key(name, "networks", why, "set network_mode: host"))
+    health = tried(_health, name, service)
+    needs = tried(lambda: tuple(_needs(name, file)))
     if len(problems) > before:
         return None
     config = tried(validated, CayConfig, own, _subject(name))
@@ -221,6 +245,9 @@ def _service(
         config,
         command,
         is_default=bool(service.x_default),
+        networks=networks,
+        health=health,
+        needs=needs,
         image=image,
         warnings=tuple(_warnings(name, service)),
     )
@@ -268,14 +295,6 @@ def _unsupported(name: str, service: Any) -> Iterator[SandboxValueError]:
     if service.platform not in (None, ours):
         why = f"{service.platform!r} is not {ours!r}"
         yield invalid_key(name, "platform", why, "remove it")
-    waits = service.depends_on if isinstance(service.depends_on, dict) else {}
-    for other, how in waits.items():
-        condition = how.get("condition") if isinstance(how, dict) else None
-        if condition not in (None, "service_started"):
-            why = f"only the start of {other!r} can be awaited"
-            yield invalid_key(
-                name, "depends_on", why, "use the condition service_started"
-            )
 
 
 # --- The image ---------------------------------------------------------------------------
@@ -352,6 +371,126 @@ def _pids(name: str, service: Any) -> int | None:
     if count <= 0:
         raise invalid_key(name, "pids_limit", "the limit must be positive", "set a number")
     return count
+
+
+# --- Other services ----------------------------------------------------------------------
+
+
+def _network_problems(networks: Mapping[str, Any]) -> Iterator[SandboxValueError]:
+    """Of the file's networks; each sample gets its own."""
+    for network, given in networks.items():
+
+        def problem(why: str, hint: str, network: str = network) -> SandboxValueError:
+            return SandboxValueError(
+                f"networks: {network}: {why}", subject=COMPOSE_SUBJECT, hint=hint
+            )
+
+        longest = _NETWORK_MAX - NETWORK_PREFIX
+        if not _NETWORK_NAME.fullmatch(network) or len(network) > longest:
+            hint = f"use up to {longest} letters, digits, '_', '.' and '-'"
+            yield problem("invalid name", hint)
+        for key, value in _mapping(given).items():
+            if key not in _NETWORK_KEYS and not str(key).startswith("x-"):
+                yield problem(f"{key}: not supported", "remove it")
+            elif key == "driver" and value not in ("bridge", "default"):
+                yield problem(f"driver: {value!r} is not available", "remove it")
+
+
+def _networks(name: str, file: Any) -> Iterator[str]:
+    """The networks of a service, as NETWORK:NAME.  The only service of a file is in none,
+    unless it says so."""
+    service, known = file.services[name], {"default", *(file.networks or {})}
+    given = service.networks or ([] if len(file.services) == 1 else ["default"])
+    if service.network_mode is not None:
+        if service.networks:
+            why = "a service with network_mode is in no network"
+            raise invalid_key(name, "networks", why, "remove one of the two keys")
+        return
+    length = 0
+    for network in given:
+        member = _mapping(given[network]) if isinstance(given, dict) else {}
+        if network not in known:
+            hint = "add it to the networks of the file"
+            raise invalid_key(name, "networks", f"there is no network {network!r}", hint)
+        for key in member.keys() - _MEMBER_KEYS:
+            why = f"{network}: {key}: not supported"
+            raise invalid_key(name, "networks", why, "remove it")
+        for host in (name, *(member.get("aliases") or ())):
+            if not _HOST_NAME.fullmatch(str(host)) or host.lower() == "localhost":
+                hint = "use letters, digits, '-' and '_', and not only digits"
+                raise invalid_key(name, "networks", f"invalid host name {host!r}", hint)
+            length += NETWORK_PREFIX + len(f"{network}:{host} ")
+            yield f"{network}:{host.lower()}"
+    if length > _NAMES_MAX + 1:
+        why = "the names of the service in its networks are too long"
+        raise invalid_key(name, "networks", why, "use fewer aliases, or shorter names")
+
+
+def _collisions(services: Iterable[Service]) -> Iterator[SandboxValueError]:
+    owners: dict[str, str] = {}
+    for service in services:
+        for one in service.networks:
+            owner = owners.setdefault(one, service.name)
+            if owner != service.name:
+                network, _, host = one.partition(":")
+                why = f"{host!r} is a name of {owner!r} in the network {network!r}, too"
+                yield invalid_key(service.name, "networks", why, "use another alias")
+
+
+def _health(name: str, service: Any) -> Health | None:
+    try:
+        return health_of(service.healthcheck)
+    except SandboxValueError as error:
+        raise invalid_key(name, "healthcheck", error.message, error.hint) from None
+
+
+def _needs(name: str, file: Any) -> Iterator[tuple[str, bool]]:
+    given = file.services[name].depends_on or {}
+    if not isinstance(given, dict):
+        given = dict.fromkeys(given, {})
+    for other, how in given.items():
+        how = _mapping(how)
+        condition = how.get("condition", "service_started")
+        if other not in file.services:
+            if how.get("required") is False:
+                continue
+            why = f"there is no service {other!r}"
+            raise invalid_key(name, "depends_on", why, "correct the name, or remove it")
+        if condition not in ("service_started", "service_healthy"):
+            why = f"the condition {condition!r} of {other!r} is not supported"
+            hint = "use service_started or service_healthy"
+            raise invalid_key(name, "depends_on", why, hint)
+        is_healthy = condition == "service_healthy"
+        if is_healthy and not _has_check(file.services[other]):
+            why = f"{other!r} has no health check"
+            hint = f"add a healthcheck to {other!r}, or use service_started"
+            raise invalid_key(name, "depends_on", why, hint)
+        yield other, is_healthy
+
+
+def _has_check(service: Any) -> bool:
+    check = service.healthcheck
+    return check is not None and check.test not in (None, ["NONE"])
+
+
+def start_order(services: Iterable[Service]) -> list[Service]:
+    """Each service after those that it depends on; CycleError."""
+    by_name = {one.name: one for one in services}
+    graph = {name: [other for other, _ in one.needs] for name, one in by_name.items()}
+    order = TopologicalSorter(graph).static_order()
+    return [by_name[name] for name in order if name in by_name]
+
+
+def _cycles(services: Iterable[Service]) -> Iterator[SandboxValueError]:
+    try:
+        start_order(services)
+    except CycleError as error:
+        circle = " on ".join(map(repr, error.args[1][::-1]))
+        yield SandboxValueError(
+            f"depends_on: {circle}: services that wait for each other",
+            subject=COMPOSE_SUBJECT,
+            hint="remove one of the dependencies",
+        )
 
 
 # --- Network, variables, volumes, command ------------------------------------------------

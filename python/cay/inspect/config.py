@@ -216,11 +216,12 @@ def _from_sandbox_config(file: str) -> CayConfig:
     """The same sandbox as with ``cay run --config``: cay-config(5)."""
     config = c_config.load(file)
     values = config.values()
-    if config.type != "native" or "policy" in values or "sandbox_id" in values:
+    if config.type != "native" or values.keys() & {"policy", "sandbox_id", "networks"}:
         raise SandboxValueError(
             "this configuration cannot be used for samples",
             subject=file,
-            hint="use type: native, mounts instead of a policy, and no sandbox_id",
+            hint="use type: native, mounts instead of a policy, no sandbox_id, and a compose "
+            "file instead of networks: each sample has its own",
         )
     limits, keys = values.get("limits", {}), CayConfig.model_fields
     content = {

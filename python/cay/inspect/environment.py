@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import secrets
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -54,6 +55,7 @@ from cay.inspect.config import (
     raise_all,
     validated,
 )
+from cay.inspect.startup import start_all
 from cay.inspect.variables import interpolate, metadata_variables
 from cay.sandbox import AsyncSandbox, Sandbox, templates
 from cay.sandbox import ExecResult as CayResult
@@ -275,11 +277,15 @@ class CaySandboxEnvironment(SandboxEnvironment):
         environments: dict[str, SandboxEnvironment] = {}
         try:
             with _full_message():
-                for service in await in_thread(_services, config, metadata):
-                    sandbox = await _create(service)
+                services = await in_thread(_services, config, metadata)
+                sandboxes = {}
+                sample = secrets.token_hex(compose.NETWORK_PREFIX // 2)
+                for service in services:
+                    sandbox = await _create(service, sample)
+                    sandboxes[service.name] = sandbox
                     environments[service.name] = cls(sandbox)
                     cleanup.track(sandbox.sync, service.config.ephemeral)
-                    await _start(sandbox, service)
+                await start_all(services, sandboxes)
         except BaseException:
             await in_thread(_remove_all, environments)
             raise
@@ -463,19 +469,15 @@ def _no_template(service: compose.Service) -> TemplateNotFoundError:
     )
 
 
-async def _create(service: compose.Service) -> AsyncSandbox:
+async def _create(service: compose.Service, sample: str) -> AsyncSandbox:
     try:
         return await AsyncSandbox.create(
-            **service.config.options(), pool=pools.find(service.config)
+            **service.config.options(),
+            networks=[f"{sample}-{one}" for one in service.networks],
+            pool=pools.find(service.config),
         )
     except TemplateNotFoundError:
         raise _no_template(service) from None
-
-
-async def _start(sandbox: AsyncSandbox, service: compose.Service) -> None:
-    if service.command:
-        process = await sandbox.start(service.command, background=True, tag="command")
-        await process.close()
 
 
 def _remove_all(environments: Mapping[str, SandboxEnvironment]) -> None:
