@@ -208,7 +208,7 @@ static int find_only(const char *who, struct user *ret_user, struct cay_error *e
             *only->home /* of the host, without user namespaces */
                 ? "for other users allow user namespaces: cay doctor prints the command"
                 : "for other users add 65536 ids for the creating user to /etc/subuid "
-                  "and /etc/subgid: sudo cay setup adds them");
+                  "and /etc/subgid: sudo $(which cay) setup adds them");
     *ret_user = (struct user){.name = "user",
                               .home = "/home/user",
                               .uid = only->uid,

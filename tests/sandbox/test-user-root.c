@@ -196,7 +196,7 @@ static void be_refused(void)
     ASSERT_HAS(err.hint, "--from-dir");
     ASSERT_CODE(try_sandbox(CAY_LEVEL_SINGLE, "tiny", CAY_STORAGE_MEMORY),
                 CAY_E_UNSUPPORTED);
-    ASSERT_HAS(err.hint, "sudo cay setup");
+    ASSERT_HAS(err.hint, "sudo $(which cay) setup");
     ASSERT_CODE(try_sandbox(CAY_LEVEL_LANDLOCK, NULL, CAY_STORAGE_DISK),
                 CAY_E_UNSUPPORTED);
     ASSERT_STR(err.subject, "storage");
@@ -227,7 +227,7 @@ static void be_led_to_setup(void)
 {
     ASSERT_CODE(try_template("tiny", CAY_TEMPLATE_TAR, make_image("tar")),
                 CAY_E_UNSUPPORTED);
-    ASSERT_HAS(err.hint, "sudo cay setup");
+    ASSERT_HAS(err.hint, "sudo $(which cay) setup");
     ASSERT_INT(count_in("home/templates"), 0);
 }
 

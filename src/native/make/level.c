@@ -103,7 +103,7 @@ int level_identify(enum cay_level level, struct record *record, struct idmap *re
             return cay_fail(err, CAY_E_UNAVAILABLE, ENOENT, "sandbox.map", SUBIDS_USERS,
                             "this user has no range of subordinate ids in /etc/subuid "
                             "and /etc/subgid",
-                            "sudo cay setup adds one");
+                            "sudo $(which cay) setup adds one");
         idmap_for_range(ret_map, users.first, groups.first);
         record->id_base = *ret_owner = users.first;
         record->id_count = IDMAP_COUNT;
@@ -134,7 +134,7 @@ static int fail_option(const char *what, const char *level, const char *why,
 }
 
 static const char range_hint[] = "give this user 65536 ids in /etc/subuid and "
-                                 "/etc/subgid: sudo cay setup adds them";
+                                 "/etc/subgid: sudo $(which cay) setup adds them";
 static const char namespaces_hint[] =
     "allow user namespaces: cay doctor prints the command";
 

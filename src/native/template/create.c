@@ -670,7 +670,7 @@ static int make_as_user(struct template_draft *draft, struct cay_error *err)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, draft->options->name,
                         "the files of a template have several owners, and this user has "
                         "no range of subordinate ids in /etc/subuid and /etc/subgid",
-                        "sudo cay setup adds one");
+                        "sudo $(which cay) setup adds one");
     return userns_run(make, draft, err);
 }
 

@@ -129,7 +129,7 @@ static int check_map(const struct template_info *info, const char *name,
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, name,
                         "this user has no range of subordinate ids in /etc/subuid and "
                         "/etc/subgid, to which the template's files belong",
-                        "sudo cay setup adds one");
+                        "sudo $(which cay) setup adds one");
     if (strcmp(own, info->map) == 0)
         return CAY_OK;
     return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, name,
