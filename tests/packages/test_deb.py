@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Debian packages: installed in clean systems, used, removed, purged."""
 
+import os
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from conftest import PACKAGES, USED
@@ -116,6 +119,52 @@ grep cay /tmp/calls
     assert done.stdout.splitlines() == [
         "living", "deb-systemd-invoke try-restart cay.service",
         "deb-systemd-invoke stop cay.socket cay.service"]
+
+
+# Prints the sandbox and the numbers of its process before and after.
+RESTARTS = """
+request() {
+    curl -sS -f --retry 100 --retry-connrefused -H "X-API-KEY: $E2B_API_KEY" "$@" \\
+        "$E2B_API_URL/sandboxes"
+}
+show() {
+    echo "$1 $(cay ls --all --quiet) $(pgrep -x cay-init) $(request | grep -c $id)"
+}
+cd /tmp
+systemctl start cay.service
+. <(cay env)
+request -H "Content-Type: application/json" -d '{"templateID": "base", "timeout": 600}' >sandbox
+id=$(grep -o '"sandboxID":"[^"]*' sandbox | cut -d '"' -f 4)
+show started
+systemctl restart cay.service
+show restarted
+server=$(systemctl show -P MainPID cay.service)
+systemctl kill --signal=KILL --kill-who=main cay.service
+while [ "$(systemctl show -P MainPID cay.service)" = $server ]; do
+    sleep 0.1
+done
+show killed
+cay kill --all >/dev/null
+systemctl stop cay.service cay.socket
+pgrep -x cay-serve || echo stopped
+"""
+
+
+def test_sandboxes_outlive_their_service_of_systemd(clean, tmp_path):
+    for path in PACKAGES.glob("cay_*.deb"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "script").write_text(RESTARTS)
+    cgroup = f"cay-test-{os.getpid()}"
+    done = clean.run(f"{INSTALL}install curl procps systemd\nexec /tests/boot {cgroup} /share/script",
+                     share=tmp_path)
+    subprocess.run(["find", *Path("/sys/fs/cgroup").glob(f"**/{cgroup}"), "-depth", "-type", "d",
+                    "-exec", "rmdir", "{}", "+"], check=True)
+    assert (tmp_path / "out").exists(), done.stdout + done.stderr
+    lines = (tmp_path / "out").read_text().splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "started", "restarted", "killed", "stopped", "status"], lines
+    assert len({tuple(line.split()[1:]) for line in lines[:3]}) == 1, lines
+    assert lines[0].endswith(" 1") and lines[-1] == "status 0", lines
 
 
 def test_python_uses_the_library_of_the_system(trixie):
