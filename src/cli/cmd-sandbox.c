@@ -211,7 +211,7 @@ static const struct option_rule option_rules[] = {
     {"join", 0, OPTION_LIST, CREATES, FIELD(join), "NETWORK[:NAME]",
      "reach the sandboxes of this network by name", .is_rare = true},
     {"secret", 0, OPTION_LIST, CREATES, FIELD(secrets), "NAME=SOURCE",
-     "env:VAR or file:PATH; inside is a placeholder", .is_rare = true},
+     "env:VAR, file:PATH, stored:X; inside: a placeholder", .is_rare = true},
     {"secret-for", 0, OPTION_LIST, CREATES, FIELD(secrets_for), "HOST[:WAY]",
      "send it there: bearer, basic, query, header=NAME", .is_rare = true},
     {"name", 0, OPTION_TEXT, CREATES, FIELD(name), "NAME",

@@ -122,6 +122,7 @@ static const struct {
     {"help", NULL, cmd_help},
     {"key", NULL, cmd_serve},
     {"pool", &pool_grammar, NULL},
+    {"secret", NULL, cmd_serve},
     {"serve", NULL, cmd_serve},
     {"session", &session_grammar, NULL},
     {"setup", &setup_grammar, NULL},
@@ -179,7 +180,8 @@ static int cmd_version(char *const *argv)
     return finish(&output);
 }
 
-/* `cay serve`, `cay key` and `cay env` are another program, with the same words. */
+/* `cay serve`, `cay key`, `cay secret` and `cay env` are another program, with the same
+ * words. */
 static int cmd_serve(char *const *argv)
 {
     struct cay_error err;

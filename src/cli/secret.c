@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Values come from a variable or a file, never from the command line: other users of the
- * machine can read that. */
+/* Values come from a variable, a file or the store of the server, never from the command
+ * line: other users of the machine can read that. */
 #include "cli/secret.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -24,36 +26,87 @@ static int fail(const char *option, const char *text, const char *message,
                     hint);
 }
 
-/* Without the line end that editors add. */
-static int read_file(const char *path, char **ret_value, struct cay_error *err)
+/* What the descriptor has, without the line end that editors add. */
+static int read_value(int fd, const char *subject, char **ret_value,
+                      struct cay_error *err)
 {
     char bytes[VALUE_MAX + 2];
     size_t len = 0;
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    ssize_t got = fd < 0 ? -1 : 1;
+    ssize_t got = 1;
 
     while (got > 0 && len < sizeof bytes - 1) {
         got = read(fd, bytes + len, sizeof bytes - 1 - len);
         len += got > 0 ? (size_t)got : 0;
     }
     if (got < 0)
-        return cay_fail_errno(err, errno, op, path);
+        return cay_fail_errno(err, errno, op, subject);
     if (len && bytes[len - 1] == '\n')
         len--;
     bool is_text = !memchr(bytes, '\0', len);
     *ret_value = is_text ? strndup(bytes, len) : NULL;
     explicit_bzero(bytes, sizeof bytes);
     if (!is_text)
-        return cay_fail(err, CAY_E_INVALID, 0, op, path,
-                        "the secret in the file is not text", "use a file with one line");
+        return cay_fail(err, CAY_E_INVALID, 0, op, subject, "the secret is not text",
+                        "use a file with one line");
     return *ret_value ? CAY_OK : cay_fail_memory(err, op);
 }
 
-/* NAME=env:VARIABLE or NAME=file:PATH. */
+static int read_file(const char *path, char **ret_value, struct cay_error *err)
+{
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+
+    return fd < 0 ? cay_fail_errno(err, errno, op, path)
+                  : read_value(fd, path, ret_value, err);
+}
+
+/* [TENANT/]NAME in the store, which another program reads: this one would start more
+ * slowly with the libraries that it needs.  Its output goes to `to`. */
+static int start_give(const char *which, int to, pid_t *ret_pid)
+{
+    const char *slash = strrchr(which, '/');
+    AUTO_FREE char *tenant =
+        slash ? strndup(which, (size_t)(slash - which)) : strdup("default");
+    AUTO_FREE char *name = strdup(slash ? slash + 1 : which);
+    char words[][16] = {"cay", "secret", "give", "--tenant"};
+    char *argv[] = {words[0], words[1], words[2], words[3], tenant, name, NULL};
+    posix_spawn_file_actions_t actions;
+
+    if (!tenant || !name)
+        return ENOMEM;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, to, STDOUT_FILENO);
+    int error = posix_spawn(ret_pid, "/proc/self/exe", &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    return error;
+}
+
+static int read_stored(const char *which, char **ret_value, struct cay_error *err)
+{
+    int ends[2], status = -1;
+    pid_t pid;
+
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return cay_fail_errno(err, errno, op, "pipe");
+    AUTO_FD from = ends[0];
+    int error = start_give(which, ends[1], &pid);
+    (void)close(ends[1]);
+    if (error)
+        return cay_fail_errno(err, error, op, "cay secret");
+    int code = read_value(from, which, ret_value, err);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (!code && status != 0)
+        code = cay_fail(err, CAY_E_NOT_FOUND, 0, op, which,
+                        "the stored secret cannot be read",
+                        "cay secret ls lists the secrets of this user");
+    return code;
+}
+
+/* NAME=env:VARIABLE, NAME=file:PATH or NAME=stored:SECRET. */
 static int read_secret(const char *text, char **ret_name, char **ret_value,
                        struct cay_error *err)
 {
-    static const char form[] = "NAME=env:VARIABLE or NAME=file:PATH";
+    static const char form[] = "NAME=env:VARIABLE, NAME=file:PATH or NAME=stored:SECRET";
     const char *source = strchr(text, '=');
 
     if (!source || source == text)
@@ -65,9 +118,11 @@ static int read_secret(const char *text, char **ret_name, char **ret_value,
     source++;
     if (strncmp(source, "file:", 5) == 0)
         return read_file(source + 5, ret_value, err);
+    if (strncmp(source, "stored:", 7) == 0)
+        return read_stored(source + 7, ret_value, err);
     if (strncmp(source, "env:", 4) != 0) /* it may be the value itself: not repeated */
-        return fail("--secret", *ret_name, "the source is neither env: nor file:", form,
-                    err);
+        return fail("--secret", *ret_name,
+                    "the source is none of env:, file: and stored:", form, err);
     const char *value = getenv(source + 4);
     if (!value)
         return cay_fail(err, CAY_E_INVALID, 0, op, source + 4,

@@ -22,8 +22,6 @@
 
 /* --- cay key --- */
 
-enum { WORDS = 4 };
-
 /* `cookie`: the JSON document, or NULL for a line of text. */
 static void print_key(const struct key_row *row, void *cookie)
 {
@@ -66,16 +64,21 @@ static int list_keys(struct registry *registry, bool as_json, struct cay_error *
     return code;
 }
 
-static int new_key(struct registry *registry, const char *tenant, bool as_json,
-                   struct cay_error *err)
+bool commands_is_tenant(const char *name)
 {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+
+    return *name && strlen(name) < TENANT_MAX && strspn(name, letters) == strlen(name);
+}
+
+static int new_key(struct registry *registry, const char *tenant, bool as_json,
+                   struct cay_error *err)
+{
     char key[API_KEY_MAX];
     struct json json;
 
-    if (!*tenant || strlen(tenant) >= TENANT_MAX ||
-        strspn(tenant, letters) != strlen(tenant))
+    if (!commands_is_tenant(tenant))
         return cay_fail(err, CAY_E_INVALID, 0, "key.new", tenant, "invalid tenant name",
                         "use letters, digits, \"-\", \"_\" and \".\"");
     int code = secrets_new_key(registry, tenant, key, err);
@@ -109,33 +112,51 @@ static int remove_key(struct registry *registry, const char *text, struct cay_er
     return registry_remove_key(registry, number, err);
 }
 
-static bool is_output_option(const char *word)
+/* The value of "--store STORE" and "--store=STORE"; NULL: another word.  *argv moves to
+ * the last word of it. */
+static const char *take_value(const char *name, char *const **argv)
 {
-    return strcmp(word, "-o") == 0 || strcmp(word, "--output") == 0;
+    size_t len = strlen(name);
+    const char *word = **argv;
+
+    if (strncmp(word, name, len) != 0 || (word[len] && word[len] != '='))
+        return NULL;
+    if (word[len])
+        return word + len + 1;
+    if (!(*argv)[1])
+        return "";
+    (*argv)++;
+    return **argv;
 }
 
-/* Splits off the options, which may be anywhere: --store STORE and -o text|json. */
-static int take_options(char *const *argv, char *ret_words[WORDS + 1], bool *ret_json,
-                        struct serve_options *options, struct cay_error *err)
+static int take_output(const char *format, bool *ret_json, struct cay_error *err)
 {
+    *ret_json = strcmp(format, "json") == 0;
+    if (*ret_json || strcmp(format, "text") == 0)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, "key", "--output", "invalid output format",
+                    "give text or json");
+}
+
+int commands_take_options(char *const *argv, char *ret_words[COMMAND_WORDS + 1],
+                          bool *ret_json, const char **ret_tenant,
+                          struct serve_options *options, struct cay_error *err)
+{
+    char option[] = "--store";
     char *store[3] = {NULL};
     size_t count = 0;
 
     for (; *argv; argv++) {
-        const char *output = strncmp(*argv, "--output=", 9) == 0 ? *argv + 9
-                             : is_output_option(*argv)           ? argv[1]
-                                                                 : NULL;
-        if (strncmp(*argv, "--store", 7) == 0) {
-            store[0] = *argv;
-            if (strcmp(*argv, "--store") == 0 && (store[1] = argv[1]))
-                argv++;
-        } else if (output || is_output_option(*argv)) {
-            *ret_json = output && strcmp(output, "json") == 0;
-            if (!*ret_json && (!output || strcmp(output, "text") != 0))
-                return cay_fail(err, CAY_E_INVALID, 0, "key", "--output",
-                                "invalid output format", "give text or json");
-            argv += is_output_option(*argv);
-        } else if (count < WORDS) {
+        const char *value;
+        if ((value = take_value("--store", &argv))) {
+            store[0] = option;
+            store[1] = *value ? (char *)(uintptr_t)value : NULL;
+        } else if (ret_tenant && (value = take_value("--tenant", &argv))) {
+            *ret_tenant = value;
+        } else if ((value = take_value("--output", &argv)) ||
+                   (value = take_value("-o", &argv))) {
+            TRY(take_output(value, ret_json, err));
+        } else if (count < COMMAND_WORDS) {
             ret_words[count++] = *argv;
         }
     }
@@ -153,8 +174,8 @@ int commands_key(char *const *argv, bool *ret_json, struct cay_error *err)
         "Usage: cay key [-o text|json] [--store STORE] new [TENANT] | ls | rm "
         "NUMBER\nAll keys of a tenant see the sandboxes of that tenant, and no others.\n";
     struct state state = {0};
-    char *words[WORDS + 1] = {NULL};
-    int code = take_options(argv, words, ret_json, &state.options, err);
+    char *words[COMMAND_WORDS + 1] = {NULL};
+    int code = commands_take_options(argv, words, ret_json, NULL, &state.options, err);
 
     if (code)
         return code;

@@ -5,8 +5,8 @@
 #include "server/broker/secrets.h"
 #include "server/wire/options.h"
 
-/* Shared by `cay serve`, `cay env` and `cay key`.  `argv` starts after the command's
- * name. */
+/* Shared by `cay serve`, `cay env`, `cay key` and `cay secret`.  `argv` starts after the
+ * command's name. */
 
 struct state {
     struct serve_options options;
@@ -41,10 +41,20 @@ void live_remove(void);
 /* Counts the servers with this home and store, and returns one of them. */
 unsigned live_find(const char *home, const char *store, struct live *ret_live);
 
-/* --- cay key --- */
+/* --- cay key, cay secret --- */
 
 /* `ret_json`: print errors as JSON. */
 int commands_key(char *const *argv, bool *ret_json, struct cay_error *err);
+
+int secret_command(char *const *argv, bool *ret_json, struct cay_error *err);
+
+/* Splits off the options, which may be anywhere: --store STORE, -o text|json and, if
+ * `ret_tenant` is not NULL, --tenant TENANT. */
+enum { COMMAND_WORDS = 4 };
+int commands_take_options(char *const *argv, char *ret_words[COMMAND_WORDS + 1],
+                          bool *ret_json, const char **ret_tenant,
+                          struct serve_options *options, struct cay_error *err);
+bool commands_is_tenant(const char *name);
 
 /* Flushes standard output and reports a failed write. */
 int commands_finish_output(struct cay_error *err);

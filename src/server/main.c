@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* cay-serve: runs `cay serve`, `cay key` and `cay env`.  A program of its own, so that
- * loading the libraries of the server does not slow down the start of other commands. */
+/* cay-serve: runs `cay serve`, `cay key`, `cay secret` and `cay env`.  A program of its
+ * own, so that loading the libraries of the server does not slow down the start of other
+ * commands. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -496,11 +497,13 @@ int main(int argc, char **argv)
         code = cmd_serve(rest, &err);
     else if (strcmp(command, "key") == 0)
         code = commands_key(rest, &as_json, &err);
+    else if (strcmp(command, "secret") == 0)
+        code = secret_command(rest, &as_json, &err);
     else if (strcmp(command, "env") == 0)
         code = commands_env(rest, &err);
     else
         code = cay_fail(&err, CAY_E_INVALID, 0, "serve", command, "unknown command",
-                        "use cay serve, cay key or cay env");
+                        "use cay serve, cay key, cay secret or cay env");
     if (!code && strcmp(command, "serve") != 0)
         code = commands_finish_output(&err);
     return code < 0 ? fail(&err, as_json) : 0;

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Secrets: programs inside use a value that they cannot read."""
 
+import contextlib
+import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import tempfile
 import textwrap
@@ -226,7 +229,7 @@ def test_the_process_that_has_the_values_is_confined_and_ends_with_the_sandbox(s
 
 
 @pytest.mark.parametrize("words, message", [
-    (["--allow", "api.test", "--secret", "TOKEN=" + VALUE], "neither env: nor file:"),
+    (["--allow", "api.test", "--secret", "TOKEN=" + VALUE], "none of env:, file: and stored:"),
     (["--allow", "api.test", "--secret", "TOKEN=env:NOT_SET", "--secret-for", "api.test"], "not set"),
     (["--allow", "api.test", "--secret", "TOKEN=file:/none", "--secret-for", "api.test"], "not found"),
     (["--allow", "api.test", *secret()], "for no host"),
@@ -242,6 +245,81 @@ def test_options_that_make_no_sense_are_refused_without_the_value(service, words
     done = cay(service, "run", *words, "--", "true")
     assert done.returncode == 125 and message.lower() in done.stderr.decode().lower(), done
     assert VALUE.encode() not in done.stderr
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("CAY_HOME", str(tmp_path))
+    return tmp_path
+
+
+def store(name, value, *words):
+    return subprocess.run([CAY, "secret", *words, "set", name], input=value.encode(), capture_output=True,
+                          timeout=PATIENCE)
+
+
+def listed(*words):
+    done = subprocess.run([CAY, "secret", "-o", "json", *words, "ls"], capture_output=True, timeout=PATIENCE,
+                          check=True)
+    return [(row["name"], row["tenant"], row["version"]) for row in json.loads(done.stdout)["secrets"]]
+
+
+def test_stored_secrets_are_sealed_for_each_tenant(home):
+    other = "the-value-of-another-tenant"
+    assert store("api-key", VALUE + "\n").returncode == 0
+    assert store("API-Key", VALUE + "2").returncode == 0  # replaces it
+    assert store("api-key", other, "--tenant", "alice").returncode == 0
+    assert listed() == [("api-key", "alice", 1), ("api-key", "default", 2)]
+    assert listed("--tenant", "alice") == [("api-key", "alice", 1)]
+    assert sorted(path.name for path in home.iterdir()) == ["serve.db", "serve.key"]
+    for path in home.iterdir():
+        data = path.read_bytes()
+        assert VALUE.encode() not in data and other.encode() not in data, path
+        assert path.stat().st_mode & 0o077 == 0
+    printed = subprocess.run([CAY, "secret", "give", "api-key"], stdout=(home / "out").open("w"),
+                             stderr=subprocess.PIPE, timeout=PATIENCE)
+    assert b"values are not printed" in printed.stderr and (home / "out").read_text() == ""
+    assert subprocess.run([CAY, "secret", "rm", "api-key"], timeout=PATIENCE).returncode == 0
+    assert listed() == [("api-key", "alice", 1)]
+
+
+@pytest.mark.parametrize("name, value, message", [
+    ("key", "tiny", "too short, too long or not text"),
+    ("key", "x" * 4097, "too long or not text"),
+    ("key", "two\nlines of text", "not text"),
+    ("sec_key", VALUE, "invalid name"),
+    ("a b", VALUE, "invalid name"),
+    ("x" * 129, VALUE, "invalid name"),
+])
+def test_values_and_names_that_cannot_be_stored_are_refused(home, name, value, message):
+    done = store(name, value)
+    assert done.returncode != 0 and message in done.stderr.decode(), done
+    assert value.encode() not in done.stderr and listed() == []
+
+
+def test_a_stored_secret_opens_with_its_own_key_and_row_only(home, service):
+    assert store("one", VALUE).returncode == store("two", VALUE[::-1]).returncode == 0
+
+    def use(name):
+        return cay(service, "run", "--allow", "api.test", "--secret", f"TOKEN=stored:{name}", "--secret-for",
+                   "api.test", "--", "python3", "-c", PREPARE +
+                   'print(talk(secure("api.test"), get("/", more=f"Authorization: Bearer {token}\\r\\n"))[0][0])')
+
+    assert use("one").stdout == b"200\n"
+    assert service.requests()[-1]["headers"]["authorization"] == "Bearer " + VALUE
+    assert use("default/one").stdout == b"200\n"
+    for name in ("three", "alice/one"):
+        done = use(name)
+        assert done.returncode == 125 and b"cannot be read" in done.stderr, done
+    # A value that was moved to another row, and a store with another key.
+    with contextlib.closing(sqlite3.connect(home / "serve.db")) as db, db:
+        db.execute("UPDATE secrets SET value = (SELECT value FROM secrets WHERE name = 'two') WHERE name = 'one'")
+    assert b"sealed with another key" in use("one").stderr
+    assert use("two").stdout == b"200\n"
+    (home / "serve.key").unlink()
+    done = use("two")
+    assert done.returncode == 125 and b"sealed with another key" in done.stderr
+    assert VALUE[::-1].encode() not in done.stderr
 
 
 def test_secrets_come_from_files_and_each_has_its_hosts(service, tmp_path):

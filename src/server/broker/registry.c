@@ -41,6 +41,10 @@ static const char listeners[] =
     "  has_tls INTEGER NOT NULL) STRICT;"
     "CREATE TABLE IF NOT EXISTS clock (boot TEXT PRIMARY KEY,"
     "  offset_ms INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE IF NOT EXISTS secrets (id TEXT PRIMARY KEY, tenant TEXT NOT NULL,"
+    "  name TEXT NOT NULL, version INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
+    "  updated_ms INTEGER NOT NULL, metadata BLOB NOT NULL, value BLOB NOT NULL,"
+    "  UNIQUE (tenant, name)) STRICT, WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL) STRICT;"
     "INSERT INTO identity SELECT lower(hex(randomblob(16)))"
     "  WHERE NOT EXISTS (SELECT 1 FROM identity)";
@@ -50,6 +54,11 @@ enum statement {
     FIND_KEY,
     REMOVE_KEY,
     KEYS,
+    ADD_STORED,
+    CHANGE_STORED,
+    FIND_STORED,
+    REMOVE_STORED,
+    STORED,
     ADD_LISTENER,
     FIND_LISTENER,
     SET_CLOCK,
@@ -72,6 +81,8 @@ enum statement {
 #define COLUMNS                                                                          \
     "id, tenant, template, state, started_ms, end_ms, flags, token_version, reason, "    \
     "metadata"
+#define STORED_COLUMNS                                                                   \
+    "id, tenant, name, version, created_ms, updated_ms, metadata, value"
 #define WANTED(state, side)                                                              \
     "SELECT " COLUMNS " FROM sandboxes WHERE state = " state " AND (?2 >> " state        \
     ") & 1 AND (?4 = 0 OR (started_ms, id) " side " (?4, ?5)) AND "                      \
@@ -85,6 +96,17 @@ static const char *const texts[STATEMENTS] = {
     [FIND_KEY] = "SELECT tenant FROM keys WHERE hash = ?",
     [REMOVE_KEY] = "DELETE FROM keys WHERE number = ?",
     [KEYS] = "SELECT number, tenant, shown, created_ms FROM keys ORDER BY number",
+    [ADD_STORED] = "INSERT OR IGNORE INTO secrets (" STORED_COLUMNS
+                   ") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    [CHANGE_STORED] = "UPDATE secrets SET version = ?1, updated_ms = ?2, metadata = ?3, "
+                      "value = ?4 WHERE id = ?5 AND version = ?1 - 1",
+    [FIND_STORED] = "SELECT " STORED_COLUMNS
+                    " FROM secrets WHERE tenant = ?1 AND (id = ?2 OR name = lower(?2))",
+    [REMOVE_STORED] =
+        "DELETE FROM secrets WHERE tenant = ?1 AND (id = ?2 OR name = lower(?2))",
+    [STORED] = "SELECT " STORED_COLUMNS
+               " FROM secrets WHERE (?1 IS NULL OR tenant = ?1) AND name > ?2 "
+               "ORDER BY tenant, name",
     [ADD_LISTENER] = "INSERT OR REPLACE INTO listeners VALUES (?, ?)",
     [FIND_LISTENER] = "SELECT has_tls FROM listeners WHERE port = ?",
     [SET_CLOCK] = "INSERT OR IGNORE INTO clock VALUES (?, ?)",
@@ -471,6 +493,129 @@ int registry_visit_keys(struct registry *registry,
     }
     int code = result == SQLITE_DONE ? CAY_OK : fail(registry, "keys", err);
     sqlite3_reset(statement);
+    return code;
+}
+
+/* --- Stored secrets --- */
+
+static void put_bytes(sqlite3_stmt *statement, int at, const struct buf *bytes)
+{
+    sqlite3_bind_blob(statement, at, bytes->len ? bytes->data : "", (int)bytes->len,
+                      SQLITE_STATIC);
+}
+
+static void read_stored(sqlite3_stmt *statement, struct stored_row *row)
+{
+    struct buf *const bytes[] = {&row->metadata, &row->value};
+
+    copy(statement, 0, row->id, sizeof row->id);
+    copy(statement, 1, row->tenant, sizeof row->tenant);
+    copy(statement, 2, row->name, sizeof row->name);
+    row->version = sqlite3_column_int64(statement, 3);
+    row->created_ms = sqlite3_column_int64(statement, 4);
+    row->updated_ms = sqlite3_column_int64(statement, 5);
+    for (int i = 0; i < 2; i++) {
+        bytes[i]->len = 0;
+        (void)buf_append(bytes[i], sqlite3_column_blob(statement, 6 + i),
+                         (size_t)sqlite3_column_bytes(statement, 6 + i));
+    }
+}
+
+static int fail_no_secret(const char *which, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, "registry.secret", which,
+                    "there is no stored secret with this name",
+                    "cay secret ls lists them");
+}
+
+int registry_add_stored(struct registry *registry, const struct stored_row *row,
+                        struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[ADD_STORED];
+
+    put_text(statement, 1, row->id);
+    put_text(statement, 2, row->tenant);
+    put_text(statement, 3, row->name);
+    sqlite3_bind_int64(statement, 4, row->version);
+    sqlite3_bind_int64(statement, 5, row->created_ms);
+    sqlite3_bind_int64(statement, 6, row->updated_ms);
+    put_bytes(statement, 7, &row->metadata);
+    put_bytes(statement, 8, &row->value);
+    int code = step(registry, ADD_STORED, "secret", err);
+    if (!code && sqlite3_changes(registry->db) == 0)
+        code = cay_fail(err, CAY_E_EXISTS, 0, "registry.secret", row->name,
+                        "a secret with this name exists", "choose another name");
+    return code;
+}
+
+int registry_change_stored(struct registry *registry, const struct stored_row *row,
+                           struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[CHANGE_STORED];
+
+    sqlite3_bind_int64(statement, 1, row->version);
+    sqlite3_bind_int64(statement, 2, row->updated_ms);
+    put_bytes(statement, 3, &row->metadata);
+    put_bytes(statement, 4, &row->value);
+    put_text(statement, 5, row->id);
+    int code = step(registry, CHANGE_STORED, "secret", err);
+    if (!code && sqlite3_changes(registry->db) == 0)
+        code =
+            cay_fail(err, CAY_E_BUSY, 0, "registry.secret", row->name,
+                     "another process changed the secret at the same time", "try again");
+    return code;
+}
+
+int registry_find_stored(struct registry *registry, const char *tenant, const char *which,
+                         struct stored_row *ret_row, struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[FIND_STORED];
+    int code = CAY_OK;
+
+    put_text(statement, 1, tenant);
+    put_text(statement, 2, which);
+    int result = sqlite3_step(statement);
+    if (result == SQLITE_ROW)
+        read_stored(statement, ret_row);
+    else
+        code = result == SQLITE_DONE ? fail_no_secret(which, err)
+                                     : fail(registry, "secret", err);
+    finish(statement);
+    return code;
+}
+
+int registry_remove_stored(struct registry *registry, const char *tenant,
+                           const char *which, struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[REMOVE_STORED];
+
+    put_text(statement, 1, tenant);
+    put_text(statement, 2, which);
+    int code = step(registry, REMOVE_STORED, "secret", err);
+    return code || sqlite3_changes(registry->db) ? code : fail_no_secret(which, err);
+}
+
+int registry_visit_stored(struct registry *registry, const char *tenant,
+                          const char *after,
+                          bool (*visit)(const struct stored_row *row, void *cookie),
+                          void *cookie, struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[STORED];
+    AUTO_STORED row = STORED_INIT;
+    int result;
+
+    if (tenant)
+        put_text(statement, 1, tenant);
+    put_text(statement, 2, after);
+    while ((result = sqlite3_step(statement)) == SQLITE_ROW) {
+        read_stored(statement, &row);
+        if (!visit(&row, cookie)) {
+            result = SQLITE_DONE;
+            break;
+        }
+    }
+    int code = result == SQLITE_DONE ? CAY_OK : fail(registry, "secrets", err);
+    finish(statement);
     return code;
 }
 

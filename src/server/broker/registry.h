@@ -63,6 +63,54 @@ int registry_visit_keys(struct registry *registry,
                         void (*visit)(const struct key_row *row, void *cookie),
                         void *cookie, struct cay_error *err);
 
+/* --- Stored secrets --- */
+
+enum {
+    STORED_ID_MAX = 32,
+    STORED_NAME_MAX = 129, /* these include the NUL */
+    STORED_METADATA_MAX = 12 << 10,
+    STORED_VALUE_MAX = 8 << 10
+};
+
+/* The value is sealed: stored.h. */
+struct stored_row {
+    char id[STORED_ID_MAX], tenant[TENANT_MAX], name[STORED_NAME_MAX];
+    int64_t version, created_ms, updated_ms;
+    struct buf metadata; /* key, value, ..., each with its NUL */
+    struct buf value;
+};
+
+static inline void stored_done(struct stored_row *row)
+{
+    buf_done(&row->metadata);
+    buf_done(&row->value);
+}
+
+#define STORED_INIT                                                                      \
+    {                                                                                    \
+        .metadata = {.max = STORED_METADATA_MAX}, .value = {.max = STORED_VALUE_MAX }    \
+    }
+#define AUTO_STORED __attribute__((cleanup(stored_done))) struct stored_row
+
+/* CAY_E_EXISTS: the tenant has a secret with this name. */
+int registry_add_stored(struct registry *registry, const struct stored_row *row,
+                        struct cay_error *err);
+/* Replaces version, time, metadata and value.  CAY_E_BUSY: the stored version is not the
+ * one before. */
+int registry_change_stored(struct registry *registry, const struct stored_row *row,
+                           struct cay_error *err);
+/* By id or name; CAY_E_NOT_FOUND. */
+int registry_find_stored(struct registry *registry, const char *tenant, const char *which,
+                         struct stored_row *ret_row, struct cay_error *err);
+int registry_remove_stored(struct registry *registry, const char *tenant,
+                           const char *which, struct cay_error *err);
+/* By tenant and name, those after the given name (""): all; `visit` returns false to
+ * stop.  `tenant` may be NULL: all. */
+int registry_visit_stored(struct registry *registry, const char *tenant,
+                          const char *after,
+                          bool (*visit)(const struct stored_row *row, void *cookie),
+                          void *cookie, struct cay_error *err);
+
 /* --- Ports of servers --- */
 
 int registry_add_listener(struct registry *registry, uint16_t port, bool has_tls,
