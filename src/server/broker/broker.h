@@ -296,6 +296,12 @@ void broker_confirm(struct broker *broker, const struct record_row *row);
 /* Replies whether a template exists. */
 void broker_find_template(struct request_packet *request);
 
+/* --- Stored secrets: secret-requests.c --- */
+
+/* OP_SECRETS and OP_SECRET...: never with a value. */
+void broker_handle_secret(struct broker *broker, struct request_packet *request,
+                          const char *tenant);
+
 /* --- Replies --- */
 
 /* These two also close the request. */

@@ -378,6 +378,8 @@ void control_handle(struct broker *broker, struct request_packet *request,
         broker_find_template(request);
     else if (op == OP_CHECK)
         broker_reply_done(request);
+    else if (op >= OP_SECRETS && op <= OP_SECRET_REMOVE)
+        broker_handle_secret(broker, request, tenant);
     else if (!find(broker, request, tenant, &row))
         return;
     else if (op == OP_CONNECT)

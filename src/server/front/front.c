@@ -243,7 +243,7 @@ bool front_accept_sweep(struct front *front)
 /* --- Requests --- */
 
 static const struct handler *const planes[][PARTS] = {
-    [PLANE_CONTROL] = {missing_handlers, sandbox_handlers},
+    [PLANE_CONTROL] = {missing_handlers, sandbox_handlers, secret_handlers},
     [PLANE_ENVD] = {process_handlers, filesystem_handlers, file_handlers},
     [PLANE_CODE] = {code_handlers},
 };

@@ -441,7 +441,7 @@ void front_file_on_upload(struct exchange *exchange, struct reply_packet *reply)
 /* --- Resources --- */
 
 extern const struct handler sandbox_handlers[], missing_handlers[], process_handlers[],
-    filesystem_handlers[], file_handlers[], code_handlers[];
+    filesystem_handlers[], file_handlers[], code_handlers[], secret_handlers[];
 extern const struct handler port_handler;
 
 /* --- Confinement (confine.c) --- */

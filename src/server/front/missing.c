@@ -36,9 +36,9 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
 
 static const char builds[] = "template builds (use cay template create)",
                   listings[] = "template listings (use cay template ls)",
-                  tags[] = "template tags", volumes[] = "volumes", secrets[] = "secrets",
-                  logs[] = "logs", teams[] = "teams",
-                  keys[] = "API keys over HTTP (use cay key)", nodes[] = "nodes";
+                  tags[] = "template tags", volumes[] = "volumes", logs[] = "logs",
+                  teams[] = "teams", keys[] = "API keys over HTTP (use cay key)",
+                  nodes[] = "nodes";
 
 const struct handler missing_handlers[] = {
     ON("GET", "/sandboxes/metrics", "metrics of several sandboxes", FOR_KEY),
@@ -76,11 +76,6 @@ const struct handler missing_handlers[] = {
     ON("POST", "/volumes", volumes, FOR_KEY),
     ON("GET", "/volumes/{id}", volumes, FOR_KEY),
     ON("DELETE", "/volumes/{id}", volumes, FOR_KEY),
-    ON("GET", "/secrets", secrets, FOR_KEY),
-    ON("POST", "/secrets", secrets, FOR_KEY),
-    ON("GET", "/secrets/{id}", secrets, FOR_KEY),
-    ON("POST", "/secrets/{id}", secrets, FOR_KEY),
-    ON("DELETE", "/secrets/{id}", secrets, FOR_KEY),
     /* These use credentials that this server does not have. */
     ON("GET", "/volumecontent/{id}/path", volumes, FOR_ALL),
     ON("PATCH", "/volumecontent/{id}/path", volumes, FOR_ALL),

@@ -56,7 +56,11 @@ enum {
     X(CHECK, KEY, 0, 0)                                                                  \
     X(TEMPLATE, KEY, 1, 1)                                                               \
     X(USAGE, KEY, 0, 0)                                                                  \
-    X(NETWORK, KEY, 1, 1024)    /* strings: RECORD_EGRESS, rules */                      \
+    X(NETWORK, KEY, 1, 1024)   /* strings: RECORD_EGRESS, rules */                       \
+    X(SECRETS, KEY, 1, 1)      /* strings: the last name of the previous page */         \
+    X(SECRET, KEY, 1, 1)       /* strings of these: a name or an id */                   \
+    X(SECRET_SET, KEY, 2, 128) /* and the value, metadata */                             \
+    X(SECRET_REMOVE, KEY, 1, 1)                                                          \
     X(CONFIRM, BROKER, 1, 8192) /* strings: recovery.h */                                \
     X(HEALTH, NONE, 0, 0)                                                                \
     X(METRICS, TOKEN, 0, 0)                                                              \
@@ -149,6 +153,9 @@ enum request_flag {
     LIST_PAUSED = 1 << 1,
     LIST_OLDEST_FIRST = 1 << 2,
 
+    SECRET_NEW = 1 << 0,      /* otherwise it exists */
+    SECRET_METADATA = 1 << 1, /* otherwise it stays */
+
     START_PTY = 1 << 0,
     START_INPUT = 1 << 1,
 
@@ -181,15 +188,16 @@ enum reply_kind {
     REPLY_FAILED = 2,  /* last; strings: message, hint */
     REPLY_SANDBOX = 3, /* numbers: enum sandbox_number; strings: see there */
     REPLY_STARTED = 4,
-    REPLY_OUTPUT = 5,   /* the bytes follow */
-    REPLY_ENDED = 6,    /* last; strings: the exit status as text */
-    REPLY_PROCESS = 7,  /* strings: tag, cwd, argv, env */
-    REPLY_ENTRY = 8,    /* numbers: enum entry_number */
-    REPLY_CHANGE = 9,   /* strings: name; an entry may follow it */
-    REPLY_FILE = 10,    /* last; with a descriptor; strings: path, sandbox id */
-    REPLY_SOCKET = 11,  /* last; with a descriptor; strings: see the request */
-    REPLY_TEXT = 12,    /* strings */
-    REPLY_RESERVED = 13 /* of an upload: struct upload_step */
+    REPLY_OUTPUT = 5,    /* the bytes follow */
+    REPLY_ENDED = 6,     /* last; strings: the exit status as text */
+    REPLY_PROCESS = 7,   /* strings: tag, cwd, argv, env */
+    REPLY_ENTRY = 8,     /* numbers: enum entry_number */
+    REPLY_CHANGE = 9,    /* strings: name; an entry may follow it */
+    REPLY_FILE = 10,     /* last; with a descriptor; strings: path, sandbox id */
+    REPLY_SOCKET = 11,   /* last; with a descriptor; strings: see the request */
+    REPLY_TEXT = 12,     /* strings */
+    REPLY_RESERVED = 13, /* of an upload: struct upload_step */
+    REPLY_SECRET = 14    /* numbers: enum secret_number; strings: id, name, metadata */
 };
 
 enum { REPLY_NUMBERS = 12 };
@@ -218,6 +226,7 @@ enum file_number {
 enum socket_number {
     SOCKET_MEMORY_KILLS /* EXECUTE, CONTEXTS: of the kernel, in this sandbox */
 };
+enum secret_number { SECRET_VERSION, SECRET_CREATED_MS, SECRET_UPDATED_MS };
 enum reserved_number { RESERVED_END /* the file may be written up to this offset */ };
 
 /* For REPLY_DONE of LIST, and of USAGE and METRICS. */
