@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from conftest import CAY, PATIENCE, copy_command
-from test_relay import INSIDE, OWN, PUBLIC, internet  # noqa: F401 (internet is a fixture)
+from test_relay import INSIDE, OWN, PUBLIC, confined_status, internet, relay_of  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
 
@@ -274,3 +274,18 @@ def test_w10_a_flood_leaves_other_sandboxes_their_ports(internet, place):  # noq
         flood.terminate()
         flood.wait(PATIENCE)
         flood.stdout.close()
+
+
+def test_cay_net_of_root_without_other_ids_has_no_capabilities(internet, folder):  # noqa: F811
+    home = folder / str(UID)
+    script = f'id=$({folder}/cay create --allow good.test); echo $id; read line; exec {folder}/cay kill $id'
+    process = subprocess.Popen(
+        internet.command("setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", "env",
+                         f"HOME={home}", f"XDG_RUNTIME_DIR={home}", "unshare", "-Ur", "sh", "-ec", script),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        created = process.stdout.readline().decode().strip()
+        assert set(confined_status(relay_of(created))["Uid"].split()) == {str(UID)}
+    finally:
+        process.communicate(b"\n", timeout=PATIENCE)
+    assert process.returncode == 0
