@@ -155,8 +155,10 @@ def test_sandboxes_outlive_their_service_of_systemd(clean, tmp_path):
         shutil.copy(path, tmp_path)
     (tmp_path / "script").write_text(RESTARTS)
     cgroup = f"cay-test-{os.getpid()}"
-    done = clean.run(f"{INSTALL}install curl procps systemd\nexec /tests/boot {cgroup} /share/script",
-                     share=tmp_path)
+    done = clean.run(f"""{INSTALL}
+install curl procps systemd
+exec /tests/boot {cgroup} /share/script
+""", share=tmp_path)
     subprocess.run(["find", *Path("/sys/fs/cgroup").glob(f"**/{cgroup}"), "-depth", "-type", "d",
                     "-exec", "rmdir", "{}", "+"], check=True)
     assert (tmp_path / "out").exists(), done.stdout + done.stderr

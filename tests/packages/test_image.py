@@ -219,7 +219,8 @@ INSTALL = """
 exec 2>&1
 dpkg --audit
 apt-get -q update
-DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends adduser git libpam-runtime
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q -y install --no-install-recommends adduser git libpam-runtime
 git --version
 adduser --disabled-password --comment "" other
 awk -F: '$1 == "other" { print "added", $3 }' /etc/passwd
