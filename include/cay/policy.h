@@ -118,6 +118,14 @@ enum cay_network {
     CAY_NETWORK_OPEN = 3   /* every public address, but for rules that deny */
 };
 
+/* What all connections of a sandbox may use together, in both directions; 0: no limit.  A
+ * connection above a limit is refused, and one that would carry more bytes is cut. */
+struct cay_network_limits {
+    uint64_t connections; /* at a time, up to 256 */
+    uint64_t bytes;       /* since the sandbox was started */
+    uint64_t rate;        /* bytes a second, at least 1,024; connections wait */
+};
+
 /* Rules about hosts.  A rule is a group of hosts ("pypi"), a name ("api.example.com"),
  * the names below one ("*.example.com"), an address or a range of addresses
  * ("192.0.2.0/24"), each but the group with ports ("host:443", "host:8000-8010",
@@ -138,6 +146,9 @@ struct cay_network_config {
      * "pypi=mirror.example.com". */
     const char *const *groups;
     size_t group_count;
+    /* "connections=64,bytes=1G,rate=10M": some of the fields of cay_network_limits;
+     * "none" as a value removes a limit.  NULL: as they are. */
+    const char *limits;
 };
 
 /* Returns a copy of the policy (NULL: one without mounts) that has these rules too.  The
@@ -158,6 +169,10 @@ struct cay_network_rule {
 };
 CAY_PUBLIC bool cay_policy_network_rule(const cay_policy *policy, size_t index,
                                         struct cay_network_rule *ret_rule);
+
+/* All 0 for a policy without a network. */
+CAY_PUBLIC void cay_policy_network_limits(const cay_policy *policy,
+                                          struct cay_network_limits *ret_limits);
 
 /* Whether rules that allow come first: see cay_network_config. */
 CAY_PUBLIC bool cay_policy_allows_first(const cay_policy *policy);

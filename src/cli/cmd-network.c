@@ -30,9 +30,43 @@ static int change(cay_sandbox *sandbox, const struct options *options,
     if (options->network >= 0) /* the choices are rules and open */
         config.network = (enum cay_network)(CAY_NETWORK_RULES + options->network);
     config.rules = (const char *const *)rules;
+    config.limits = options->network_limit;
     int code = cay_sandbox_change_network(sandbox, &config, options->reset, err);
     network_free_rules(rules);
     return code;
+}
+
+static void put_limit(struct json *json, const char *name, uint64_t limit)
+{
+    if (limit)
+        json_set_uint(json, name, limit);
+}
+
+static void put_limits(struct json *json, const cay_policy *policy)
+{
+    struct cay_network_limits limits;
+
+    cay_policy_network_limits(policy, &limits);
+    json_put_key(json, "limits");
+    json_put_object(json);
+    put_limit(json, "connections", limits.connections);
+    put_limit(json, "bytes", limits.bytes);
+    put_limit(json, "rate", limits.rate);
+    json_put_end(json);
+}
+
+static void print_limits(FILE *file, const cay_policy *policy)
+{
+    struct cay_network_limits limits;
+    char text[QUANTITY_ROOM];
+
+    cay_policy_network_limits(policy, &limits);
+    if (limits.connections)
+        fprintf(file, "limit: %" PRIu64 " connections at a time\n", limits.connections);
+    if (limits.bytes)
+        fprintf(file, "limit: %s in all\n", quantity_bytes(limits.bytes, text));
+    if (limits.rate)
+        fprintf(file, "limit: %s a second\n", quantity_bytes(limits.rate, text));
 }
 
 static void put_network(struct json *json, const char *id, const cay_policy *policy,
@@ -42,6 +76,7 @@ static void put_network(struct json *json, const char *id, const cay_policy *pol
     json_set_text(json, "network", network_slug(cay_policy_network(policy)));
     json_set_bool(json, "allow_first", cay_policy_allows_first(policy));
     network_put_rules(json, policy);
+    put_limits(json, policy);
     json_put_key(json, "counts");
     json_put_object(json);
     json_set_uint(json, "allowed", counts->allowed);
@@ -68,6 +103,7 @@ static void print_network(FILE *file, const cay_policy *policy,
                 rule.group[0] ? ")" : "");
     if (cay_policy_network(policy) == CAY_NETWORK_NONE)
         return;
+    print_limits(file, policy);
     fprintf(file,
             "connections: %" PRIu64 " allowed, %" PRIu32 " open, %s up, %s down\n"
             "refused: %" PRIu64 "\nevents: %" PRIu64 ", %" PRIu64 " lost\n",
@@ -85,7 +121,7 @@ int cmd_network(struct call *call, struct cay_error *err)
 
     TRY(find_sandbox(call->line.arguments[0], &sandbox, err));
     if (options->allow.count || options->deny.count || options->reset ||
-        options->network >= 0)
+        options->network >= 0 || options->network_limit)
         TRY(change(sandbox, options, err));
     TRY(cay_sandbox_get_network(sandbox, &policy, err));
     if (cay_policy_network(policy) != CAY_NETWORK_NONE)
@@ -184,9 +220,11 @@ static void print_event(FILE *file, const struct cay_network_event *event)
     if (has_both)
         fprintf(file, " at %s", event->address);
     if (event->kind == CAY_EVENT_CLOSE)
-        fprintf(file, ": %s up, %s down in %" PRIu64 " ms\n",
+        fprintf(file, ": %s up, %s down in %" PRIu64 " ms%s%s\n",
                 quantity_bytes(event->up_bytes, up),
-                quantity_bytes(event->down_bytes, down), event->duration_ms);
+                quantity_bytes(event->down_bytes, down), event->duration_ms,
+                event->verdict == CAY_REACH_DENY ? ", cut by " : "",
+                event->verdict == CAY_REACH_DENY ? event->rule : "");
     else {
         fputs(": rule ", file);
         show_name(file, event->rule);

@@ -208,6 +208,8 @@ static const struct option_rule option_rules[] = {
      "remove the present rules before adding these"},
     {"network", 0, OPTION_CHOICE, BIT(NETWORK), FIELD(network), "rules|open",
      "without a rule it reaches nothing, or the internet"},
+    {"network-limit", 0, OPTION_TEXT, CREATES | BIT(NETWORK), FIELD(network_limit),
+     "LIMITS", "connections=64,bytes=1G,rate=10M, or some", .is_rare = true},
     {"join", 0, OPTION_LIST, CREATES, FIELD(join), "NETWORK[:NAME]",
      "reach the sandboxes of this network by name", .is_rare = true},
     {"secret", 0, OPTION_LIST, CREATES, FIELD(secrets), "NAME=SOURCE",

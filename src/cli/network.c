@@ -38,6 +38,11 @@ static int check_together(const struct options *options, const cay_policy *polic
         return cay_fail(err, CAY_E_INVALID, 0, op, "--deny",
                         "nothing is allowed that --deny could deny",
                         "add --allow RULE or --network open");
+    if (options->network_limit && !has_rules && !is_ruled && !options->join.count &&
+        options->network <= CAY_NETWORK_HOST)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--network-limit",
+                        "the sandbox has no network that could be limited",
+                        "add --allow RULE, --join NETWORK or --network open");
     return CAY_OK;
 }
 
@@ -88,12 +93,13 @@ int network_plan(const struct options *options, const cay_policy *policy,
     TRY(check_together(options, policy, err));
     if (options->network > CAY_NETWORK_HOST)
         config.network = (enum cay_network)options->network;
-    else if (!options->allow.count && !options->deny.count)
+    else if (!options->allow.count && !options->deny.count && !options->network_limit)
         return CAY_OK;
     char **rules = network_rules(options, &config.rule_count);
     if (!rules)
         return cay_fail_memory(err, op);
     config.rules = (const char *const *)rules;
+    config.limits = options->network_limit;
     int code = cay_policy_add_network(policy, &config, ret_policy, err);
     network_free_rules(rules);
     return code;

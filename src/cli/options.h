@@ -99,7 +99,7 @@ struct options {
     /* Sandboxes */
     uint64_t memory, disk, timeout_ms, ttl_ms;
     struct option_list env, binds, allow, deny, join, ports, secrets, secrets_for;
-    const char *workdir, *template_name, *tag, *name;
+    const char *workdir, *template_name, *tag, *name, *network_limit;
     uint32_t pids, cpu_percent;
     unsigned require;     /* enum cay_layer */
     int network, storage; /* which of the choices; -1: none was made */

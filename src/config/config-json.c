@@ -109,6 +109,24 @@ static void put_network_rules(struct json *json, const struct network_rules *rul
     json_put_end(json);
 }
 
+static void put_limits(struct json *json, const struct network_limits *limits)
+{
+    bool has_some = false;
+
+    for (unsigned i = 0; i < NETWORK_LIMITS; i++) {
+        if (!limits->at[i])
+            continue;
+        if (!has_some) {
+            json_put_key(json, "limits");
+            json_put_object(json);
+            has_some = true;
+        }
+        json_set_uint(json, network_limit_slug((enum network_limit)i), limits->at[i]);
+    }
+    if (has_some)
+        json_put_end(json);
+}
+
 static void put_network(struct json *json, const cay_policy *policy)
 {
     json_put_key(json, "network");
@@ -117,6 +135,7 @@ static void put_network(struct json *json, const cay_policy *policy)
                   cay_policy_network(policy) == CAY_NETWORK_OPEN ? "open" : "rules");
     put_network_rules(json, policy->network, false);
     put_network_rules(json, policy->network, true);
+    put_limits(json, network_rules_limits(policy->network));
     json_put_end(json);
 }
 

@@ -91,10 +91,14 @@ static json_t *make_network(void)
 {
     json_t *rules = json_pack("{s:[{s:s},{s:s,s:{s:s}}]}", "anyOf", "type", "string",
                               "type", "array", "items", "type", "string");
-    json_t *map = closed(json_pack("{s:o,s:O,s:O,s:{s:s,s:O}}", "mode",
+    json_t *limit = json_pack("{s:[s,s]}", "type", "string", "integer");
+    json_t *limits = closed(
+        json_pack("{s:O,s:O,s:o}", "connections", limit, "bytes", limit, "rate", limit),
+        json_array());
+    json_t *map = closed(json_pack("{s:o,s:O,s:O,s:{s:s,s:O},s:o}", "mode",
                                    text_like("^(rules|open)$|\\$\\{"), "allow", rules,
                                    "deny", rules, "groups", "type", "object",
-                                   "additionalProperties", rules),
+                                   "additionalProperties", rules, "limits", limits),
                          json_array());
     json_decref(rules);
     return json_pack("{s:[o,{s:s,s:{s:s}},o]}", "anyOf", text_like("^open$|\\$\\{"),

@@ -20,6 +20,7 @@ void network_key_done(struct network_key *key)
 {
     free_texts(key->rules, key->rule_count);
     free_texts(key->groups, key->group_count);
+    free(key->limits);
 }
 
 /* Adds the prefix and the event's text. */
@@ -89,6 +90,35 @@ static int read_groups(struct yaml *yaml, const struct yaml_event *first,
     }
 }
 
+/* A map as cay_network_config has it: "bytes=1G,rate=10M". */
+static int read_limits(struct yaml *yaml, const struct yaml_event *first,
+                       struct network_key *key, struct cay_error *err)
+{
+    struct yaml_event event;
+
+    if (first->kind != YAML_MAP)
+        return yaml_fail(err, yaml, first->line, "must be a map of limits",
+                         "write {connections: 64, bytes: 1G, rate: 10M}");
+    for (;;) {
+        TRY(yaml_next_key(yaml, &event, err));
+        if (event.kind == YAML_MAP_END)
+            return CAY_OK;
+        size_t mark = yaml_enter(yaml, event.text);
+        AUTO_FREE char *name = strdup(event.text), *before = TAKE_PTR(key->limits);
+        TRY(yaml_next(yaml, &event, err));
+        if (event.kind != YAML_SCALAR)
+            return yaml_fail(err, yaml, event.line, "must be a number or a size",
+                             "write {connections: 64, bytes: 1G, rate: 10M}");
+        TRY(yaml_check_nul(yaml, &event, err));
+        if (!name || asprintf(&key->limits, "%s%s%s=%s", before ? before : "",
+                              before ? "," : "", name, event.text) < 0) {
+            key->limits = NULL;
+            return yaml_fail_memory(err, yaml);
+        }
+        yaml_leave(yaml, mark);
+    }
+}
+
 static int take_mode(const struct yaml *yaml, const struct yaml_event *event,
                      struct network_key *key, struct cay_error *err)
 {
@@ -103,7 +133,8 @@ static int take_mode(const struct yaml *yaml, const struct yaml_event *event,
 static int read_member(struct yaml *yaml, const char *name, unsigned line,
                        struct network_key *key, struct cay_error *err)
 {
-    static const char *const names[] = {"mode", "allow", "deny", "groups", NULL};
+    static const char *const names[] = {"mode",   "allow",  "deny",
+                                        "groups", "limits", NULL};
     struct yaml_event value;
 
     size_t which = 0;
@@ -119,6 +150,9 @@ static int read_member(struct yaml *yaml, const char *name, unsigned line,
         break;
     case 3:
         TRY(read_groups(yaml, &value, key, err));
+        break;
+    case 4:
+        TRY(read_limits(yaml, &value, key, err));
         break;
     default:
         TRY(read_texts(yaml, &value, which == 2 ? "!" : "", &key->rules, &key->rule_count,
@@ -145,7 +179,7 @@ int network_key_read(struct yaml *yaml, const struct yaml_event *first,
         return yaml_fail(err, yaml, first->line,
                          "must be open, a list of rules, or a map",
                          "write [pypi, api.example.com:443], or a map with mode, allow, "
-                         "deny and groups");
+                         "deny, groups and limits");
     key->network = CAY_NETWORK_NONE; /* with rules, and without a mode: RULES */
     for (;;) {
         TRY(yaml_next_key(yaml, &event, err));
@@ -168,6 +202,7 @@ int network_key_apply(const struct yaml *yaml, const struct network_key *key,
         .rule_count = key->rule_count,
         .groups = (const char *const *)key->groups,
         .group_count = key->group_count,
+        .limits = key->limits,
     };
     cay_policy *with = NULL;
     struct cay_error rule;

@@ -11,6 +11,7 @@ struct network_key {
     enum cay_network network;
     char **rules, **groups; /* as in struct cay_network_config */
     size_t rule_count, group_count;
+    char *limits; /* or NULL */
 };
 
 /* Reads the value that `first` starts.  `key` needs network_key_done() either way. */

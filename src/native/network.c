@@ -108,9 +108,9 @@ static int take_base(const char *id, bool replace, cay_policy **ret_policy,
 
     TRY(load_rules(id, &rules, err));
     if (replace) {
-        enum network_mode mode = network_rules_mode(rules);
-        network_rules_free(TAKE_PTR(rules));
-        TRY(network_rules_new(mode, NULL, 0, NULL, &rules, err));
+        AUTO_NETWORK_RULES old = TAKE_PTR(rules);
+        TRY(network_rules_new(network_rules_mode(old), NULL, 0, NULL, &rules, err));
+        TRY(network_rules_set_limits(rules, network_rules_limits(old), err));
     }
     return policy_of(rules, ret_policy, err);
 }

@@ -22,6 +22,7 @@ struct network_rule {
 
 struct network_rules {
     enum network_mode mode;
+    struct network_limits limits;
     char *text; /* what the rules point into */
     size_t count;
     struct network_rule at[];

@@ -15,6 +15,13 @@ static const char op[] = "network.rules";
 static const char *const slugs[] = {
     [NETWORK_RULES] = "rules", [NETWORK_OPEN] = "open", [NETWORK_E2B] = "e2b"};
 
+static const char *const limit_names[] = {[NETWORK_CONNECTIONS] = "connections",
+                                          [NETWORK_BYTES] = "bytes",
+                                          [NETWORK_RATE] = "rate"};
+
+/* A rule has no tab before its group, and no rule is this word. */
+static const char limit_word[] = "limit\t";
+
 void network_rules_free(struct network_rules *rules)
 {
     if (rules)
@@ -25,6 +32,39 @@ void network_rules_free(struct network_rules *rules)
 enum network_mode network_rules_mode(const struct network_rules *rules)
 {
     return rules->mode;
+}
+
+const struct network_limits *network_rules_limits(const struct network_rules *rules)
+{
+    return &rules->limits;
+}
+
+const char *network_limit_slug(enum network_limit limit)
+{
+    return limit_names[limit];
+}
+
+static int check_limit(enum network_limit limit, uint64_t value, struct cay_error *err)
+{
+    if (limit == NETWORK_CONNECTIONS && value > NETWORK_CONNECTIONS_MAX)
+        return cay_fail(err, CAY_E_INVALID, 0, op, limit_names[limit],
+                        "invalid limit on connections", "give a number from 1 to %d",
+                        NETWORK_CONNECTIONS_MAX);
+    if ((limit == NETWORK_RATE && value && value < NETWORK_RATE_MIN) ||
+        value > NETWORK_LIMIT_MAX)
+        return cay_fail(err, CAY_E_INVALID, 0, op, limit_names[limit],
+                        "invalid limit of the network",
+                        "give at most 1024T bytes; a rate is at least 1K a second");
+    return CAY_OK;
+}
+
+int network_rules_set_limits(struct network_rules *rules,
+                             const struct network_limits *limits, struct cay_error *err)
+{
+    for (unsigned i = 0; i < NETWORK_LIMITS; i++)
+        TRY(check_limit((enum network_limit)i, limits->at[i], err));
+    rules->limits = *limits;
+    return CAY_OK;
 }
 
 const char *network_mode_slug(enum network_mode mode)
@@ -53,6 +93,10 @@ bool network_rules_write(const struct network_rules *rules, struct buf *text)
     char rule[NETWORK_RULE_MAX];
 
     buf_format(text, NETWORK_MAGIC "%s\n", slugs[rules->mode]);
+    for (unsigned i = 0; i < NETWORK_LIMITS; i++)
+        if (rules->limits.at[i])
+            buf_format(text, "%s%s=%llu\n", limit_word, limit_names[i],
+                       (unsigned long long)rules->limits.at[i]);
     for (size_t i = 0; i < rules->count; i++) {
         const char *group = rules->at[i].group;
         network_rule_format(&rules->at[i], rule);
@@ -112,6 +156,24 @@ static int parse_line(char *line, struct network_rule *ret_rule, struct cay_erro
     return code;
 }
 
+/* "bytes=1000" */
+static int parse_limit(const char *text, struct network_limits *limits,
+                       struct cay_error *err)
+{
+    for (unsigned i = 0; i < NETWORK_LIMITS; i++) {
+        size_t len = strlen(limit_names[i]);
+        char *end;
+        if (strncmp(text, limit_names[i], len) != 0 || text[len] != '=' ||
+            text[len + 1] < '1' || text[len + 1] > '9')
+            continue;
+        limits->at[i] = strtoull(text + len + 1, &end, 10);
+        if (!*end)
+            return check_limit((enum network_limit)i, limits->at[i], err);
+    }
+    return cay_fail(err, CAY_E_INVALID, 0, op, text, "invalid limit of the network",
+                    "a limit is connections=N, bytes=N or rate=N");
+}
+
 bool network_is_group(const char *word)
 {
     size_t len = strlen(word);
@@ -146,6 +208,10 @@ int network_rules_read(const char *text, size_t len, struct network_rules **ret_
     if (!rules->mode)
         return fail_form("unknown version or mode of network rules", err);
     while ((line = next_line(&at))) {
+        if (strncmp(line, limit_word, strlen(limit_word)) == 0) {
+            TRY(parse_limit(line + strlen(limit_word), &rules->limits, err));
+            continue;
+        }
         TRY(parse_line(line, &rules->at[rules->count], err));
         rules->count++;
     }

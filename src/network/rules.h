@@ -34,11 +34,27 @@
 #define NETWORK_TEXT_MAX  (64 << 10) /* the serialised form */
 #define NETWORK_MAGIC     "cay-network 1 "
 
+#define NETWORK_CONNECTIONS_MAX 256          /* a limit on connections */
+#define NETWORK_RATE_MIN        1024         /* a limit on bytes a second */
+#define NETWORK_LIMIT_MAX       (1ull << 50) /* every limit */
+
 enum network_mode {
     NETWORK_RULES = 1, /* only what a rule allows; a rule that denies comes first */
     NETWORK_OPEN = 2,  /* every public address, but for rules that deny */
     NETWORK_E2B = 3,   /* as NETWORK_OPEN, but a rule that allows comes first, a rule for
                           addresses covers every port, and none opens private ones */
+};
+
+/* What a sandbox may use of its network, in both directions together; 0: no limit. */
+enum network_limit {
+    NETWORK_CONNECTIONS, /* at a time */
+    NETWORK_BYTES,       /* in all */
+    NETWORK_RATE,        /* bytes a second */
+    NETWORK_LIMITS
+};
+
+struct network_limits {
+    uint64_t at[NETWORK_LIMITS];
 };
 
 struct network_rules;
@@ -73,7 +89,13 @@ int network_rules_read(const char *text, size_t len, struct network_rules **ret_
                        struct cay_error *err);
 
 enum network_mode network_rules_mode(const struct network_rules *rules);
-const char *network_mode_slug(enum network_mode mode); /* "rules", "open", "e2b" */
+const struct network_limits *network_rules_limits(const struct network_rules *rules);
+
+/* For a table that is not used yet. */
+int network_rules_set_limits(struct network_rules *rules,
+                             const struct network_limits *limits, struct cay_error *err);
+const char *network_limit_slug(enum network_limit limit); /* "bytes" */
+const char *network_mode_slug(enum network_mode mode);    /* "rules", "open", "e2b" */
 size_t network_rules_count(const struct network_rules *rules);
 
 /* A rule in its one spelling, without its group. */

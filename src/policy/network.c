@@ -5,6 +5,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "base/quantity.h"
 #include "network/groups.h"
 #include "policy/policy.h"
 
@@ -37,6 +38,55 @@ bool cay_policy_network_rule(const cay_policy *policy, size_t index,
     network_rules_text(policy->network, index, ret_rule->text);
     cay_copy_text(ret_rule->group, sizeof ret_rule->group, group ? group : "");
     return true;
+}
+
+void cay_policy_network_limits(const cay_policy *policy,
+                               struct cay_network_limits *ret_limits)
+{
+    *ret_limits = (struct cay_network_limits){0};
+    if (!policy->network)
+        return;
+    const uint64_t *at = network_rules_limits(policy->network)->at;
+    *ret_limits = (struct cay_network_limits){at[NETWORK_CONNECTIONS], at[NETWORK_BYTES],
+                                              at[NETWORK_RATE]};
+}
+
+static int fail_limits(const char *text, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, 0, op, text, "invalid limits of the network",
+                    "write connections=64,bytes=1G,rate=10M (a second) or some of them, "
+                    "and none for no limit");
+}
+
+/* "64", "1G" or "none" */
+static bool parse_limit(const char *text, uint64_t *ret_value)
+{
+    *ret_value = 0;
+    return strcmp(text, "none") == 0 || quantity_parse_size(text, ret_value);
+}
+
+/* Over those that the rules have already. */
+static int take_limits(const char *text, struct network_rules *rules,
+                       struct cay_error *err)
+{
+    struct network_limits limits = *network_rules_limits(rules);
+    AUTO_FREE char *copy = strdup(text);
+
+    if (!copy)
+        return cay_fail_memory(err, op);
+    char *at = copy;
+    for (char *name; (name = strsep(&at, ","));) {
+        char *value = strchr(name, '=');
+        unsigned which = 0;
+        if (value)
+            *value++ = '\0';
+        while (which < NETWORK_LIMITS &&
+               strcmp(network_limit_slug((enum network_limit)which), name) != 0)
+            which++;
+        if (!value || which == NETWORK_LIMITS || !parse_limit(value, &limits.at[which]))
+            return fail_limits(text, err);
+    }
+    return network_rules_set_limits(rules, &limits, err);
 }
 
 static int take_mode(const cay_policy *policy, const struct cay_network_config *config,
@@ -90,19 +140,21 @@ int cay_policy_add_network(const cay_policy *policy,
     static const struct cay_policy_config none = {.size = sizeof none,
                                                   .style = CAY_STYLE_PATHS};
     struct cay_network_config known;
-    struct network_rules *rules = NULL;
+    AUTO_NETWORK_RULES rules = NULL;
     enum network_mode mode = NETWORK_RULES;
     AUTO(cay_policy) copy = NULL;
 
     TRY(cay_take_struct(&known, sizeof known, config, op, err));
     TRY(policy ? policy_copy(policy, &copy, err) : cay_policy_new(&none, &copy, err));
     TRY(take_groups(&known, &copy->groups, err));
-    if (known.network || known.rule_count || known.allow_first) {
+    if (known.network || known.rule_count || known.allow_first || known.limits) {
         TRY(take_mode(copy, &known, &mode, err));
         TRY(network_rules_add(copy->network, mode, known.rules, known.rule_count,
                               &copy->groups, &rules, err));
+        if (known.limits)
+            TRY(take_limits(known.limits, rules, err));
         network_rules_free(copy->network);
-        copy->network = rules;
+        copy->network = TAKE_PTR(rules);
     }
     *ret_policy = TAKE_PTR(copy);
     return CAY_OK;

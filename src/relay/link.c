@@ -69,7 +69,8 @@ struct link {
     bool is_http_only; /* and nothing else may pass */
     enum hello_kind hello;
     bool is_reported;
-    int status; /* of a refusal, as HTTP has it */
+    bool is_limited; /* cut by a limit */
+    int status;      /* of a refusal, as HTTP has it */
     struct network_address destination;
     uint16_t port;
     struct named *named;            /* NULL: the destination is an address */
@@ -184,7 +185,8 @@ static void end(struct server *server, struct link *link, bool is_cut)
     if (link->state == DEAD)
         return;
     if (link->is_reported && link->state != REFUSING && link->state != DRAINING)
-        report(server, link, RELAY_EVENT_END, NETWORK_ALLOW);
+        report(server, link, RELAY_EVENT_END,
+               link->is_limited ? NETWORK_DENY : NETWORK_ALLOW);
     server->counts.up_bytes += link->up.bytes;
     server->counts.down_bytes += link->down.bytes;
     link->state = DEAD;
@@ -323,6 +325,62 @@ static void refuse_by_rule(struct server *server, struct link *link,
         refuse(server, link, 403, "cay: %s", answer->why);
 }
 
+/* --- Limits --- */
+
+static void name_limit(const struct server *server, struct link *link,
+                       enum network_limit limit)
+{
+    snprintf(link->rule, sizeof link->rule, "limit %s=%llu", network_limit_slug(limit),
+             (unsigned long long)network_rules_limits(server->rules)->at[limit]);
+}
+
+static void refuse_by_limit(struct server *server, struct link *link,
+                            enum network_limit limit)
+{
+    name_limit(server, link, limit);
+    refuse(server, link, 403, "cay: the sandbox's network is at its limit (%s%s)",
+           link->rule + sizeof "limit",
+           limit == NETWORK_CONNECTIONS ? " at a time" : " in all");
+}
+
+/* True if the link is refused. */
+static bool check_limits(struct server *server, struct link *link)
+{
+    const struct network_limits *limits = network_rules_limits(server->rules);
+    uint64_t others = 0;
+
+    for (const struct link *at = server->links; at; at = at->next)
+        others += at != link && at->state <= RELAYING;
+    if (limits->at[NETWORK_CONNECTIONS] && others >= limits->at[NETWORK_CONNECTIONS])
+        refuse_by_limit(server, link, NETWORK_CONNECTIONS);
+    else if (limit_is_over(&server->limiter, limits, 1))
+        refuse_by_limit(server, link, NETWORK_BYTES);
+    else
+        return false;
+    return true;
+}
+
+/* Nothing may pass.  False if there are bytes that never will. */
+static bool relay_nothing(struct server *server, struct link *link, struct flow *flow,
+                          int from)
+{
+    char byte;
+
+    if (!limit_is_over(&server->limiter, network_rules_limits(server->rules), 1)) {
+        link->is_waiting = true;
+        return true;
+    }
+    ssize_t got = recv(from, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got > 0) {
+        name_limit(server, link, NETWORK_BYTES);
+        link->is_limited = true;
+        server->counts.refused++;
+        return false;
+    }
+    flow->is_ended = got == 0;
+    return got == 0 || errno == EAGAIN;
+}
+
 /* --- Relaying --- */
 
 /* With is_inspected: the client's place is taken by cay-net-tls. */
@@ -360,22 +418,35 @@ static bool hand_over(struct server *server, struct link *link)
 }
 
 /* False if the connection has failed. */
-static bool relay_piece(struct server *server, struct flow *flow, int from, int to,
-                        bool *ret_progress)
+static bool take_piece(struct server *server, struct link *link, struct flow *flow,
+                       int from)
+{
+    size_t room =
+        limit_room(&server->limiter, network_rules_limits(server->rules), PIECE);
+
+    if (!room)
+        return relay_nothing(server, link, flow, from);
+    if (!get_pipe(server, flow))
+        return false;
+    ssize_t moved =
+        splice(from, NULL, flow->pipe[1], NULL, room, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    if (moved < 0)
+        return errno == EAGAIN;
+    flow->is_ended = moved == 0;
+    flow->pending = (size_t)moved;
+    limit_take(&server->limiter, (size_t)moved);
+    return true;
+}
+
+/* False if the connection has failed. */
+static bool relay_piece(struct server *server, struct link *link, struct flow *flow,
+                        int from, int to, bool *ret_progress)
 {
     ssize_t moved;
 
     *ret_progress = false;
-    if (!flow->pending && !flow->is_ended) {
-        if (!get_pipe(server, flow))
-            return false;
-        moved = splice(from, NULL, flow->pipe[1], NULL, PIECE,
-                       SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
-        if (moved < 0)
-            return errno == EAGAIN;
-        flow->is_ended = moved == 0;
-        flow->pending = (size_t)moved;
-    }
+    if (!flow->pending && !flow->is_ended && !take_piece(server, link, flow, from))
+        return false;
     if (flow->pending) {
         moved = splice(flow->pipe[0], NULL, to, NULL, flow->pending,
                        SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
@@ -398,7 +469,7 @@ static bool relay_flow(struct server *server, struct link *link, struct flow *fl
     bool progress = true;
 
     for (int i = 0; i < ROUNDS && progress && !flow->is_shut; i++)
-        if (!relay_piece(server, flow, from, to, &progress))
+        if (!relay_piece(server, link, flow, from, to, &progress))
             return false;
     link->is_waiting |= progress && !flow->is_shut;
     if (!flow->pending)
@@ -433,15 +504,20 @@ static bool relay_up(struct server *server, struct link *link)
            relay_flow(server, link, &link->up, link->client.fd, link->server.fd);
 }
 
-static void relay(struct server *server, struct link *link)
+static void relay(struct server *server, struct link *link, size_t links)
 {
+    const struct network_limits *limits = network_rules_limits(server->rules);
+
     link->is_waiting = false;
     if (link->is_http_only && !link->is_checked)
         return;
     if (link->is_inspected && link->is_checked && link->hello != HELLO_MORE &&
         !hand_over(server, link))
         return;
-    if (!relay_up(server, link) ||
+    limit_share(&server->limiter, limits, 2 * links);
+    bool is_up = relay_up(server, link);
+    limit_share(&server->limiter, limits, links);
+    if (!is_up ||
         !relay_flow(server, link, &link->down, link->server.fd, link->client.fd)) {
         end(server, link, true);
         return;
@@ -454,12 +530,30 @@ static void relay(struct server *server, struct link *link)
     link->active_ms = clock_ms();
 }
 
+/* Behind the links that wait for their share already. */
+static void relay_in_turn(struct server *server, struct link *link)
+{
+    const struct network_limits *limits = network_rules_limits(server->rules);
+
+    if (limits->at[NETWORK_RATE] &&
+        (server->has_waiting || !limit_open(&server->limiter, limits, clock_ms())))
+        link->is_waiting = server->has_waiting = true;
+    else
+        relay(server, link, 1);
+}
+
 void link_relay_waiting(struct server *server)
 {
+    size_t waiting = 0;
+
+    if (!limit_open(&server->limiter, network_rules_limits(server->rules), clock_ms()))
+        return;
+    for (struct link *link = server->links; link; link = link->next)
+        waiting += link->state == RELAYING && link->is_waiting;
     server->has_waiting = false;
     for (struct link *link = server->links; link; link = link->next)
         if (link->state == RELAYING && link->is_waiting)
-            relay(server, link);
+            relay(server, link, waiting--);
 }
 
 /* --- The connection outside --- */
@@ -641,7 +735,7 @@ static void finish_connection(struct server *server, struct link *link)
     server->counts.allowed++;
     report(server, link, RELAY_EVENT_OPEN, NETWORK_ALLOW);
     set_deadline(server, link, link->has_begun && !link->is_checked ? HELLO_MS : IDLE_MS);
-    relay(server, link);
+    relay_in_turn(server, link);
 }
 
 /* --- Lookups --- */
@@ -772,6 +866,13 @@ static bool check_hello(struct server *server, struct link *link, bool is_all)
                link->named->name);
     else if (!link->is_inspected && !take_first(link, bytes, (size_t)got))
         end(server, link, true); /* cay-net-tls checks what it reads itself */
+    else if (limit_is_over(&server->limiter, network_rules_limits(server->rules),
+                           (size_t)got))
+        refuse_by_limit(server, link, NETWORK_BYTES);
+    else if (!take_first(link, bytes, (size_t)got))
+        end(server, link, true);
+    else
+        limit_take(&server->limiter, (size_t)got);
     return link->state != REFUSING && link->state != DRAINING && link->state != DEAD;
 }
 
@@ -787,7 +888,7 @@ static void on_client(struct server *server, struct source *source, uint32_t eve
         if (!link->is_checked && !check_hello(server, link, events & EPOLLRDHUP))
             break;
         if (link->state == RELAYING)
-            relay(server, link);
+            relay_in_turn(server, link);
         break;
     case ANSWERING:
         answer_questions(server, link);
@@ -816,7 +917,7 @@ static void on_server(struct server *server, struct source *source, uint32_t eve
     else if (link->state == CONNECTING)
         finish_connection(server, link);
     else if (link->state == RELAYING)
-        relay(server, link);
+        relay_in_turn(server, link);
 }
 
 /* --- Members of a named network --- */
@@ -925,6 +1026,8 @@ static void decide(struct server *server, struct link *link)
         set_deadline(server, link, HELLO_MS);
         return;
     }
+    if (check_limits(server, link))
+        return;
     link->named = hosts_find(&server->hosts, ntohl(address));
     link->member = link->named ? member_find(server, link->named->name) : NULL;
     if (link->member) {

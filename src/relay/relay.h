@@ -16,8 +16,8 @@ enum {
     RELAY_VERSION = 1,
     RELAY_FD = 3,
     RELAY_NAMESERVERS_MAX = 3,
-    RELAY_LINKS_MAX = 256,   /* connections at a time; the next ones wait */
-    RELAY_LINK_FDS = 7,      /* descriptors of one */
+    RELAY_LINKS_MAX = NETWORK_CONNECTIONS_MAX, /* at a time; the next ones wait */
+    RELAY_LINK_FDS = 7,                        /* descriptors of one */
     RELAY_MEMBERS_MAX = 256, /* names in the sandbox's networks, its own ones included */
     RELAY_ID_MAX = 32,       /* of a member's texts, with NUL */
     RELAY_NETWORK_MAX = 64,

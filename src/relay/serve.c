@@ -300,7 +300,13 @@ static int timeout_of(const struct server *server)
     if (!server->is_accepting && server->accept_at_ms > now &&
         server->accept_at_ms < next)
         next = server->accept_at_ms;
-    if (server->has_waiting || next <= now)
+    if (server->has_waiting) {
+        if (server->limiter.open_at_ms <= now)
+            return 0;
+        if (server->limiter.open_at_ms < next)
+            next = server->limiter.open_at_ms;
+    }
+    if (next <= now)
         return 0;
     if (next == UINT64_MAX)
         return -1;

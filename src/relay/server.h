@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "relay/hosts.h"
+#include "relay/limit.h"
 #include "relay/relay.h"
 
 /* cay-net: one thread, one epoll.  Everything that comes from RELAY_... descriptors of
@@ -43,6 +44,7 @@ struct server {
     bool has_dead;
     uint64_t next_deadline_ms; /* not after the first deadline of a link */
     struct pipes pipes;
+    struct limiter limiter;
     struct member *members; /* a list: see member.h */
     size_t member_count;
     struct relay_counts counts;

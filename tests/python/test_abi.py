@@ -47,6 +47,7 @@ STRUCTS = {
     "cay_secret": _c.Secret,
     "cay_sandbox_options": _c.SandboxOptions,
     "cay_network_config": _c.NetworkConfig,
+    "cay_network_limits": _c.NetworkLimits,
     "cay_network_query": _c.NetworkQuery,
     "cay_network_answer": _c.NetworkAnswer,
     "cay_network_rule": _c.NetworkRule,

@@ -13,6 +13,7 @@ import pytest
 
 import cay
 from cay.errors import CayError, SandboxExistsError, SandboxValueError
+from cay.sandbox import NetworkLimits
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,8 @@ def test_names_that_the_rules_allow_have_addresses_inside(
 
 
 def test_rules_of_a_running_sandbox_are_changed() -> None:
-    with cay.Sandbox.create(allow=["pypi"]) as sandbox:
+    with cay.Sandbox.create(allow=["pypi"], network_limit="connections=9") as sandbox:
+        assert sandbox.network().limits == NetworkLimits(9, None, None)
         lookup = ["getent", "ahostsv4", "unlisted.test"]
         assert sandbox.exec(lookup).exit_code != 0
         sandbox.change_network(allow=["unlisted.test"])
@@ -107,6 +109,10 @@ def test_rules_of_a_running_sandbox_are_changed() -> None:
         sandbox.change_network(deny=["a.test"], replace=True)
         assert [rule.rule for rule in sandbox.network().rules] == ["!a.test"]
         assert sandbox.exec(lookup).exit_code != 0
+        sandbox.change_network(network_limit="bytes=2M,connections=none")
+        assert sandbox.network().limits == NetworkLimits(None, 2 << 20, None)
+        with pytest.raises(SandboxValueError, match="connections=64"):
+            sandbox.change_network(network_limit="speed=1")
         sandbox.change_network("open", replace=True)
         assert sandbox.exec(lookup).exit_code == 0
         assert sandbox.network().network == sandbox.inspect().network == "open"

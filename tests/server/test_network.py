@@ -136,7 +136,8 @@ def test_javascript(outcomes, package, name):
 
 
 def test_spares_of_the_server_get_the_rules_of_the_request(internet, tmp_path):
-    server = Server(tmp_path / "home", "--reserve", "0", "--internet", "open", "--pool", "2")
+    server = Server(tmp_path / "home", "--reserve", "0", "--internet", "open", "--pool", "2",
+                    "--network-limit", "connections=7,rate=1G")
     server.before = internet.command()
     server.start()
     try:
@@ -151,6 +152,9 @@ def test_spares_of_the_server_get_the_rules_of_the_request(internet, tmp_path):
             before = sum(pool["claimed"] for pool in pools())
             box = create(network=dict(deny_out=["0.0.0.0/0"], allow_out=["good.test"]))
             print(json.dumps(reach(box, "good.test", "other.test")))
+            shown = subprocess.run([sys.argv[1], "network", "sb-" + box.sandbox_id, "-o", "json"],
+                                   capture_output=True)
+            print(json.dumps(json.loads(shown.stdout)["limits"]))
             while sum(pool["claimed"] for pool in pools()) == before:
                 time.sleep(0.05)
             box.kill()
@@ -158,7 +162,8 @@ def test_spares_of_the_server_get_the_rules_of_the_request(internet, tmp_path):
         done = subprocess.run(internet.command(sys.executable, "-c", script, os.environ["CAY_BIN"]),
                               env={**os.environ, **server.exports}, capture_output=True, text=True,
                               timeout=4 * PATIENCE, check=False)
-        assert (done.returncode, done.stdout) == (0, '["200", "no"]\n'), done.stderr
+        limits = '{"connections": 7, "rate": 1073741824}'
+        assert (done.returncode, done.stdout) == (0, f'["200", "no"]\n{limits}\n'), done.stderr
     finally:
         server.clean()
 
@@ -296,3 +301,14 @@ def test_an_invalid_network_of_the_server_is_refused(tmp_path, value, words):
                            "--internet", value], env={**os.environ, "CAY_HOME": str(tmp_path)},
                           capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode != 0 and words in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("words, message", [
+    (("--internet", "open", "--network-limit", "speed=1"), "connections=64"),
+    (("--network-limit", "bytes=1G"), "no network that could be limited"),
+])
+def test_an_invalid_limit_of_the_server_is_refused(tmp_path, words, message):
+    done = subprocess.run([os.environ.get("CAY_BIN", "cay"), "serve", "--listen", "127.0.0.1:0", *words],
+                          env={**os.environ, "CAY_HOME": str(tmp_path)}, capture_output=True, text=True,
+                          timeout=PATIENCE, check=False)
+    assert done.returncode != 0 and message in done.stderr, done.stderr

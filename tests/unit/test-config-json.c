@@ -56,8 +56,8 @@ TEST(policies_of_every_style_come_back_the_same)
         "policy: {mounts: [{host_path: \"/$${x}\", mount_point: /p/, exec: ro}]}\n");
     AUTO(cay_config) none = trial("policy: {paths: {}}\n");
     AUTO(cay_config)
-    network =
-        trial("policy: {root: /x, network: ['!B.test', 'db:*', 'GET a.test/$${x']}\n");
+    network = trial("policy: {root: /x, network: {allow: ['!B.test', 'db:*', "
+                    "'GET a.test/$${x'], limits: {rate: 1M, connections: 7}}}\n");
 
     assert_json(paths,
                 "{\"type\":\"trial\",\"policy\":{\"paths\":{"
@@ -71,10 +71,10 @@ TEST(policies_of_every_style_come_back_the_same)
                 "\"host_path\":\"/$${x}\",\"mount_point\":\"/p\",\"mode\":\"ro\","
                 "\"write_approval\":true,\"read_approval\":false,\"exec\":\"ro\"}]}}");
     assert_json(none, "{\"type\":\"trial\",\"policy\":{\"paths\":{}}}");
-    assert_json(network,
-                "{\"type\":\"trial\",\"policy\":{\"root\":{\"root\":\"/x\","
-                "\"readonly\":false},\"network\":{\"mode\":\"rules\","
-                "\"allow\":[\"db:*\",\"GET a.test/$${x\"],\"deny\":[\"b.test\"]}}}");
+    assert_json(network, "{\"type\":\"trial\",\"policy\":{\"root\":{\"root\":\"/x\","
+                         "\"readonly\":false},\"network\":{\"mode\":\"rules\","
+                         "\"allow\":[\"db:*\",\"GET a.test/$${x\"],\"deny\":[\"b.test\"],"
+                         "\"limits\":{\"connections\":7,\"rate\":1048576}}}}");
 }
 
 TEST(a_secret_is_written_as_where_it_came_from)

@@ -57,7 +57,13 @@ class SandboxOptions(Structure):
 class NetworkConfig(Structure):
     _fields_ = members("""
         size_t size; int network; bool allow_first; char **rules; size_t rule_count;
-        char **groups; size_t group_count;
+        char **groups; size_t group_count; char *limits;
+    """)
+
+
+class NetworkLimits(Structure):
+    _fields_ = members("""
+        uint64_t connections, bytes, rate;
     """)
 
 
@@ -171,6 +177,9 @@ policy_add_network = bind_call(
 )
 policy_network = bind("cay_policy_network", c_int, HANDLE)
 policy_allows_first = bind("cay_policy_allows_first", c_bool, HANDLE)
+policy_network_limits = bind(
+    "cay_policy_network_limits", None, HANDLE, POINTER(NetworkLimits)
+)
 policy_network_rule = bind(
     "cay_policy_network_rule", c_bool, HANDLE, c_size_t, POINTER(NetworkRule)
 )

@@ -39,6 +39,7 @@ from cay.sandbox.network import (
     NetworkAnswer,
     NetworkEvent,
     NetworkInfo,
+    NetworkLimits,
     NetworkRule,
     explain_network,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "NetworkAnswer",
     "NetworkEvent",
     "NetworkInfo",
+    "NetworkLimits",
     "NetworkRule",
     "Output",
     "Pool",

@@ -39,6 +39,18 @@ class NetworkRule:
 
 
 @dataclass(frozen=True)
+class NetworkLimits:
+    """What all connections of a sandbox may use together; None: no limit."""
+
+    connections: int | None
+    """at a time"""
+    bytes: int | None
+    """in all"""
+    rate: int | None
+    """bytes a second"""
+
+
+@dataclass(frozen=True)
 class NetworkInfo:
     """The network of a sandbox: its rules, and what was counted."""
 
@@ -57,6 +69,7 @@ class NetworkInfo:
     """events that were too many to be reported"""
     connections: int
     """open now"""
+    limits: NetworkLimits
 
 
 @dataclass(frozen=True)
@@ -104,6 +117,7 @@ class NetworkEvent:
 def network_of(handle: Any) -> NetworkInfo:
     """The network of the sandbox with this handle of C."""
     policy, rule, counts = c_void_p(), _c.NetworkRule(), _c.NetworkCounts()
+    limits = _c.NetworkLimits()
     _c.call(_c.sandbox_get_network, handle, byref(policy))
     rules: list[NetworkRule] = []
     try:
@@ -111,6 +125,7 @@ def network_of(handle: Any) -> NetworkInfo:
             rules.append(NetworkRule(rule.text.decode(), rule.group.decode() or None))
         network = _c.NETWORKS[_c.policy_network(policy)]
         allow_first = _c.policy_allows_first(policy)
+        _c.policy_network_limits(policy, byref(limits))
     finally:
         _c.policy_free(policy)
     if network != "none":
@@ -126,6 +141,9 @@ def network_of(handle: Any) -> NetworkInfo:
         events=counts.events,
         events_lost=counts.events_lost,
         connections=counts.connections,
+        limits=NetworkLimits(
+            limits.connections or None, limits.bytes or None, limits.rate or None
+        ),
     )
 
 

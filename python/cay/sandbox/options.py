@@ -282,12 +282,15 @@ def network_rules(allow: Iterable[str], deny: Iterable[str]) -> list[bytes]:
     ]
 
 
-def network_config(number: int, rules: list[bytes]) -> _c.NetworkConfig:
+def network_config(
+    number: int, rules: list[bytes], limits: str | None = None
+) -> _c.NetworkConfig:
     return _c.NetworkConfig(
         size=sizeof(_c.NetworkConfig),
         network=number,
         rules=_c.string_array(rules),
         rule_count=len(rules),
+        limits=optional(limits, "network_limit"),
     )
 
 
@@ -318,7 +321,11 @@ class Policy:
         self.pointer = pointer.value
 
     def add_network(
-        self, network: Network, allow: Iterable[str], deny: Iterable[str]
+        self,
+        network: Network,
+        allow: Iterable[str],
+        deny: Iterable[str],
+        limits: str | None = None,
     ) -> int:
         """Adds network rules; returns the network of the sandbox, a number of C."""
         number = choice(network, _c.NETWORKS, "network")
@@ -329,15 +336,15 @@ class Policy:
                 subject="deny",
                 hint='add allow=["pypi"], or network="open"',
             )
-        if network == "host" and rules:
+        if network == "host" and (rules or limits):
             raise SandboxValueError(
-                "allow= and deny= have no effect on the network of the host",
+                "allow=, deny= and network_limit= have no effect on the host's network",
                 subject="network",
                 hint='leave out network="host", or use network="open"',
             )
-        if network == "host" or (network == "none" and not rules):
+        if network == "host" or (network == "none" and not rules and not limits):
             return number
-        config = network_config(number, rules)
+        config = network_config(number, rules, limits)
         pointer = c_void_p()
         _c.call(_c.policy_add_network, self.pointer, byref(config), byref(pointer))
         _c.policy_free(self.pointer)

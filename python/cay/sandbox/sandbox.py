@@ -129,6 +129,7 @@ class Sandbox(CodeMethods, _c.Owner):
         deny: Iterable[str] = (),
         networks: Iterable[str] = (),
         secrets: Iterable[Secret] = (),
+        network_limit: str | None = None,
         volumes: Volumes | None = None,
         env: Mapping[str, str] | None = None,
         policy: SandboxConfig | str | os.PathLike[str] | None = None,
@@ -154,6 +155,7 @@ class Sandbox(CodeMethods, _c.Owner):
         "api.example.com:443"; see cay.explain_network().  ``secrets`` are put into requests
         outside the sandbox: cay.Secret describes them.  Sandboxes that join the same of
         ``networks``, as "NETWORK" or "NETWORK:NAME", reach each other's TCP ports by name.
+        ``network_limit`` is "connections=64,bytes=1G,rate=10M", or some of them.
         ``require`` names isolation layers without which it must not start.  An
         ``ephemeral`` sandbox ends with this process.  ``make_workdir`` creates a missing
         ``workdir``, owned by the user.  open() also takes the ``name``; SandboxExistsError
@@ -162,7 +164,7 @@ class Sandbox(CodeMethods, _c.Owner):
         array, count = _options.bind_array(volumes)
         secret_array, secret_count = _options.secret_array(secrets)
         with Policy(policy) as c_policy:
-            c_network = c_policy.add_network(network, allow, deny)
+            c_network = c_policy.add_network(network, allow, deny, network_limit)
             options = _c.SandboxOptions(
                 size=sizeof(_c.SandboxOptions),
                 template_name=_options.template_name(template),
@@ -362,8 +364,11 @@ class Sandbox(CodeMethods, _c.Owner):
         allow: Iterable[str] = (),
         deny: Iterable[str] = (),
         replace: bool = False,
+        network_limit: str | None = None,
     ) -> None:
         """Adds network rules, or with ``replace`` replaces all of them.
+
+        ``network_limit`` changes limits: "bytes=none" removes one.
 
         New connections are decided by them before this returns, and existing ones that
         they do not allow are cut.  The sandbox must have been created with rules.
@@ -371,7 +376,8 @@ class Sandbox(CodeMethods, _c.Owner):
         number = 0
         if network is not None:
             number = _options.choice(network, {2: "rules", 3: "open"}, "network")
-        config = _options.network_config(number, _options.network_rules(allow, deny))
+        rules = _options.network_rules(allow, deny)
+        config = _options.network_config(number, rules, network_limit)
         self._call(_c.sandbox_change_network, byref(config), replace)
 
     def network_events(self, after: int = 0) -> list[NetworkEvent]:

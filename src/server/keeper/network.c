@@ -35,7 +35,8 @@ int keeper_network_init(const struct serve_options *options, bool has_internet,
     *config = (struct cay_network_config){.size = sizeof *config,
                                           .network = options->internet,
                                           .allow_first = is_open,
-                                          .rules = network.rules};
+                                          .rules = network.rules,
+                                          .limits = options->network_limit};
     char *at = network.words;
     for (char *word; (word = strsep(&at, ","));)
         if (*word)

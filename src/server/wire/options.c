@@ -84,7 +84,17 @@ int options_store(const struct serve_options *options, char ret_path[PATH_MAX],
 
 /* --- The options --- */
 
-enum kind { FLAG, TEXT, LISTEN, INTERNET, SIZE, SIZE_OR_ZERO, COUNT, WORD };
+enum kind {
+    FLAG,
+    TEXT,
+    LISTEN,
+    INTERNET,
+    NETWORK_LIMIT,
+    SIZE,
+    SIZE_OR_ZERO,
+    COUNT,
+    WORD
+};
 
 /* In the order of --help. */
 static const struct option {
@@ -125,6 +135,10 @@ static const struct option {
      "what sandboxes reach: none, open, rules like pypi,github,\n"
      "                         or host: this machine's network (none)",
      INTERNET},
+    {"--network-limit", "LIMITS",
+     "of each sandbox: connections=64,bytes=1G,rate=10M,\n"
+     "                         or some of them (no limits)",
+     NETWORK_LIMIT},
     {"--reserve", "SIZE", "memory to leave free (256M)", SIZE_OR_ZERO, AT(reserve_bytes)},
     {"--max-hours", "N", "longest timeout of a sandbox (24)", COUNT, AT(max_timeout_s),
      .most = 24 * 365, .scale = 3600},
@@ -226,6 +240,19 @@ static int set_internet(struct serve_options *options, const char *value,
     return code;
 }
 
+/* Checks the limits, which the keepers use. */
+static int set_network_limit(struct serve_options *options, const char *value,
+                             struct cay_error *err)
+{
+    const struct cay_network_config config = {.size = sizeof config, .limits = value};
+    cay_policy *policy = NULL;
+
+    options->network_limit = value;
+    TRY(cay_policy_add_network(NULL, &config, &policy, err));
+    cay_policy_free(policy);
+    return CAY_OK;
+}
+
 static int set(struct serve_options *options, const struct option *option,
                const char *value, struct cay_error *err)
 {
@@ -243,6 +270,8 @@ static int set(struct serve_options *options, const struct option *option,
         return set_listen(options, value, err);
     case INTERNET:
         return set_internet(options, value, err);
+    case NETWORK_LIMIT:
+        return set_network_limit(options, value, err);
     case SIZE:
     case SIZE_OR_ZERO: /* the syntax of `cay run`; quantity_parse_size() rejects 0 */
         if (option->kind == SIZE_OR_ZERO && strcmp(value, "0") == 0)
@@ -278,6 +307,10 @@ static int check(struct serve_options *options, struct cay_error *err)
     if (!options->tls_cert != !options->tls_key)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--tls-cert",
                         "--tls-cert and --tls-key must be given together", "give both");
+    if (options->network_limit && options->internet <= CAY_NETWORK_HOST)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--network-limit",
+                        "sandboxes have no network that could be limited",
+                        "add --internet open, or rules: --internet pypi,github");
     if (is_in_memory(options->store) && options->on_exit == ON_EXIT_LEAVE)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--on-exit",
                         "sandboxes in a store in memory cannot outlive the server",

@@ -23,6 +23,7 @@ struct serve_options {
     enum cay_storage storage;
     enum cay_network internet;  /* for sandboxes that request it */
     const char *internet_rules; /* with commas, if that is CAY_NETWORK_RULES */
+    const char *network_limit;  /* of each sandbox, or NULL */
     uint64_t reserve_bytes;     /* memory to leave free */
     uint32_t max_timeout_s;
     unsigned drain_s; /* for requests in flight at SIGTERM */
