@@ -21,7 +21,7 @@ from conftest import CAY, PATIENCE
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
 
-PUBLIC, OWN = "93.184.216.10", "93.184.216.99"
+PUBLIC, PUBLIC_TOO, OWN = "93.184.216.10", "93.184.216.11", "93.184.216.99"
 PUBLIC6, OWN6 = "2600:1234::10", "2600:1234::99"
 HERE = Path(__file__).parent
 
@@ -87,7 +87,8 @@ class Internet:
                              f"addr add {OWN}/32 dev lo", "addr add fd10::1/64 dev h0 nodad",
                              f"addr add {OWN6}/128 dev lo", "link set h0 up")),
             (world.pid, ("link set lo up", "addr add 172.20.0.2/24 dev w0", "link set w0 up",
-                         f"addr add {PUBLIC}/32 dev lo", "addr add 169.254.169.254/32 dev lo",
+                         f"addr add {PUBLIC}/32 dev lo", f"addr add {PUBLIC_TOO}/32 dev lo",
+                         "addr add 169.254.169.254/32 dev lo",
                          "addr add 10.0.0.5/32 dev lo", "addr add fd10::2/64 dev w0 nodad",
                          f"addr add {PUBLIC6}/128 dev lo", "addr add fd00:ec2::254/128 dev lo")),
             (self.host.pid, ("route add default via 172.20.0.2", "route add default via fd10::2",

@@ -101,6 +101,90 @@ def test_an_update_replaces_all_rules(sdk):
     """) == [["no"], ["200", "no"], ["200", "200"], ["403"]]
 
 
+def test_an_update_changes_the_access_to_the_internet(sdk):
+    assert sdk("open", """
+        from e2b.exceptions import NotFoundException
+        box = create()
+        box.update_network({"allow_internet_access": False})
+        print(json.dumps([reach(box, "good.test"), box.get_info().allow_internet_access]))
+        Sandbox.update_network(box.sandbox_id, {"allow_internet_access": True})
+        print(json.dumps([reach(box, "good.test"), box.get_info().allow_internet_access]))
+        box.kill()
+        try:
+            box.update_network({})
+        except NotFoundException:
+            print(json.dumps("not found"))
+    """) == [[["no"], False], [["200"], True], "not found"]
+
+
+# Connections to port 80 of two hosts; after a line of input, whether each has ended.
+HOLD = """
+import socket, sys
+socks = [socket.create_connection((host, 80)) for host in sys.argv[1:]]
+for sock in socks:
+    sock.sendall(b"GET")
+print("held", flush=True)
+input()
+for sock in socks:
+    sock.settimeout(1)
+    try:
+        print("ended" if sock.recv(1) == b"" else "data")
+    except TimeoutError:
+        print("open")
+    except OSError:
+        print("cut")
+"""
+
+
+def test_an_update_cuts_connections_that_it_denies(sdk):
+    assert sdk("open", f"""
+        box, held = create(), ""
+        box.files.write("hold.py", {HOLD!r})
+        process = box.commands.run("python3 hold.py {PUBLIC} 93.184.216.11", background=True, stdin=True,
+                                   timeout=0)
+        for out, _, _ in process:
+            held += out or ""
+            if out and "held" in out:
+                box.update_network({{"deny_out": ["{PUBLIC}"]}})
+                box.commands.send_stdin(process.pid, "go\\n")
+        print(json.dumps(held.split()))
+    """) == [["held", "cut", "open"]]
+
+
+def test_the_async_sdk_sets_and_updates_rules(sdk):
+    assert sdk("open", f"""
+        import asyncio
+        from e2b import AsyncSandbox
+        async def show(box, *hosts):
+            codes = []
+            for host in hosts:
+                done = await box.commands.run("curl -s -o /dev/null -w '%{{http_code}}' " + host + " || true")
+                codes.append(done.stdout)
+            print(json.dumps(codes))
+        async def main():
+            box = await AsyncSandbox.create(network=dict(
+                deny_out=lambda context: [context.all_traffic], allow_out=["{PUBLIC}", "93.184.216.11"]))
+            await show(box, "{PUBLIC}", "93.184.216.11")
+            await box.update_network({{"deny_out": ["{PUBLIC}"]}})
+            await show(box, "{PUBLIC}", "93.184.216.11")
+            await box.update_network({{}})
+            await show(box, "{PUBLIC}")
+            await box.kill()
+            closed = await AsyncSandbox.create(allow_internet_access=False)
+            await show(closed, "good.test")
+            await closed.kill()
+        asyncio.run(main())
+    """) == [["200", "200"], ["403", "200"], ["200"], ["000"]]
+
+
+def test_dns_servers_need_no_rule(sdk):
+    """Queries to any nameserver are answered for the allowed names only."""
+    assert sdk("open", """
+        box = create(network=dict(deny_out=["0.0.0.0/0"], allow_out=["good.test"], dns_servers=["9.9.9.9"]))
+        print(json.dumps(reach(box, "good.test", "other.test")))
+    """) == [["200", "no"]]
+
+
 def test_a_server_with_rules_lets_clients_only_deny(sdk):
     assert sdk("good.test,93.184.216.10:80", f"""
         box = create()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Network rules; test_network.py runs it in network namespaces of its own.
 import assert from 'node:assert/strict'
-import { create, run, test } from './tap.mjs'
+import { create, is, run, test, Sandbox } from './tap.mjs'
 
 const ALL = '0.0.0.0/0'
 const ADDRESS = process.env.CAY_PUBLIC
@@ -31,6 +31,32 @@ test('an update replaces the rules', async () => {
   await sandbox.updateNetwork({ denyOut: [ALL], allowOut: ['good.test'] })
   assert.equal(await reach(sandbox, ADDRESS), '')
   assert.equal(await reach(sandbox, 'good.test'), '200')
+})
+
+test('a rule that denies leaves the rest open', async () => {
+  const sandbox = await create({ network: { denyOut: [ADDRESS] } })
+  assert.equal(await reach(sandbox, ADDRESS), '')
+  assert.equal(await reach(sandbox, '93.184.216.11'), '200')
+  const closed = await create({ network: { denyOut: [ALL] } })
+  assert.equal(await reach(closed, ADDRESS), '')
+})
+
+test('several addresses are allowed in a closed sandbox', async () => {
+  const sandbox = await create({
+    network: { denyOut: ({ allTraffic }) => [allTraffic], allowOut: [ADDRESS, '93.184.216.11'] } })
+  assert.equal(await reach(sandbox, ADDRESS), '200')
+  assert.equal(await reach(sandbox, '93.184.216.11'), '200')
+})
+
+test('an update changes the access to the internet', async () => {
+  const sandbox = await create()
+  await sandbox.updateNetwork({ allowInternetAccess: false })
+  assert.equal(await reach(sandbox, 'good.test'), '')
+  assert.equal((await sandbox.getInfo()).allowInternetAccess, false)
+  await Sandbox.updateNetwork(sandbox.sandboxId, { allowInternetAccess: true })
+  assert.equal(await reach(sandbox, 'good.test'), '200')
+  await sandbox.kill()
+  await assert.rejects(sandbox.updateNetwork({}), is('SandboxNotFoundError', 'NotFoundError'))
 })
 
 test('rules are shown', async () => {
