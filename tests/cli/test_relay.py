@@ -513,21 +513,47 @@ def test_a_flood_of_connections_is_slowed(internet):
     assert count == "1600" and float(seconds) > 2.9
 
 
-def test_git_clones_a_repository(internet, tmp_path):
+# A directory by HTTP, or by HTTPS with a certificate and its key in one file.
+FILES = """
+import functools, http.server, ssl, sys
+port, folder, *key = sys.argv[1:]
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+server = http.server.ThreadingHTTPServer(("", int(port)), handler)
+if key:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+print("ready", flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.mark.parametrize("user", ["user", "root"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_git_clones_a_repository(internet, tmp_path, scheme, user):
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.com", "-C", tmp_path / "work"]
     (tmp_path / "work").mkdir()
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"],
                   ["clone", "-q", "--bare", ".", tmp_path / "repository"],
                   ["--git-dir", tmp_path / "repository", "update-server-info"]):
         subprocess.run([*git, *words], check=True)
-    server = subprocess.Popen(["nsenter", "-t", str(internet.helpers[1].pid), "-n", sys.executable, "-u",
-                               "-m", "http.server", "8080", "--directory", tmp_path],
+    (tmp_path / "tls").mkdir()
+    key = tmp_path / "tls" / "key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                    "-nodes", "-keyout", key, "-out", tmp_path / "tls" / "good.crt", "-days", "2", "-subj",
+                    "/CN=good.test", "-addext", "subjectAltName=DNS:good.test"],
+                   check=True, capture_output=True)
+    key.write_text(key.read_text() + (tmp_path / "tls" / "good.crt").read_text())
+    server = subprocess.Popen(["nsenter", "-t", str(internet.helpers[1].pid), "-n", sys.executable, "-c",
+                               FILES, "8080", tmp_path, *([key] if scheme == "https" else [])],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
-        assert server.stdout.readline().startswith(b"Serving")
-        clone = "git clone -q http://good.test:8080/repository x && git -C x log --format=%s"
-        assert internet.cay("run", "--allow", "good.test:8080", "--", "sh", "-c", clone) == "first\n"
-        assert internet.cay("run", "--allow", "good.test", "--", "sh", "-c", clone, check=False).returncode
+        assert server.stdout.readline() == b"ready\n"
+        clone = f"cd; git clone -q {scheme}://good.test:8080/repository x && git -C x log --format=%s"
+        words = ["-u", user, "-v", f"{tmp_path}/tls/good.crt:/etc/good.crt:ro",
+                 "-e", "GIT_SSL_CAINFO=/etc/good.crt", "--", "sh", "-c", clone]
+        assert internet.cay("run", "--allow", "good.test:8080", *words) == "first\n"
+        assert internet.cay("run", "--allow", "good.test", *words, check=False).returncode
     finally:
         server.kill()
         server.communicate()
