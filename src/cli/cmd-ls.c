@@ -164,6 +164,20 @@ static void add_row(struct table *table, const void *item)
     table_cell(table, "%s", info->template_name);
 }
 
+static void add_joined_row(struct table *table, const void *item)
+{
+    add_row(table, item);
+    table_cell(table, "%s", ((const struct cay_sandbox_info *)item)->networks);
+}
+
+static bool any_is_joined(const struct cay_sandbox_info *infos, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (infos[i].networks[0])
+            return true;
+    return false;
+}
+
 static const char *id_of(const void *item)
 {
     return ((const struct cay_sandbox_info *)item)->id;
@@ -226,13 +240,12 @@ static int list_warm(struct call *call, const struct cay_warm_info *infos, size_
 
 int cmd_ls(struct call *call, struct cay_error *err)
 {
-    static const struct call_list sandboxes = {
-        "sandboxes",
-        "ID|NAME|TYPE|STATE|AGE|TTL|MEMORY|PROCESSES|TEMPLATE",
-        sizeof(struct cay_sandbox_info),
-        put_sandbox,
-        add_row,
-        id_of};
+    struct call_list sandboxes = {"sandboxes",
+                                  "ID|NAME|TYPE|STATE|AGE|TTL|MEMORY|PROCESSES|TEMPLATE",
+                                  sizeof(struct cay_sandbox_info),
+                                  put_sandbox,
+                                  add_row,
+                                  id_of};
     AUTO_FREE struct cay_sandbox_info *infos = NULL;
     AUTO_FREE struct cay_warm_info *warm = NULL;
     size_t count = 0, warm_count = 0;
@@ -244,6 +257,11 @@ int cmd_ls(struct call *call, struct cay_error *err)
                  : cay_sandbox_list(&infos, &count, err));
     if (!call->options.all)
         count = drop_spares(infos, count);
+    if (any_is_joined(infos, count)) {
+        sandboxes.headings =
+            "ID|NAME|TYPE|STATE|AGE|TTL|MEMORY|PROCESSES|TEMPLATE|NETWORKS";
+        sandboxes.row = add_joined_row;
+    }
     TRY(call_list(call, &sandboxes, infos, count, err));
     return call->options.all ? list_warm(call, warm, warm_count, err) : CAY_OK;
 }
@@ -319,6 +337,8 @@ static void print_sandbox(FILE *file, const struct cay_sandbox_info *info)
     fputs(" in ", file);
     show_name(file, info->workdir[0] ? info->workdir : "its home");
     fprintf(file, "\nnetwork:   %s\n", network_slug(info->network));
+    if (info->networks[0])
+        fprintf(file, "networks:  %s\n", info->networks);
     if (info->state == CAY_STATE_STOPPED) {
         print_stopped(file, info);
         return;

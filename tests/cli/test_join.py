@@ -91,15 +91,15 @@ class Box:
             self.cay("rm", each, check=False)
 
 
-@pytest.fixture
-def box():
+@pytest.fixture(name="box")
+def fixture_box():
     made = Box()
     yield made
     made.done()
 
 
-@pytest.fixture
-def net():
+@pytest.fixture(name="net")
+def fixture_net():
     return f"net-{os.getpid()}-{time.monotonic_ns()}"
 
 
@@ -119,6 +119,16 @@ for name in ("one", "two", "three", "ONE."):
 """) == ["from one", "from two", "from three", "from one"]
     info = box.inspect(one)
     assert info["networks"] == [f"{net}:one"] and info["network"] == "rules"
+
+
+def test_ls_and_inspect_print_the_networks_of_a_sandbox(box, net):
+    one, alone = box.create("--join", f"{net}:one", "--join", f"{net}:two"), box.create()
+    lines = box.cay("ls").splitlines()
+    assert lines[0].split()[-1] == "NETWORKS"
+    (line,) = [each for each in lines if each.startswith(one)]
+    assert line.endswith(f" {net}:one {net}:two")
+    assert f"\nnetworks:  {net}:one {net}:two\n" in box.cay("inspect", one)
+    assert "networks" not in box.cay("inspect", alone)
 
 
 def test_the_default_name_is_that_of_the_sandbox_or_its_id(box, net):
