@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Members of a named network that are killed: nothing of them stays, and the others go on."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from conftest import CAY, PATIENCE
-from test_join import CLIENT, fixture_box, fixture_net, links  # noqa: F401 (fixtures)
-from test_relay import relay_of
+from test_join import CLIENT, Box, fixture_box, fixture_net, links  # noqa: F401 (fixtures)
+from test_relay import internet, relay_of  # noqa: F401 (internet is a fixture)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to look into /proc")
 
@@ -170,3 +171,48 @@ def test_a_network_ends_with_its_last_member(three):
     wait_until(lambda: not any(map(is_alive, relays)) and not any(map(users_of, namespaces)))
     three.box.cay("gc")
     assert links(three.net) == [] and [files_of(each) for each in three.ids.values()] == [[], [], []]
+
+
+@pytest.fixture(name="pooled")
+def fixture_pooled(internet):  # noqa: F811
+    """Sandboxes of a pool that serves only the mount namespace of these tests."""
+    box = Box(internet.command(CAY))  # noqa: F811
+    pool = box.cay("pool", "start", "--network", "rules", "-n", "2").strip()
+
+    def claimed():
+        (found,) = [one for one in json.loads(box.cay("pool", "ls", "-o", "json"))["pools"]
+                    if one["id"] == pool]
+        return found["claimed"], found["ready"]
+
+    wait_until(lambda: claimed()[1] == 2)
+    box.claimed = claimed
+    yield box
+    box.done()
+    box.cay("pool", "stop", pool)
+
+
+@pytest.mark.parametrize("call", ["connect", "sendmsg", "symlinkat", "renameat", "unlinkat"])
+def test_a_claim_that_is_killed_leaves_the_network_whole(pooled, net, call):  # noqa: F811
+    """Killed at its first such call, its second, ... until it needs no more."""
+    one = pooled.create("--join", f"{net}:one")
+    pooled.serve(one, "one")
+    wait_until(lambda: pooled.claimed() == (1, 2))
+    for step in range(1, 100):
+        command = ["strace", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e",
+                   f"inject={call}:signal=KILL:when={step}", CAY, "create", "--join", f"{net}:killed"]
+        done = subprocess.run([*pooled.command[:-1], *command], capture_output=True, timeout=PATIENCE)
+        last = pooled.create("--join", f"{net}:last")
+        pooled.serve(last, "last")
+        assert pooled.run(last, "print(greet('one'))") == ["one"]
+        assert pooled.run(one, "print(greet('last'))") == ["last"]
+        pooled.cay("kill", last)
+        if done.returncode == 0:
+            pooled.ids.append(done.stdout.decode().strip())
+            break
+        # A spare that was not claimed ends with its leash, one that was claimed is a member.
+        for link in [each for each in links(net) if each.endswith(":killed")]:
+            killed = os.readlink(f"/run/cay/networks/{link}").rstrip("+")
+            pooled.cay("kill", killed, check=False)
+        pooled.cay("gc")
+        assert links(net) == [f"{net}:one"]
+    assert step > 1 and pooled.claimed()[0] >= step
