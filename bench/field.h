@@ -49,6 +49,7 @@ void write_contests(struct field *field, uint64_t bytes);
 void change_contests(struct field *field, uint64_t bytes);
 void name_contests(struct field *field, uint64_t bytes);
 void tree_contests(struct field *field, uint64_t bytes);
+void diff_contests(struct field *field, uint64_t bytes);
 void paging_contests(struct field *field, uint64_t bytes);
 
 #endif

@@ -13,16 +13,17 @@
 /* Sizes end with 0. */
 static const uint64_t sizes[] = {KIB, 16 * KIB, MIB, 16 * MIB, 100 * MIB, GIB, 0};
 static const uint64_t paged_sizes[] = {MIB, 10 * MIB, 100 * MIB, GIB, 0};
-static const uint64_t small[] = {KIB, 0};
+static const uint64_t small[] = {KIB, 0}, one_page[] = {4 * KIB, 0};
 
 static const struct part {
     const char *name;
     void (*run)(struct field *field, uint64_t bytes);
     const uint64_t *sizes;
 } parts[] = {
-    {"read", read_contests, sizes},   {"paging", paging_contests, paged_sizes},
-    {"write", write_contests, sizes}, {"change", change_contests, sizes},
-    {"names", name_contests, small},  {"trees", tree_contests, small},
+    {"read", read_contests, sizes},     {"paging", paging_contests, paged_sizes},
+    {"write", write_contests, sizes},   {"change", change_contests, sizes},
+    {"names", name_contests, small},    {"trees", tree_contests, small},
+    {"diffs", diff_contests, one_page},
 };
 
 static void run_part(const struct part *part, struct field *field)

@@ -136,7 +136,8 @@ static unsigned compare_attributes(const struct stat *old, const struct stat *ne
 static int open_both(const struct walk *walk, int ret_fds[2], struct cay_error *err)
 {
     for (int side = 0; side < 2; side++) {
-        ret_fds[side] = content_open(walk->diff, walk->found[side].layer, walk->path);
+        ret_fds[side] = content_open_seen(walk->diff, walk->found[side].layer, walk->path,
+                                          S_ISDIR(walk->found[side].st.st_mode));
         if (cay_errno_is_shortage(-ret_fds[side]))
             return diff_fail(-ret_fds[side], walk->path, err);
     }

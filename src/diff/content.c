@@ -36,6 +36,16 @@ int content_open(const cay_diff *diff, uint16_t layer, const char *path)
                                                       : -ENXIO;
 }
 
+int content_open_seen(const cay_diff *diff, uint16_t layer, const char *path,
+                      bool is_directory)
+{
+    if (!diff->layers[layer].is_nodev)
+        return content_open(diff, layer, path);
+    return path_open(diff->layers[layer].fd, path,
+                     O_RDONLY | O_NONBLOCK | (is_directory ? O_DIRECTORY : 0), 0,
+                     PATH_PLAIN | RESOLVE_NO_XDEV);
+}
+
 /* RESOLVE_NO_SYMLINKS refuses a link as the last component even with O_NOFOLLOW, so the
  * directory is opened first. */
 ssize_t content_link(const cay_diff *diff, uint16_t layer, const char *path, char *text)
@@ -62,12 +72,15 @@ int content_same(const cay_diff *diff, int before, int after, struct cay_error *
     char *pieces[2] = {diff->scratch, diff->scratch + PIECE};
     struct stat old, new;
 
-    if (fstat(before, &old) != 0 || fstat(after, &new) != 0 ||
-        old.st_size != new.st_size || (uint64_t)old.st_size > CONTENT_SAME_MAX)
+    if (fstat(before, &old) != 0 || fstat(after, &new) != 0 || !S_ISREG(old.st_mode) ||
+        !S_ISREG(new.st_mode) || old.st_size != new.st_size ||
+        (uint64_t)old.st_size > CONTENT_SAME_MAX)
         return 0;
     for (uint64_t at = 0; at < (uint64_t)old.st_size;) {
-        ssize_t got = io_pread(before, pieces[0], PIECE, at);
-        ssize_t other = io_pread(after, pieces[1], PIECE, at);
+        uint64_t rest = (uint64_t)old.st_size - at;
+        size_t len = rest < PIECE ? (size_t)rest : PIECE;
+        ssize_t got = io_pread(before, pieces[0], len, at);
+        ssize_t other = io_pread(after, pieces[1], len, at);
         if (got <= 0 || got != other || memcmp(pieces[0], pieces[1], (size_t)got) != 0)
             return 0;
         at += (uint64_t)got;

@@ -10,11 +10,16 @@
 #include "diff/diff.h"
 
 /* Reads what a layer has at a path.  No link is followed; only regular files and
- * directories are opened, never a FIFO or a device, not even one that replaces a file
- * meanwhile. */
+ * directories are opened, never a device, not even one that replaces a file meanwhile. */
 
 /* A descriptor for reading, or a negative errno: -ENXIO if it is neither. */
 int content_open(const cay_diff *diff, uint16_t layer, const char *path);
+
+/* The same for what was a file or a directory a moment ago: faster where the layer's
+ * mount has nodev.  There a FIFO may be opened that replaces it in between, without
+ * blocking. */
+int content_open_seen(const cay_diff *diff, uint16_t layer, const char *path,
+                      bool is_directory);
 
 /* The target of a link in `text`, of PATH_MAX bytes; its length or a negative errno. */
 ssize_t content_link(const cay_diff *diff, uint16_t layer, const char *path, char *text);

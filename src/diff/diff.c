@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -43,6 +44,7 @@ static int fail_layer(const char *message, struct cay_error *err)
 static int add_layer(cay_diff *diff, const struct cay_diff_layer *layer,
                      uint16_t *ret_index, struct cay_error *err)
 {
+    struct statvfs mount;
     struct stat st;
 
     if (layer->marks > CAY_DIFF_MARKS_USER)
@@ -63,8 +65,9 @@ static int add_layer(cay_diff *diff, const struct cay_diff_layer *layer,
     if (fd < 0)
         return cay_fail_errno(err, errno, DIFF_OP, "layers");
     *ret_index = (uint16_t)diff->layer_count;
-    diff->layers[diff->layer_count++] =
-        (struct diff_layer){fd, layer->marks, layer->id_base, st.st_dev, st.st_ino};
+    bool is_nodev = fstatvfs(fd, &mount) == 0 && mount.f_flag & ST_NODEV;
+    diff->layers[diff->layer_count++] = (struct diff_layer){
+        fd, layer->marks, layer->id_base, st.st_dev, st.st_ino, is_nodev};
     return CAY_OK;
 }
 

@@ -24,6 +24,7 @@ struct diff_layer {
     uint32_t id_base;
     dev_t dev;
     ino_t ino;
+    bool is_nodev; /* no device of it can be opened */
 };
 
 /* One layer of the diff's table may be in both stacks. */

@@ -27,9 +27,38 @@ static int split(struct lines_text *side, size_t len)
         at = end ? (size_t)(end + 1 - side->text) : len;
         side->count++;
     }
-    side->classes = calloc(side->count + 1, sizeof *side->classes);
     side->changed = calloc(side->count + 1, sizeof *side->changed);
-    return side->classes && side->changed ? 0 : -ENOMEM;
+    return side->changed ? 0 : -ENOMEM;
+}
+
+static bool is_same(const struct lines_text *a, size_t i, const struct lines_text *b,
+                    size_t j)
+{
+    size_t len = a->starts[i + 1] - a->starts[i];
+
+    return len == b->starts[j + 1] - b->starts[j] &&
+           memcmp(a->text + a->starts[i], b->text + b->starts[j], len) == 0;
+}
+
+/* The lines between those that both texts start and end with. */
+struct middle {
+    size_t from, to[2];
+};
+
+static struct middle trim(const struct lines *lines)
+{
+    const struct lines_text *old = &lines->sides[0], *new = &lines->sides[1];
+    struct middle middle = {0, {old->count, new->count}};
+
+    while (middle.from < old->count &&
+           middle.from < new->count &&is_same(old, middle.from, new, middle.from))
+        middle.from++;
+    while (middle.to[0] > middle.from && middle.to[1] > middle.from &&
+           is_same(old, middle.to[0] - 1, new, middle.to[1] - 1)) {
+        middle.to[0]--;
+        middle.to[1]--;
+    }
+    return middle;
 }
 
 struct class
@@ -40,11 +69,13 @@ struct class
     uint32_t number; /* from 1; 0: unused */
 };
 
-/* Finds the class of each line; returns how many there are so far. */
-static uint32_t classify(struct lines_text *side, struct class *classes, size_t mask,
-                         uint32_t count)
+/* Equal lines of both texts have equal classes, from 1 on.  Finds the class of each of
+ * these lines; returns how many there are so far. */
+static uint32_t classify(const struct lines_text *side, size_t from, size_t to,
+                         struct class *classes, size_t mask, uint32_t count,
+                         uint32_t *ret_classes)
 {
-    for (size_t i = 0; i < side->count; i++) {
+    for (size_t i = from; i < to; i++) {
         const char *line = side->text + side->starts[i];
         uint32_t len = side->starts[i + 1] - side->starts[i];
         uint64_t hash = hash_bytes(line, len);
@@ -55,23 +86,9 @@ static uint32_t classify(struct lines_text *side, struct class *classes, size_t 
             at = (at + 1) & mask;
         if (!classes[at].number)
             classes[at] = (struct class){hash, line, len, ++count};
-        side->classes[i] = classes[at].number;
+        ret_classes[i - from] = classes[at].number;
     }
     return count;
-}
-
-static int classify_both(struct lines *lines, uint32_t *ret_count)
-{
-    size_t room = 16;
-
-    while (room < 2 * (lines->sides[0].count + lines->sides[1].count))
-        room *= 2;
-    AUTO_FREE struct class *classes = calloc(room, sizeof *classes);
-    if (!classes)
-        return -ENOMEM;
-    uint32_t count = classify(&lines->sides[0], classes, room - 1, 0);
-    *ret_count = classify(&lines->sides[1], classes, room - 1, count);
-    return 0;
 }
 
 /* --- The shortest script ---
@@ -252,30 +269,58 @@ static int search_all(struct search *search)
     return error;
 }
 
-/* Marks the lines that only one text has and collects the others. */
-static int collect(struct search *search, uint32_t class_count)
+static int classify_both(struct search *search, const struct middle *middle,
+                         uint32_t *ret_count)
 {
-    AUTO_FREE unsigned char *sides = calloc(class_count + 1, 1);
+    size_t room = 16, lines = 0;
 
+    for (int side = 0; side < 2; side++) {
+        size_t count = middle->to[side] - middle->from;
+        search->classes[side] = calloc(count + 1, sizeof(uint32_t));
+        search->numbers[side] = calloc(count + 1, sizeof(uint32_t));
+        if (!search->classes[side] || !search->numbers[side])
+            return -ENOMEM;
+        search->counts[side] = (int64_t)count;
+        lines += count;
+    }
+    while (room < 2 * lines)
+        room *= 2;
+    AUTO_FREE struct class *classes = calloc(room, sizeof *classes);
+    if (!classes)
+        return -ENOMEM;
+    *ret_count = 0;
+    for (int side = 0; side < 2; side++)
+        *ret_count = classify(&search->lines->sides[side], middle->from, middle->to[side],
+                              classes, room - 1, *ret_count, search->classes[side]);
+    return 0;
+}
+
+/* Marks the lines that only one text has and leaves the others to be searched. */
+static int collect(struct search *search, const struct middle *middle)
+{
+    uint32_t class_count;
+    int error = classify_both(search, middle, &class_count);
+
+    if (error)
+        return error;
+    AUTO_FREE unsigned char *sides = calloc(class_count + 1, 1);
     if (!sides)
         return -ENOMEM;
     for (int side = 0; side < 2; side++)
-        for (size_t i = 0; i < search->lines->sides[side].count; i++)
-            sides[search->lines->sides[side].classes[i]] |= (unsigned char)(1 << side);
+        for (int64_t i = 0; i < search->counts[side]; i++)
+            sides[search->classes[side][i]] |= (unsigned char)(1 << side);
     for (int side = 0; side < 2; side++) {
-        struct lines_text *text = &search->lines->sides[side];
-        search->classes[side] = calloc(text->count + 1, sizeof(uint32_t));
-        search->numbers[side] = calloc(text->count + 1, sizeof(uint32_t));
-        if (!search->classes[side] || !search->numbers[side])
-            return -ENOMEM;
-        for (size_t i = 0; i < text->count; i++) {
-            if (sides[text->classes[i]] != 3) {
-                text->changed[i] = true;
+        int64_t kept = 0;
+        for (int64_t i = 0; i < search->counts[side]; i++) {
+            size_t number = middle->from + (size_t)i;
+            if (sides[search->classes[side][i]] != 3) {
+                search->lines->sides[side].changed[number] = true;
                 continue;
             }
-            search->classes[side][search->counts[side]] = text->classes[i];
-            search->numbers[side][search->counts[side]++] = (uint32_t)i;
+            search->classes[side][kept] = search->classes[side][i];
+            search->numbers[side][kept++] = (uint32_t)number;
         }
+        search->counts[side] = kept;
     }
     return 0;
 }
@@ -291,7 +336,7 @@ static void settle(struct lines_text *side)
         for (end = start; end < side->count;) {
             if (side->changed[end]) {
                 end++;
-            } else if (side->classes[start] == side->classes[end]) {
+            } else if (is_same(side, start, side, end)) {
                 side->changed[start++] = false;
                 side->changed[end++] = true;
             } else {
@@ -303,15 +348,14 @@ static void settle(struct lines_text *side)
 
 static int compare(struct search *search, size_t before_len, size_t after_len)
 {
-    uint32_t class_count = 0;
     int error = split(&search->lines->sides[0], before_len);
 
     if (!error)
         error = split(&search->lines->sides[1], after_len);
-    if (!error)
-        error = classify_both(search->lines, &class_count);
-    if (!error)
-        error = collect(search, class_count);
+    if (error)
+        return error;
+    const struct middle middle = trim(search->lines);
+    error = collect(search, &middle);
     if (!error)
         error = search_all(search);
     if (!error) {
@@ -344,7 +388,6 @@ void lines_done(struct lines *lines)
 {
     for (int side = 0; side < 2; side++) {
         free(lines->sides[side].starts);
-        free(lines->sides[side].classes);
         free(lines->sides[side].changed);
     }
     *lines = (struct lines){0};

@@ -12,9 +12,8 @@
 enum { LINES_MAX = 1 << 21 }; /* of one text */
 
 struct lines_text {
-    const char *text;  /* the caller's */
-    uint32_t *starts;  /* of each line, and the end of the last */
-    uint32_t *classes; /* equal lines of both texts have equal classes */
+    const char *text; /* the caller's */
+    uint32_t *starts; /* of each line, and the end of the last */
     bool *changed;
     size_t count;
 };

@@ -44,6 +44,15 @@ static void check_script(const struct lines *lines)
     ASSERT_INT(j, new->count);
 }
 
+static bool is_same(const struct lines_text *a, size_t i, const struct lines_text *b,
+                    size_t j)
+{
+    size_t len = a->starts[i + 1] - a->starts[i];
+
+    return len == b->starts[j + 1] - b->starts[j] &&
+           memcmp(a->text + a->starts[i], b->text + b->starts[j], len) == 0;
+}
+
 static size_t longest_common(const struct lines *lines)
 {
     const struct lines_text *old = &lines->sides[0], *new = &lines->sides[1];
@@ -52,7 +61,7 @@ static size_t longest_common(const struct lines *lines)
     for (size_t i = 0; i <= old->count; i++)
         for (size_t j = 0; j <= new->count; j++) {
             size_t best = 0;
-            if (i && j && old->classes[i - 1] == new->classes[j - 1])
+            if (i && j && is_same(old, i - 1, new, j - 1))
                 best = table[i - 1][j - 1] + 1;
             if (i && table[i - 1][j] > best)
                 best = table[i - 1][j];
