@@ -162,6 +162,14 @@ struct cay_backend {
     int (*network_events)(void *cookie, uint64_t after,
                           struct cay_network_event **ret_events, size_t *ret_count,
                           struct cay_error *err);
+
+    /* Checkpoints: all three or none.  The options are complete, never NULL. */
+    int (*checkpoint)(void *cookie, const struct cay_checkpoint_options *options,
+                      struct cay_checkpoint *ret_checkpoint, struct cay_error *err);
+    int (*rollback)(void *cookie, const char *which, struct cay_checkpoint *ret_undone,
+                    struct cay_error *err);
+    int (*checkpoints)(void *cookie, struct cay_checkpoint **ret_list, size_t *ret_count,
+                       struct cay_error *err);
 };
 
 /* The table and what it points to must live as long as the process.  The library uses a

@@ -228,6 +228,57 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_list_brief(struct cay_sandbox_info **ret_i
 CAY_PUBLIC CAY_NODISC int cay_sandbox_pause(cay_sandbox *sandbox, struct cay_error *err);
 CAY_PUBLIC CAY_NODISC int cay_sandbox_resume(cay_sandbox *sandbox, struct cay_error *err);
 
+/* --- Checkpoints --------------------------------------------------------------------
+ */
+
+/* The state of a sandbox's files at one moment.  Directories of the host (binds),
+ * /dev/shm and processes are not part of it.  Checkpoints are a tree: each has the one
+ * below it as its parent.  They end with the sandbox. */
+struct cay_checkpoint {
+    uint32_t id;        /* a number in this sandbox, from 1 */
+    uint32_t parent;    /* 0: none */
+    bool is_current;    /* the sandbox's files are this one's and what changed since */
+    int64_t created_ms; /* since 1970 */
+    uint64_t bytes,
+        files; /* that differ from the parent; only of cay_sandbox_checkpoints() */
+    char name[CAY_NAME_MAX]; /* "" if there is none */
+    char cause[16];          /* "checkpoint", or "rollback": what a rollback has undone */
+};
+
+enum cay_checkpoint_mode {
+    CAY_CHECKPOINT_IDLE = 0, /* CAY_E_BUSY if a process runs inside */
+    CAY_CHECKPOINT_STOP = 1  /* kills the processes inside first */
+};
+
+struct cay_checkpoint_options {
+    size_t size;      /* sizeof(struct cay_checkpoint_options) */
+    const char *name; /* letters, digits, "_", ".", "-"; NULL: none */
+    enum cay_checkpoint_mode mode;
+};
+
+/* Both take well under a millisecond, however many files there are.  A checkpoint of a
+ * sandbox in which nothing has changed since the last one is that one.  CAY_E_BUSY: a
+ * process runs inside, or a file is open for writing.  CAY_E_UNSUPPORTED: storage on
+ * disk, a sandbox that root has not created, or Linux before 6.15.  `options` may be
+ * NULL. */
+CAY_PUBLIC CAY_NODISC int
+cay_sandbox_checkpoint(cay_sandbox *sandbox, const struct cay_checkpoint_options *options,
+                       struct cay_checkpoint *ret_checkpoint, struct cay_error *err);
+
+/* Kills the processes inside and restores the files of a checkpoint, given by number or
+ * name (the newest with that name).  What had changed since the last checkpoint becomes
+ * one, *ret_undone, so that a rollback can be undone; its id is 0 if nothing had.
+ * CAY_E_NOT_FOUND: there is no such checkpoint. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_rollback(cay_sandbox *sandbox, const char *which,
+                                               struct cay_checkpoint *ret_undone,
+                                               struct cay_error *err);
+
+/* All of them, by number.  The caller frees the list with cay_free(). */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_checkpoints(cay_sandbox *sandbox,
+                                                  struct cay_checkpoint **ret_list,
+                                                  size_t *ret_count,
+                                                  struct cay_error *err);
+
 /* Sets the time to live from now on; 0 removes it. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_set_ttl(cay_sandbox *sandbox, uint64_t ttl_ms,
                                               struct cay_error *err);

@@ -373,6 +373,14 @@ static const char *start_of(const struct user *user)
     return fd >= 0 && *user->home == '/' ? user->home : "/";
 }
 
+void file_forget_root(void)
+{
+    if (root_fd < 0)
+        return;
+    (void)close(root_fd);
+    root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
 static bool begin(int socket, const struct packet *packet, struct file_user **user)
 {
     struct cay_error error = {0};

@@ -17,4 +17,7 @@ bool file_handle(int socket, const struct packet *packet, struct file_user **use
 /* Call it first. */
 void file_prepare(const struct plan *plan);
 
+/* After another root may have been mounted. */
+void file_forget_root(void);
+
 #endif

@@ -32,6 +32,9 @@
  *   STATUS                                   STATE    struct state
  *   TTL       uint64_t milliseconds          DONE
  *   PAUSE, RESUME                            DONE
+ *   HOLD      (PID 1 does nothing until      DONE
+ *             the next message, the end of
+ *             the connection, or HOLD_MS)
  *   FILES     user, "" for the default       FILES_READY  the directory to start from,
  *             (the user of all later FILE               the user
  *             messages)
@@ -62,6 +65,8 @@
  * A pause has two steps: PAUSE makes PID 1 start no more commands, then the library
  * freezes the cgroup of the commands; a resume does the reverse.
  *
+ * While PID 1 is held, the library may mount another root.
+ *
  * A spare of a pool serves only CLAIM, PING and STATUS until it is claimed, once.  Then
  * it ends with the creator instead of the pool, if it has a leash, or lives on.
  *
@@ -78,7 +83,8 @@ enum {
     BACKGROUND_MAX = 512, /* background commands that run at a time */
     RESULTS_MAX = 64,     /* kept results of ended background commands */
     ENV_MAX = 128 << 10,  /* bytes of the sandbox's own environment */
-    ENV_COUNT_MAX = 1024
+    ENV_COUNT_MAX = 1024,
+    HOLD_MS = 10000
 };
 
 enum message_kind {
@@ -104,6 +110,7 @@ enum message_kind {
     MESSAGE_CLAIM = 34,
     MESSAGE_CODE = 35,
     MESSAGE_DIAL_ONLY = 36,
+    MESSAGE_HOLD = 37,
     MESSAGE_STARTED = 101,
     MESSAGE_ENDED = 102,
     MESSAGE_FAILED = 103,

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -264,6 +265,24 @@ static bool set_pause(struct peer *peer, bool paused)
     return true;
 }
 
+/* A library that dies ends the connection, and so the wait. */
+static bool hold(struct peer *peer)
+{
+    struct pollfd wait = {.fd = peer->fd, .events = POLLIN};
+    struct cay_error error = {0};
+
+    if (process_all_executed()) {
+        peer_reply(peer, MESSAGE_DONE, NULL, 0);
+        (void)poll(&wait, 1, HOLD_MS);
+        file_forget_root();
+        return true;
+    }
+    cay_fail(&error, CAY_E_BUSY, 0, "sandbox.checkpoint", NULL,
+             "a command is being started", "try again");
+    peer_fail(peer, &error);
+    return true;
+}
+
 /* A peer that may dial and nothing else. */
 static void on_dial(struct source *source)
 {
@@ -321,6 +340,8 @@ static bool handle(struct peer *peer)
         return set_pause(peer, true);
     case MESSAGE_RESUME:
         return set_pause(peer, false);
+    case MESSAGE_HOLD:
+        return hold(peer);
     case MESSAGE_DIAL:
         return control_dial(peer, &packet);
     case MESSAGE_DIAL_ONLY:

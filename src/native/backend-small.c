@@ -9,6 +9,7 @@ const struct cay_backend backend_native = {
     .name = "native",
     NATIVE_CALLS,
     NATIVE_NETWORK,
+    NATIVE_CHECKPOINTS,
     .pause = native_pause,
     .resume = native_resume,
     .start = native_restart,

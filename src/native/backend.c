@@ -20,6 +20,7 @@ const struct cay_backend backend_native = {
     .connect = native_connect_config,
     NATIVE_CALLS,
     NATIVE_NETWORK,
+    NATIVE_CHECKPOINTS,
     .pause = native_pause,
     .resume = native_resume,
     .start = native_restart,

@@ -3,6 +3,7 @@
 #define NATIVE_NATIVE_H
 
 #include "native/doctor/inspect.h"
+#include "native/layer/checkpoint.h"
 #include "native/make/create.h"
 #include "native/process/handle.h"
 
@@ -18,6 +19,11 @@
 #define NATIVE_NETWORK                                                                   \
     .get_network = native_get_network, .change_network = native_change_network,          \
     .count_network = native_count_network, .network_events = native_network_events
+
+/* Those of a sandbox with a root of its own. */
+#define NATIVE_CHECKPOINTS                                                               \
+    .checkpoint = native_checkpoint, .rollback = native_rollback,                        \
+    .checkpoints = native_checkpoints
 
 /* Handles on a new sandbox, and on an existing one, even if it is stopped.
  * CAY_E_INVALID: it is local and `is_local` is false, or the other way round. */

@@ -184,6 +184,36 @@ int cay_sandbox_network_events(cay_sandbox *sandbox, uint64_t after,
                                             err);
 }
 
+int cay_sandbox_checkpoint(cay_sandbox *sandbox,
+                           const struct cay_checkpoint_options *options,
+                           struct cay_checkpoint *ret_checkpoint, struct cay_error *err)
+{
+    static const struct cay_checkpoint_options usual = {.size = sizeof usual};
+    struct cay_checkpoint_options known;
+
+    if (!sandbox->backend->checkpoint)
+        return backend_lacks(sandbox->backend, "sandbox.checkpoint", err);
+    TRY(cay_take_struct(&known, sizeof known, options ? options : &usual,
+                        "sandbox.checkpoint", err));
+    return sandbox->backend->checkpoint(sandbox->cookie, &known, ret_checkpoint, err);
+}
+
+int cay_sandbox_rollback(cay_sandbox *sandbox, const char *which,
+                         struct cay_checkpoint *ret_undone, struct cay_error *err)
+{
+    if (!sandbox->backend->rollback)
+        return backend_lacks(sandbox->backend, "sandbox.rollback", err);
+    return sandbox->backend->rollback(sandbox->cookie, which, ret_undone, err);
+}
+
+int cay_sandbox_checkpoints(cay_sandbox *sandbox, struct cay_checkpoint **ret_list,
+                            size_t *ret_count, struct cay_error *err)
+{
+    if (!sandbox->backend->checkpoints)
+        return backend_lacks(sandbox->backend, "sandbox.checkpoints", err);
+    return sandbox->backend->checkpoints(sandbox->cookie, ret_list, ret_count, err);
+}
+
 int cay_sandbox_files(cay_sandbox *sandbox, const char *user, cay_files **ret_files,
                       struct cay_error *err)
 {

@@ -205,7 +205,7 @@ TEST(base_is_like_host_on_the_isolation_levels_of_ordinary_users)
         options.level = levels[i];
         AUTO(cay_sandbox) sandbox = make_sandbox(&options);
         run(sandbox, "echo $PIP_BREAK_SYSTEM_PACKAGES; echo x > /usr/bin/made; ls "
-                     "/run/cay-sudo");
+                     "/dev/cay-sudo");
         ASSERT_STR(result.out, "1\n");
     }
 }
@@ -391,7 +391,7 @@ static const char hostile[] =
     "def call():\n"
     "    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
     "    s.settimeout(30)\n"
-    "    s.connect('/run/cay-sudo')\n"
+    "    s.connect('/dev/cay-sudo')\n"
     "    return s\n"
     "def send(kind, payload=b'', fds=(), version=2, length=None, count=None):\n"
     "    s = call()\n"
@@ -459,7 +459,7 @@ static const char lingering[] =
     "import array, os, socket, struct\n"
     "def call():\n"
     "    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-    "    s.connect('/run/cay-sudo')\n"
+    "    s.connect('/dev/cay-sudo')\n"
     "    return s\n"
     "def linger():\n"
     "    a, b = socket.socket(), socket.socket()\n"
@@ -516,7 +516,7 @@ TEST(sudo_connections_do_not_take_those_of_callers)
                  "    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
                  "    s.setblocking(False)\n"
                  "    try:\n"
-                 "        s.connect(\"/run/cay-sudo\")\n"
+                 "        s.connect(\"/dev/cay-sudo\")\n"
                  "    except OSError:\n"
                  "        pass\n"
                  "    held.append(s)\n"

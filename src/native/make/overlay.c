@@ -83,38 +83,41 @@ static bool set_upper(int context, int top, const char *upper, const char *work)
     return set_fd(context, "upperdir", upper_fd) && set_fd(context, "workdir", work_fd);
 }
 
-static int create_root(const struct overlay_layers *layers)
+int overlay_create(const int *lowers, size_t count, int top, const char *upper,
+                   const char *work)
 {
     AUTO_FD context = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
 
     if (context < 0)
         return -errno;
-    for (size_t i = 0; i < layers->lower_count; i++)
-        if (!set_fd(context, "lowerdir+", layers->lowers[i]))
+    for (size_t i = 0; i < count; i++)
+        if (!set_fd(context, "lowerdir+", lowers[i]))
             return -errno;
-    return set_upper(context, layers->top, "upper", "work") ? finish(context, 0) : -errno;
+    return set_upper(context, top, upper, work) ? finish(context, 0) : -errno;
+}
+
+static int create_public(int usr, int host)
+{
+    AUTO_FD context = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
+
+    if (context < 0 || !set_fd(context, "lowerdir+", usr) ||
+        !set_fd(context, "lowerdir+", host))
+        return -errno;
+    return finish_public(context);
 }
 
 static int create_usr(const struct overlay_layers *layers)
 {
-    AUTO_FD below = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
+    AUTO_FD public = create_public(layers->usr, layers->host);
 
-    if (below < 0 || !set_fd(below, "lowerdir+", layers->usr) ||
-        !set_fd(below, "lowerdir+", layers->host))
-        return -errno;
-    AUTO_FD public = finish_public(below);
-    if (public < 0)
-        return public;
-    AUTO_FD context = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
-    if (context < 0 || !set_fd(context, "lowerdir+", public) ||
-        !set_upper(context, layers->top, "usr", "usr-work"))
-        return -errno;
-    return finish(context, 0);
+    return public < 0 ? TAKE_FD(public)
+                      : overlay_create(&public, 1, layers->top, "usr", "usr-work");
 }
 
 static int create(const struct overlay_layers *layers, int *ret_usr)
 {
-    AUTO_FD root = create_root(layers);
+    AUTO_FD root =
+        overlay_create(layers->lowers, layers->lower_count, layers->top, "upper", "work");
 
     /* Linux 6.5 to 6.12 does not accept O_PATH descriptors. */
     if (root == -EBADF || root == -EINVAL || root == -EOPNOTSUPP) {
@@ -321,32 +324,62 @@ static int show_below(int fd, int map)
     return shift_mount(fd, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY);
 }
 
+static int show_host(int map)
+{
+    AUTO_FD place = open("/usr", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    return place < 0 ? -errno : show_below(place, map);
+}
+
+/* The template's layers, the highest first; the caller closes them also after an error.
+ */
+static int show_layers(const struct overlay *overlay, int map, int *ret_lowers,
+                       size_t *ret_count)
+{
+    int fd = overlay->below_count > OVERLAY_BELOW_MAX ? -E2BIG : 0;
+
+    for (*ret_count = 0; fd >= 0 && *ret_count <= overlay->below_count; ++*ret_count) {
+        fd =
+            show_below(*ret_count ? overlay->below[*ret_count - 1] : overlay->lower, map);
+        ret_lowers[*ret_count] = fd;
+    }
+    return fd < 0 ? fd : 0;
+}
+
+int overlay_below(const struct overlay *overlay, int map, int *ret_lowers,
+                  size_t *ret_count, int *ret_usr)
+{
+    int error = show_layers(overlay, map, ret_lowers, ret_count);
+
+    *ret_usr = -1;
+    if (error || overlay->usr < 0)
+        return error;
+    AUTO_FD usr = show_below(overlay->usr, map);
+    AUTO_FD host = usr < 0 ? usr : show_host(map);
+    *ret_usr = host < 0 ? host : create_public(usr, host);
+    return *ret_usr < 0 ? *ret_usr : 0;
+}
+
 static int mount_over(const struct overlay *overlay, const int *lowers, int top, int map,
                       int *ret_usr)
 {
     AUTO_FD usr = overlay->usr < 0 ? -1 : show_below(overlay->usr, map);
-    AUTO_FD place =
-        overlay->usr < 0 ? -1 : open("/usr", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    AUTO_FD host = place < 0 ? -1 : show_below(place, map);
+    AUTO_FD host = overlay->usr < 0 ? -1 : show_host(map);
     const struct overlay_layers layers = {lowers, overlay->below_count + 1, top, usr,
                                           host};
 
     if (overlay->usr >= 0 && (usr < 0 || host < 0))
-        return usr < 0 ? TAKE_FD(usr) : place < 0 ? -ENOENT : TAKE_FD(host);
+        return usr < 0 ? TAKE_FD(usr) : TAKE_FD(host);
     return create(&layers, ret_usr);
 }
 
 static int mount_layers(const struct overlay *overlay, int top, int map, int *ret_usr)
 {
     int lowers[OVERLAY_BELOW_MAX + 1];
-    size_t count = 0;
-    int fd = overlay->below_count > OVERLAY_BELOW_MAX ? -E2BIG : 0;
+    size_t count;
+    int fd = show_layers(overlay, map, lowers, &count);
 
-    for (; fd >= 0 && count <= overlay->below_count; count++) {
-        fd = show_below(count ? overlay->below[count - 1] : overlay->lower, map);
-        lowers[count] = fd;
-    }
-    if (fd >= 0)
+    if (!fd)
         fd = mount_over(overlay, lowers, top, map, ret_usr);
     for (size_t i = 0; i < count; i++)
         auto_close(&lowers[i]);

@@ -25,6 +25,18 @@ struct overlay {
  * -1. */
 int overlay_mount(const struct overlay *overlay, int map, uint32_t id_base, int *ret_usr);
 
+/* A detached overlay of `lowers`, top first, and the directories `upper` and `work` of
+ * `top`; or a negative errno.  From Linux 6.13 on. */
+int overlay_create(const int *lowers, size_t count, int top, const char *upper,
+                   const char *work);
+
+/* What is below the layers of a sandbox: detached mounts of the template's layers with
+ * owners shifted by `map`, at most OVERLAY_BELOW_MAX + 1, the highest first; *ret_usr is
+ * the read-only view of the host's /usr, or -1.  0 or a negative errno; the caller closes
+ * them also then. */
+int overlay_below(const struct overlay *overlay, int map, int *ret_lowers,
+                  size_t *ret_count, int *ret_usr);
+
 /* The layers of the overlays, all detached mounts; -1 for none. */
 struct overlay_layers {
     const int *lowers;  /* of the root, the highest first */

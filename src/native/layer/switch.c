@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The mounts on the old root are cloned, not moved: PID 1 uses the old root until
+ * pivot_root(2), which replaces the root and the working directory of every process that
+ * has the old one, and if a step before fails, nothing has changed. */
+#include "native/layer/switch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "init/plan.h"
+#include "sys/clone.h"
+#include "sys/path.h"
+
+/* --- The process in the mount namespace --- */
+
+/* It shares the memory and the descriptors of this process, which waits for it. */
+struct visit {
+    int namespace;
+    int (*run)(void *cookie);
+    void *cookie;
+    int result;
+    char stack[32 << 10] __attribute__((aligned(16)));
+};
+
+IN_CLONE static void visit_run(void *cookie)
+{
+    struct visit *visit = cookie;
+
+    /* "/" becomes the bottom of the sandbox's mount namespace. */
+    visit->result =
+        setns(visit->namespace, CLONE_NEWNS) == 0 ? visit->run(visit->cookie) : -errno;
+    _exit(0);
+}
+
+static int visit_namespace(pid_t init, int (*run)(void *cookie), void *cookie)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/ns/mnt", (int)init);
+    AUTO_FD namespace = open(path, O_RDONLY | O_CLOEXEC);
+    if (namespace < 0)
+        return -errno;
+    struct visit *visit = malloc(sizeof *visit);
+    if (!visit)
+        return -ENOMEM;
+    visit->namespace = namespace;
+    visit->run = run;
+    visit->cookie = cookie;
+    visit->result = -EIO;
+    const struct clone_args args = {
+        .flags = CLONE_VM | CLONE_VFORK | CLONE_FILES,
+        .stack = (__u64)(uintptr_t)visit->stack,
+        .stack_size = sizeof visit->stack,
+    };
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    long pid = clone_run(&args, visit_run, visit);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    while (pid > 0 && waitpid((pid_t)pid, NULL, (int)__WCLONE) < 0 && errno == EINTR)
+        continue;
+    int result = pid < 0 ? (int)pid : visit->result;
+    free(visit);
+    return result;
+}
+
+IN_CLONE static int clone_store(void *cookie)
+{
+    (void)cookie;
+    int fd = (int)syscall(SYS_open_tree, AT_FDCWD, "/store",
+                          OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+int switch_open_store(pid_t init)
+{
+    return visit_namespace(init, clone_store, NULL);
+}
+
+/* --- The mounts on the root --- */
+
+struct mounts {
+    struct switch_mount *list;
+    size_t count;
+};
+
+/* mountinfo writes space, tab, newline and backslash as three octal digits. */
+static void unescape(char *text)
+{
+    char *to = text;
+
+    for (const char *from = text; *from; from++)
+        if (from[0] == '\\' && from[1] >= '0' && from[1] <= '3' && from[2] && from[3]) {
+            *to++ = (char)((from[1] - '0') << 6 | (from[2] - '0') << 3 | (from[3] - '0'));
+            from += 3;
+        } else {
+            *to++ = *from;
+        }
+    *to = '\0';
+}
+
+/* "ID PARENT MAJOR:MINOR ROOT PATH ..." */
+static bool parse_line(char *line, int *ret_id, int *ret_parent, char **ret_path)
+{
+    char *fields[5], *at = line;
+
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        fields[i] = at;
+        at = strchr(at, ' ');
+        if (!at)
+            return false;
+        *at++ = '\0';
+    }
+    *ret_id = (int)strtol(fields[0], NULL, 10);
+    *ret_parent = (int)strtol(fields[1], NULL, 10);
+    *ret_path = fields[4];
+    unescape(*ret_path);
+    return true;
+}
+
+static int add_mount(struct mounts *mounts, int id, const char *path)
+{
+    if (mounts->count == SWITCH_MOUNTS_MAX || strlen(path) >= sizeof mounts->list->path ||
+        path[0] != '/')
+        return -E2BIG;
+    struct switch_mount *mount = &mounts->list[mounts->count++];
+    mount->id = id;
+    memcpy(mount->path, path + 1, strlen(path));
+    return 0;
+}
+
+/* One pass: the id of the root, or the mounts on `root`.  The list is in no order. */
+static int scan_mounts(FILE *file, int *root, struct mounts *mounts)
+{
+    char *line = NULL, *place;
+    size_t room = 0;
+    int id, parent, error = 0;
+
+    rewind(file);
+    while (!error && getline(&line, &room, file) > 0) {
+        if (!parse_line(line, &id, &parent, &place))
+            error = -EPROTO;
+        else if (!mounts && strcmp(place, "/") == 0)
+            *root = id;
+        else if (mounts && parent == *root)
+            error = add_mount(mounts, id, place);
+    }
+    free(line);
+    return error;
+}
+
+/* PID 1 sees only the root and what is on it. */
+static int read_mounts(pid_t init, struct mounts *mounts)
+{
+    char path[64];
+    int root = -1;
+
+    snprintf(path, sizeof path, "/proc/%d/mountinfo", (int)init);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return -errno;
+    int error = scan_mounts(file, &root, NULL);
+    if (!error)
+        error = root < 0 ? -EPROTO : scan_mounts(file, &root, mounts);
+    (void)fclose(file);
+    return error;
+}
+
+/* --- The switch --- */
+
+struct root_switch {
+    int root, usr;
+    struct mounts mounts;
+    int old;
+    struct switch_failure *failure;
+};
+
+IN_CLONE static int fail(struct root_switch *job, int error, const char *step,
+                         const char *path)
+{
+    size_t len = strnlen(path, sizeof job->failure->path - 1);
+
+    job->failure->step = step;
+    memcpy(job->failure->path, path, len);
+    job->failure->path[len] = '\0';
+    return error;
+}
+
+enum { MOUNT_ID = 0x1000 /* STATX_MNT_ID */, MOUNT_ID_AT = 144 / 8 };
+
+/* A clone of the mount with everything on it.  Its path was read before, so it is
+ * compared. */
+IN_CLONE static int clone_mount(const struct root_switch *job,
+                                const struct switch_mount *mount)
+{
+    uint64_t found[32] = {0}; /* struct statx, which older C libraries lack */
+    AUTO_FD fd = path_open(job->old, mount->path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
+
+    if (fd < 0)
+        return TAKE_FD(fd);
+    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, MOUNT_ID, found) != 0)
+        return -errno;
+    if (found[MOUNT_ID_AT] != (unsigned)mount->id)
+        return -ESTALE;
+    int clone =
+        (int)syscall(SYS_open_tree, fd, "",
+                     AT_EMPTY_PATH | AT_RECURSIVE | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    return clone < 0 ? -errno : clone;
+}
+
+IN_CLONE static int attach(int mount, int target)
+{
+    return syscall(SYS_move_mount, mount, "", target, "",
+                   MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) == 0
+               ? 0
+               : -errno;
+}
+
+IN_CLONE static int carry_mount(struct root_switch *job, const struct switch_mount *mount)
+{
+    bool is_usr = job->usr >= 0 && strcmp(mount->path, "usr") == 0;
+    AUTO_FD clone = is_usr ? -1 : clone_mount(job, mount);
+    int from = is_usr ? job->usr : clone;
+
+    if (from < 0)
+        return fail(job, from, "clone", mount->path);
+    AUTO_FD to = path_open(job->root, mount->path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
+    int error = to < 0 ? to : attach(from, to);
+    return error ? fail(job, error, "place", mount->path) : 0;
+}
+
+IN_CLONE static int set_read_only(int mount, bool is_read_only)
+{
+    struct mount_attr attributes = {.attr_set = is_read_only ? MOUNT_ATTR_RDONLY : 0,
+                                    .attr_clr = is_read_only ? 0 : MOUNT_ATTR_RDONLY};
+
+    return syscall(SYS_mount_setattr, mount, "", AT_EMPTY_PATH, &attributes,
+                   sizeof attributes) == 0
+               ? 0
+               : -errno;
+}
+
+/* The new root is mounted on the old one, and then they change places. */
+IN_CLONE static int pivot(const struct root_switch *job)
+{
+    if (fchdir(job->old) != 0 || chroot(".") != 0)
+        return -errno;
+    if (syscall(SYS_move_mount, job->root, "", AT_FDCWD, ".", MOVE_MOUNT_F_EMPTY_PATH) !=
+        0)
+        return -errno;
+    if (fchdir(job->root) == 0 && syscall(SYS_pivot_root, ".", ".") == 0) {
+        (void)umount2(".", MNT_DETACH); /* the old root, which is on the new one now */
+        return 0;
+    }
+    int error = -errno;
+    (void)umount2(".", MNT_DETACH);
+    return error;
+}
+
+IN_CLONE static int switch_inside(void *cookie)
+{
+    struct root_switch *job = cookie;
+
+    job->old = path_open(AT_FDCWD, PLAN_BOTTOM_ROOT, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    if (job->old < 0)
+        return fail(job, job->old, "root", "");
+    for (size_t i = 0; i < job->mounts.count; i++) {
+        int error = carry_mount(job, &job->mounts.list[i]);
+        if (error)
+            return error;
+    }
+    int error = set_read_only(job->old, true);
+    if (error)
+        return fail(job, error, "writers", "");
+    error = pivot(job);
+    if (!error)
+        return 0;
+    (void)set_read_only(job->old, false);
+    return fail(job, error, "pivot", "");
+}
+
+int switch_root(pid_t init, int root, int usr, struct switch_failure *ret_failure)
+{
+    struct root_switch job = {
+        .root = root, .usr = usr, .old = -1, .failure = ret_failure};
+
+    *ret_failure = (struct switch_failure){.step = "mountinfo"};
+    job.mounts.list = calloc(SWITCH_MOUNTS_MAX, sizeof *job.mounts.list);
+    if (!job.mounts.list)
+        return -ENOMEM;
+    int error = read_mounts(init, &job.mounts);
+    if (!error)
+        error = visit_namespace(init, switch_inside, &job);
+    auto_close(&job.old);
+    free(job.mounts.list);
+    return error;
+}
