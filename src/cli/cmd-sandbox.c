@@ -141,6 +141,14 @@ static const struct subcommand commands[] = {
     [SANDBOX_PORT] = {"port", "ID",
                       "List the ports of a sandbox, and where they are published", 1, 1,
                       cmd_port, MANUAL("cay-forward")},
+    [SANDBOX_CHECKPOINT] = {"checkpoint", "ID [NAME]",
+                            "Save the state of a sandbox's files", 1, 2, cmd_checkpoint,
+                            MANUAL("cay-checkpoint")},
+    [SANDBOX_ROLLBACK] = {"rollback", "ID CHECKPOINT",
+                          "Restore the files of a checkpoint; ends all processes", 2, 2,
+                          cmd_rollback, MANUAL("cay-checkpoint")},
+    [SANDBOX_CHECKPOINTS] = {"checkpoints", "ID", "List the checkpoints of a sandbox", 1,
+                             1, cmd_checkpoints, MANUAL("cay-checkpoint")},
     [SANDBOX_PAUSE] = {"pause", "ID...", "Freeze all processes of a sandbox", 1,
                        UINT32_MAX, cmd_life, MANUAL("cay-kill")},
     [SANDBOX_RESUME] = {"resume", "ID...", "Thaw paused sandboxes", 1, UINT32_MAX,
@@ -166,7 +174,8 @@ static const struct subcommand commands[] = {
 #define LIFECYCLE   (BIT(PAUSE) | BIT(RESUME) | BIT(START) | BIT(KILL) | BIT(RM) | BIT(GC))
 #define PRINTS                                                                           \
     (CREATES | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(NETWORK) |      \
-     BIT(EVENTS) | BIT(FORWARD) | BIT(PORT) | BIT(DOCTOR))
+     BIT(EVENTS) | BIT(FORWARD) | BIT(PORT) | BIT(CHECKPOINT) | BIT(ROLLBACK) |          \
+     BIT(CHECKPOINTS) | BIT(DOCTOR))
 #define SIZE_ALLOWED  "for example 512M or 2G"
 #define COUNT_ALLOWED "a whole number from 1"
 
@@ -251,6 +260,8 @@ static const struct option_rule option_rules[] = {
     {"all", 0, OPTION_FLAG, BIT(KILL) | BIT(RM), FIELD(all), NULL, "all your sandboxes"},
     {"all", 'a', OPTION_FLAG, BIT(LS), FIELD(all), NULL,
      "also the spares of pools, and saved interpreters"},
+    {"stop", 0, OPTION_FLAG, BIT(CHECKPOINT), FIELD(stop), NULL,
+     "end the processes inside first"},
     {"force", 'f', OPTION_FLAG, BIT(RM), FIELD(force), NULL,
      "ignore sandboxes that do not exist"},
     {"signal", 's', OPTION_PARSED, BIT(KILL), FIELD(signal), "SIGNAL",

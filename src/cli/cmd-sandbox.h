@@ -28,6 +28,9 @@ enum sandbox_command {
     SANDBOX_EVENTS,
     SANDBOX_FORWARD,
     SANDBOX_PORT,
+    SANDBOX_CHECKPOINT,
+    SANDBOX_ROLLBACK,
+    SANDBOX_CHECKPOINTS,
     SANDBOX_PAUSE,
     SANDBOX_RESUME,
     SANDBOX_START,
@@ -88,6 +91,7 @@ struct sandbox_program {
 };
 extern const struct sandbox_program sandbox_program;
 
+call_runner cmd_checkpoint, cmd_rollback, cmd_checkpoints;
 call_runner cmd_run, cmd_create, cmd_exec, cmd_shell, cmd_ls, cmd_inspect, cmd_ps,
     cmd_logs, cmd_network, cmd_events, cmd_forward, cmd_port, cmd_cp, cmd_cat, cmd_put,
     cmd_life, cmd_kill, cmd_gc, cmd_doctor;

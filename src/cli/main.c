@@ -94,7 +94,7 @@ static const char commands_help[] =
     "  forward, port   Forward ports of a sandbox; list them\n"
     "  network, events Change what a sandbox reaches; print what it tried\n"
     "  cp, cat, put    Copy files in and out, print one, write one\n"
-    "  pause, resume   Freeze a sandbox, and thaw it\n"
+    "  pause, resume   Freeze and thaw a sandbox; checkpoint, rollback: its files\n"
     "  kill, start, rm End a sandbox, start it again from disk, remove it\n"
     "  logs, explain   Print the output of a command; show the rule for a host\n"
     "  session, config Named, persistent sandboxes; check a configuration\n"
@@ -198,9 +198,9 @@ static const struct {
 } habits[] = {
     {"attach", "did you mean shell?"},
     {"build", "did you mean template create?"},
-    {"checkpoint", "cay has no checkpoints yet; cay pause freezes a sandbox"},
     {"commit",
-     "cay has no snapshots yet; cay cp ID:/ - writes the files as a tar archive"},
+     "cay has no snapshots yet; cay checkpoint saves the files while the sandbox runs, "
+     "cay cp ID:/ - writes them as a tar archive"},
     {"copy", "did you mean cp?"},
     {"delete", "did you mean rm?"},
     {"images", "did you mean template ls?"},

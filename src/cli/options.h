@@ -137,7 +137,7 @@ struct options {
 
     int as_json; /* 0 or 1 */
     bool help, help_all, quiet, all;
-    bool reset;                                   /* network */
+    bool reset, stop;                             /* network; checkpoint */
     bool interactive, tty, detach, follow, force; /* sandboxes */
     bool load;                                    /* config check */
     bool yes, host, no_follow;             /* files: all; resolve; stat; yes also setup */

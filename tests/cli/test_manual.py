@@ -51,6 +51,7 @@ PAGES = {
     "cay-network": ["network"],
     "cay-events": ["events"],
     "cay-forward": ["forward", "port"],
+    "cay-checkpoint": ["checkpoint", "rollback", "checkpoints"],
     "cay-doctor": ["doctor"],
 }
 

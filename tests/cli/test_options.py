@@ -10,7 +10,7 @@ from conftest import CAY, PATIENCE
 COMMANDS = ("resolve explain roots read stat exists list glob grep write append edit delete move "
             "copy mkdir export import").split()
 SANDBOX_COMMANDS = ("run create exec shell ls inspect ps logs cp cat put pause resume start kill rm gc "
-                    "network events forward port doctor").split()
+                    "network events forward port checkpoint rollback checkpoints doctor").split()
 TEMPLATE_COMMANDS = ["create", "ls", "rm"]
 SESSION_COMMANDS = ["ls", "show", "start", "pause", "resume", "stop", "rm"]
 CONFIG_COMMANDS = ["check", "schema"]
