@@ -307,7 +307,8 @@ static int open_some(struct walk *walk, const struct pending *pending,
 {
     *ret_opened = 0;
     for (size_t i = 0; i < count; i++) {
-        int error = layer_open(walk->diff, layers[i], pending->path, &dirs[*ret_opened]);
+        int error =
+            layer_open_dir(walk->diff, layers[i], pending->path, &dirs[*ret_opened]);
         if (!error)
             ++*ret_opened;
         else if (error != -ENOENT)

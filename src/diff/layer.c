@@ -30,8 +30,8 @@ static char read_opaque(const struct diff_layer *layer, int fd)
     return len == 1 ? value : 0;
 }
 
-int layer_open(const cay_diff *diff, uint16_t layer, const char *path,
-               struct layer_dir *ret_dir)
+int layer_open_dir(const cay_diff *diff, uint16_t layer, const char *path,
+                   struct layer_dir *ret_dir)
 {
     const struct diff_layer *root = &diff->layers[layer];
     int fd = path_open(root->fd, path, O_RDONLY | O_DIRECTORY | O_NOATIME, 0,

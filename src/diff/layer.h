@@ -21,8 +21,8 @@ struct layer_dir {
 
 /* Opens the directory `path` ("": the root) of a layer; 0 or a negative errno, -ENOENT if
  * there is no such directory any more. */
-int layer_open(const cay_diff *diff, uint16_t layer, const char *path,
-               struct layer_dir *ret_dir);
+int layer_open_dir(const cay_diff *diff, uint16_t layer, const char *path,
+                   struct layer_dir *ret_dir);
 
 struct layer_found {
     uint16_t layer; /* the uppermost that has it; DIFF_NO_LAYER: absent */

@@ -503,7 +503,10 @@ void subreaper_end_all(void)
     subreaper_count = 0;
     for (;;) {
         (void)kill_descendants();
-        if (waitpid(-1, NULL, __WALL) < 0 && errno == ECHILD)
+        pid_t pid = waitpid(-1, NULL, __WALL);
+        while (pid > 0) /* all: for each of many the list of processes is too slow */
+            pid = waitpid(-1, NULL, __WALL | WNOHANG);
+        if (pid < 0 && errno == ECHILD)
             return;
     }
 }
