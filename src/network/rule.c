@@ -184,6 +184,10 @@ static int parse_path(char *path, struct network_rule *rule, struct cay_error *e
 {
     char clean[NETWORK_PATH_MAX];
 
+    if (rule->kind == NETWORK_RANGE && strcmp(path, "/udp") == 0)
+        return cay_fail(err, CAY_E_INVALID, 0, op, path, "UDP cannot be allowed",
+                        "only TCP leaves a sandbox, and names are answered inside: leave "
+                        "out /udp, or use a server with a TCP port");
     if (rule->kind == NETWORK_RANGE)
         return cay_fail(err, CAY_E_INVALID, 0, op, path,
                         "a rule for addresses has no path",

@@ -444,6 +444,7 @@ TEST(a_rule_that_cannot_be_read_is_refused_with_what_is_allowed)
     ASSERT_STR(err.subject, "https://a.test");
     refused("192.0.2.0/33:80", "invalid prefix length", "0 to 32");
     refused("192.0.2.0/", "invalid prefix length", "192.0.2.0/24");
+    refused("192.0.2.0/24:5432/udp", "UDP cannot be allowed", "only TCP");
     refused("192.0.2.0/24/x", "no path", "host name before the path");
     refused("[2001:db8::/129]", "invalid prefix length", "0 to 128");
     refused("[2001:db8::g]", "invalid address", "[2001:db8::1]");
