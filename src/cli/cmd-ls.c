@@ -368,16 +368,42 @@ static void print_sandbox(FILE *file, const struct cay_sandbox_info *info)
                                                                  : "not active");
 }
 
+/* Not of a paused sandbox: the process that counts is paused with it. */
+static bool count_network(cay_sandbox *sandbox, const struct cay_sandbox_info *info,
+                          struct cay_network_counts *ret_counts)
+{
+    return info->network > CAY_NETWORK_HOST && info->state == CAY_STATE_RUNNING &&
+           cay_sandbox_count_network(sandbox, ret_counts, NULL) == CAY_OK;
+}
+
+static void print_counts(FILE *file, const struct cay_network_counts *counts)
+{
+    char up[QUANTITY_ROOM], down[QUANTITY_ROOM];
+
+    fprintf(file,
+            "traffic:   %" PRIu64 " connections, %" PRIu64 " refused, %s up, %s down\n",
+            counts->allowed, counts->refused, quantity_bytes(counts->up_bytes, up),
+            quantity_bytes(counts->down_bytes, down));
+}
+
 int cmd_inspect(struct call *call, struct cay_error *err)
 {
     AUTO(cay_sandbox) sandbox = NULL;
     struct cay_sandbox_info info;
+    struct cay_network_counts counts;
 
     TRY(find_sandbox(call->line.arguments[0], &sandbox, err));
     TRY(cay_sandbox_inspect(sandbox, &info, err));
-    if (call->options.as_json)
-        put_sandbox(output_json(&call->output), &info);
-    else
-        print_sandbox(call->output.file, &info);
+    bool has_counts = count_network(sandbox, &info, &counts);
+    if (call->options.as_json) {
+        struct json *json = output_json(&call->output);
+        put_sandbox(json, &info);
+        if (has_counts)
+            network_put_counts(json, "network_counts", &counts);
+        return CAY_OK;
+    }
+    print_sandbox(call->output.file, &info);
+    if (has_counts)
+        print_counts(call->output.file, &counts);
     return CAY_OK;
 }

@@ -77,17 +77,7 @@ static void put_network(struct json *json, const char *id, const cay_policy *pol
     json_set_bool(json, "allow_first", cay_policy_allows_first(policy));
     network_put_rules(json, policy);
     put_limits(json, policy);
-    json_put_key(json, "counts");
-    json_put_object(json);
-    json_set_uint(json, "allowed", counts->allowed);
-    json_set_uint(json, "refused", counts->refused);
-    json_set_uint(json, "up_bytes", counts->up_bytes);
-    json_set_uint(json, "down_bytes", counts->down_bytes);
-    json_set_uint(json, "events", counts->events);
-    json_set_uint(json, "events_lost", counts->events_lost);
-    json_set_uint(json, "connections", counts->connections);
-    json_set_uint(json, "names", counts->names);
-    json_put_end(json);
+    network_put_counts(json, "counts", counts);
 }
 
 static void print_network(FILE *file, const cay_policy *policy,

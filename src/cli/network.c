@@ -61,6 +61,22 @@ void network_put_rules(struct json *json, const cay_policy *policy)
     json_put_end(json);
 }
 
+void network_put_counts(struct json *json, const char *key,
+                        const struct cay_network_counts *counts)
+{
+    json_put_key(json, key);
+    json_put_object(json);
+    json_set_uint(json, "allowed", counts->allowed);
+    json_set_uint(json, "refused", counts->refused);
+    json_set_uint(json, "up_bytes", counts->up_bytes);
+    json_set_uint(json, "down_bytes", counts->down_bytes);
+    json_set_uint(json, "events", counts->events);
+    json_set_uint(json, "events_lost", counts->events_lost);
+    json_set_uint(json, "connections", counts->connections);
+    json_set_uint(json, "names", counts->names);
+    json_put_end(json);
+}
+
 void network_free_rules(char **rules)
 {
     for (char **rule = rules; rule && *rule; rule++)

@@ -17,6 +17,8 @@ void network_free_rules(char **rules);
 const char *network_slug(enum cay_network network);
 
 /* The key "rules" of an object: an array of rules with their groups. */
+void network_put_counts(struct json *json, const char *key,
+                        const struct cay_network_counts *counts);
 void network_put_rules(struct json *json, const cay_policy *policy);
 
 #endif

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import CAY, PATIENCE
-from test_relay import INSIDE, internet, relay_of  # noqa: F401 (internet is a fixture)
+from test_relay import INSIDE, internet, relay_of, sandbox  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
 
@@ -140,6 +140,17 @@ def test_cay_net_sleeps_while_the_rate_is_used_up(internet, limited):  # noqa: F
     finally:
         internet.cay("kill", created)
         process.wait(PATIENCE)
+
+
+def test_a_sandbox_is_shown_with_its_counts(internet, sandbox):  # noqa: F811
+    created = sandbox("good.test:7777")
+    run(internet, created, "print(count(1000), banner('good.test'), fetch('good.test'))")
+    counts = json.loads(internet.cay("inspect", created, "--output", "json"))["network_counts"]
+    assert (counts["allowed"], counts["refused"], counts["up_bytes"]) == (2, 1, 1000)
+    assert "traffic:   2 connections, 1 refused, " in internet.cay("inspect", created)
+    internet.cay("pause", created)
+    assert "traffic:" not in internet.cay("inspect", created)
+    internet.cay("resume", created)
 
 
 @pytest.mark.parametrize("limit, words", [

@@ -226,7 +226,7 @@ def test_spares_of_the_server_get_the_rules_of_the_request(internet, tmp_path):
     server.start()
     try:
         script = SCRIPT + textwrap.dedent("""
-            import subprocess, time
+            import os, subprocess, time
             from urllib.parse import urlparse
             def pools():
                 return json.loads(subprocess.run([sys.argv[1], "pool", "ls", "-o", "json"],
@@ -239,6 +239,11 @@ def test_spares_of_the_server_get_the_rules_of_the_request(internet, tmp_path):
             shown = subprocess.run([sys.argv[1], "network", "sb-" + box.sandbox_id, "-o", "json"],
                                    capture_output=True)
             print(json.dumps(json.loads(shown.stdout)["limits"]))
+            from urllib.request import Request, urlopen
+            with urlopen(Request(f"{os.environ['E2B_API_URL']}/sandboxes/{box.sandbox_id}/metrics",
+                                 headers={"X-API-Key": os.environ["E2B_API_KEY"]})) as reply:
+                (sample,) = json.load(reply)
+            print(sample["networkConnections"], sample["networkRefused"] > 0, sample["networkDown"] > 0)
             while sum(pool["claimed"] for pool in pools()) == before:
                 time.sleep(0.05)
             box.kill()
@@ -247,7 +252,8 @@ def test_spares_of_the_server_get_the_rules_of_the_request(internet, tmp_path):
                               env={**os.environ, **server.exports}, capture_output=True, text=True,
                               timeout=4 * PATIENCE, check=False)
         limits = '{"connections": 7, "rate": 1073741824}'
-        assert (done.returncode, done.stdout) == (0, f'["200", "no"]\n{limits}\n'), done.stderr
+        assert (done.returncode, done.stdout) == (
+            0, f'["200", "no"]\n{limits}\n1 True True\n'), done.stderr
     finally:
         server.clean()
 

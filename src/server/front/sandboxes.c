@@ -647,6 +647,10 @@ static void on_usage(struct exchange *exchange, struct reply_packet *reply)
     json_set_int(json, "memCache", 0);
     json_set_int(json, "diskUsed", numbers[USAGE_DISK]);
     json_set_int(json, "diskTotal", numbers[USAGE_DISK_MAX]);
+    json_set_int(json, "networkConnections", numbers[USAGE_CONNECTIONS]);
+    json_set_int(json, "networkRefused", numbers[USAGE_REFUSED]);
+    json_set_int(json, "networkUp", numbers[USAGE_UP]);
+    json_set_int(json, "networkDown", numbers[USAGE_DOWN]);
     json_put_end(json);
     exchange_end_json(exchange, 200);
 }

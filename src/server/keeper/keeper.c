@@ -173,6 +173,21 @@ static bool take_sample(struct keeper *keeper, const struct cay_sandbox_info *in
     return is_usable;
 }
 
+/* A paused sandbox does not count. */
+static void add_network(const struct keeper *keeper, const struct cay_sandbox_info *info,
+                        int64_t *numbers)
+{
+    struct cay_network_counts counts;
+
+    if (info->network <= CAY_NETWORK_HOST || info->state != CAY_STATE_RUNNING ||
+        cay_sandbox_count_network(keeper->sandbox, &counts, NULL) != CAY_OK)
+        return;
+    numbers[USAGE_CONNECTIONS] = (int64_t)counts.allowed;
+    numbers[USAGE_REFUSED] = (int64_t)counts.refused;
+    numbers[USAGE_UP] = (int64_t)counts.up_bytes;
+    numbers[USAGE_DOWN] = (int64_t)counts.down_bytes;
+}
+
 static void send_usage(const struct keeper *keeper, const struct cay_sandbox_info *info,
                        int channel)
 {
@@ -186,6 +201,7 @@ static void send_usage(const struct keeper *keeper, const struct cay_sandbox_inf
                              system */
         reply.numbers[USAGE_DISK] = (int64_t)info->disk_used;
     reply.numbers[USAGE_DISK_MAX] = (int64_t)info->disk_bytes;
+    add_network(keeper, info, reply.numbers);
     (void)reply_send(channel, &reply, NULL, -1);
 }
 

@@ -237,7 +237,11 @@ enum usage_number {
     USAGE_MEMORY,
     USAGE_MEMORY_MAX,
     USAGE_DISK,
-    USAGE_DISK_MAX
+    USAGE_DISK_MAX,
+    USAGE_CONNECTIONS, /* that were allowed; 0 without a network */
+    USAGE_REFUSED,
+    USAGE_UP,
+    USAGE_DOWN
 };
 
 /* From the front, on the channel of WRITE_FILE after REPLY_FILE.  The reply to a request
