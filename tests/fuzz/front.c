@@ -12,6 +12,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "cay/files.h"
+#include "sys/rights.h"
 
 enum { ROUNDS_MAX = 4000, IDLE_ROUNDS = 3, HEARD_MAX = 16 << 20, PORTS_MAX = 8 };
 
@@ -104,6 +105,16 @@ static void tell_file(int channel, bool reads)
     (void)close(fd);
 }
 
+int (*talk_gift)(void);
+
+static void send_gift(int port)
+{
+    const struct iovec part = {(void *)(uintptr_t)world.says, world.says_len};
+    int gift = talk_gift();
+
+    CHECK(rights_send(port, &part, 1, &gift, 1, 0) == 0 && close(gift) == 0);
+}
+
 static void tell_port(int channel)
 {
     struct reply socket = {.kind = REPLY_SOCKET};
@@ -112,7 +123,10 @@ static void tell_port(int channel)
     if (world.port_count == PORTS_MAX)
         return;
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
-    (void)send(ends[1], world.says, world.says_len, MSG_NOSIGNAL);
+    if (talk_gift)
+        send_gift(ends[1]);
+    else
+        (void)send(ends[1], world.says, world.says_len, MSG_NOSIGNAL);
     (void)shutdown(ends[1], SHUT_WR);
     world.ports[world.port_count++] = ends[1];
     reply(channel, &socket, NULL, ends[0]);

@@ -42,6 +42,9 @@ void talk(const void *data, size_t len, const void *says, size_t says_len,
           struct talk *ret_talk);
 void talk_done(struct talk *talk);
 
+/* Unless NULL, it makes a descriptor that a port of the sandbox sends with its bytes. */
+extern int (*talk_gift)(void);
+
 /* One reply with its head, as it is on the wire. */
 struct response {
     unsigned status;
