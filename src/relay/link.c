@@ -24,6 +24,7 @@
 #include "relay/hello.h"
 #include "relay/lookup.h"
 #include "relay/member.h"
+#include "relay/proxy.h"
 #include "sys/rights.h"
 
 enum {
@@ -45,6 +46,7 @@ enum state {
     CONNECTING,
     RELAYING,
     ANSWERING,
+    PROXYING, /* until the client has sent its request */
     REFUSING,
     DRAINING,
     DEAD
@@ -70,6 +72,8 @@ struct link {
     enum hello_kind hello;
     bool is_reported;
     bool is_limited; /* cut by a limit */
+    bool is_proxied; /* a client of the proxy that has no reply yet */
+    bool is_tunnel;  /* it waits for the reply to CONNECT */
     int status;      /* of a refusal, as HTTP has it */
     struct network_address destination;
     uint16_t port;
@@ -276,6 +280,11 @@ static void continue_refusal(struct server *server, struct link *link)
     uint8_t bytes[16];
     struct hello hello;
     ssize_t got = (ssize_t)link->first_len;
+
+    if (link->is_proxied) {
+        reply_refused(server, link, HELLO_HTTP);
+        return;
+    }
 
     if (link->first)
         memcpy(bytes, link->first, link->first_len < 16 ? link->first_len : 16);
@@ -721,6 +730,16 @@ static void fail_connection(struct server *server, struct link *link)
         fail_literal(server, link);
 }
 
+/* The reply to CONNECT, the first bytes on this connection. */
+static bool confirm_tunnel(struct link *link)
+{
+    static const char text[] = "HTTP/1.1 200 Connection established\r\n\r\n";
+
+    link->is_proxied = false;
+    return !link->is_tunnel ||
+           send(link->client.fd, text, strlen(text), MSG_NOSIGNAL) == sizeof text - 1;
+}
+
 static void finish_connection(struct server *server, struct link *link)
 {
     int error = 0;
@@ -728,6 +747,10 @@ static void finish_connection(struct server *server, struct link *link)
 
     if (getsockopt(link->server.fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0 || error) {
         fail_connection(server, link);
+        return;
+    }
+    if (!confirm_tunnel(link)) {
+        end(server, link, true);
         return;
     }
     link->state = RELAYING;
@@ -876,6 +899,8 @@ static bool check_hello(struct server *server, struct link *link, bool is_all)
     return link->state != REFUSING && link->state != DRAINING && link->state != DEAD;
 }
 
+static void continue_proxy(struct server *server, struct link *link);
+
 static void on_client(struct server *server, struct source *source, uint32_t events)
 {
     struct link *link = link_of_client(source);
@@ -892,6 +917,9 @@ static void on_client(struct server *server, struct source *source, uint32_t eve
         break;
     case ANSWERING:
         answer_questions(server, link);
+        break;
+    case PROXYING:
+        continue_proxy(server, link);
         break;
     case REFUSING:
         continue_refusal(server, link);
@@ -1007,28 +1035,24 @@ void link_lose_member(struct server *server, const struct member *member)
 
 /* --- Accepting --- */
 
+/* 0 for one of IPv6. */
+static uint32_t ipv4_of(const struct network_address *address)
+{
+    uint32_t four = 0;
+
+    if (address->len == 4)
+        memcpy(&four, address->bytes, sizeof four);
+    return ntohl(four);
+}
+
+/* Begins the connection to the destination, unless the rules do not allow it. */
 static void decide(struct server *server, struct link *link)
 {
-    static const uint8_t listener4[] = {127, 0, 0, 1}, listener6[16] = {[15] = 1};
-    const struct network_address *destination = &link->destination;
     struct network_answer answer;
-    uint32_t address = 0;
 
-    if (memcmp(destination->bytes, destination->len == 4 ? listener4 : listener6,
-               destination->len) == 0) { /* a loop */
-        end(server, link, true);
-        return;
-    }
-    if (destination->len == 4)
-        memcpy(&address, destination->bytes, sizeof address);
-    if (ntohl(address) == COLLECT_NAMESERVER && link->port == 53) {
-        link->state = ANSWERING;
-        set_deadline(server, link, HELLO_MS);
-        return;
-    }
     if (check_limits(server, link))
         return;
-    link->named = hosts_find(&server->hosts, ntohl(address));
+    link->named = hosts_find(&server->hosts, ipv4_of(&link->destination));
     link->member = link->named ? member_find(server, link->named->name) : NULL;
     if (link->member) {
         dial(server, link);
@@ -1046,11 +1070,117 @@ static void decide(struct server *server, struct link *link)
     link->is_http_only = answer.verdict == NETWORK_INSPECT;
     link->is_inspected = link->is_http_only ||
                          (link->named && hand_over_is_opened(server, link->named->name));
-    link->is_checked = !link->named; /* an address has no name to compare with */
+    if (link->is_inspected && link->is_proxied && !link->is_tunnel) {
+        refuse(server, link, 403,
+               "cay: requests to this host are inspected, which the proxy cannot do: "
+               "connect to it without the proxy");
+        return;
+    }
+    link->is_checked |= !link->named; /* an address has no name to compare with */
     if (link->named)
         begin_lookup(server, link);
     else
         connect_literal(server, link);
+}
+
+/* Takes the destination from a request to the proxy; a name has an address as if it had
+ * been looked up, also one that the rules do not allow. */
+static bool take_target(struct server *server, struct link *link,
+                        const struct proxy_request *request)
+{
+    link->port = request->port;
+    link->destination = request->address;
+    if (!request->name[0])
+        return true;
+    uint32_t address = htonl(hosts_address(&server->hosts, request->name));
+    server->counts.names = (uint32_t)server->hosts.count;
+    link->destination = (struct network_address){.len = 4};
+    memcpy(link->destination.bytes, &address, sizeof address);
+    return address != 0;
+}
+
+/* A forwarded request is sent from a copy, which names the host of its target. */
+static bool take_request(struct server *server, struct link *link, const uint8_t *bytes,
+                         size_t len, const struct proxy_request *request)
+{
+    AUTO_BUF copy = {.max = 2 * HELLO_MAX};
+
+    if (!take_first(link, bytes, len) || !proxy_rewrite(bytes, len, request, &copy))
+        return false;
+    free(link->first);
+    link->first_len = copy.len;
+    link->first = (uint8_t *)TAKE_PTR(copy.data);
+    limit_take(&server->limiter, len);
+    link->is_checked = true;
+    return true;
+}
+
+/* What follows a request for a tunnel is for the server. */
+static bool drop_head(const struct link *link, const uint8_t *read, size_t len)
+{
+    uint8_t bytes[HELLO_MAX];
+
+    return recv(link->client.fd, bytes, len, 0) == (ssize_t)len &&
+           memcmp(bytes, read, len) == 0;
+}
+
+static void continue_proxy(struct server *server, struct link *link)
+{
+    uint8_t bytes[HELLO_MAX];
+    struct proxy_request request;
+    ssize_t got = recv(link->client.fd, bytes, sizeof bytes, MSG_PEEK);
+
+    if (got <= 0) {
+        if (got == 0 || errno != EAGAIN)
+            end(server, link, true);
+        return;
+    }
+    enum proxy_kind kind = proxy_read(bytes, (size_t)got, &request);
+    if (kind == PROXY_MORE)
+        return;
+    link->is_proxied = true;
+    link->is_tunnel = kind == PROXY_CONNECT;
+    if (kind == PROXY_BAD || !take_target(server, link, &request)) {
+        refuse(server, link, kind == PROXY_BAD ? 403 : 502,
+               "cay: the proxy takes \"CONNECT host:port\" and requests with a target "
+               "like http://host/path, for up to %d names",
+               HOSTS_MAX);
+        return;
+    }
+    if (!link->is_tunnel &&
+        limit_is_over(&server->limiter, network_rules_limits(server->rules),
+                      (size_t)got)) {
+        refuse_by_limit(server, link, NETWORK_BYTES);
+        return;
+    }
+    bool is_taken = link->is_tunnel
+                        ? drop_head(link, bytes, request.head_len)
+                        : take_request(server, link, bytes, (size_t)got, &request);
+    if (!is_taken) {
+        end(server, link, true);
+        return;
+    }
+    decide(server, link);
+    if (link->is_tunnel && !link->is_checked && link->state <= RELAYING)
+        (void)check_hello(server, link, false);
+}
+
+/* Destinations that are cay-net itself. */
+static void begin(struct server *server, struct link *link)
+{
+    static const uint8_t listener4[] = {127, 0, 0, 1}, listener6[16] = {[15] = 1};
+    const struct network_address *destination = &link->destination;
+    bool is_own = ipv4_of(destination) == COLLECT_NAMESERVER;
+
+    if (memcmp(destination->bytes, destination->len == 4 ? listener4 : listener6,
+               destination->len) == 0) { /* a loop */
+        end(server, link, true);
+    } else if (is_own && (link->port == 53 || link->port == PROXY_PORT)) {
+        link->state = link->port == 53 ? ANSWERING : PROXYING;
+        set_deadline(server, link, HELLO_MS);
+    } else {
+        decide(server, link);
+    }
 }
 
 /* The destination of a connection that was collected. */
@@ -1096,7 +1226,7 @@ static void add_link(struct server *server, int client)
     if (server_watch(server, &link->client, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET))
         end(server, link, true);
     else
-        decide(server, link);
+        begin(server, link);
 }
 
 void link_accept(struct server *server, struct source *source, uint32_t events)
@@ -1138,6 +1268,7 @@ static void on_deadline(struct server *server, struct link *link, uint64_t now_m
             end(server, link, true);
         return;
     case ANSWERING:
+    case PROXYING:
     case REFUSING:
     case DRAINING:
         end(server, link, link->state == REFUSING);

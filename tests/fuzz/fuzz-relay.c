@@ -8,6 +8,7 @@
 
 #include "relay/dns.h"
 #include "relay/hello.h"
+#include "relay/proxy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -18,6 +19,27 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
             abort();                                                                     \
         }                                                                                \
     } while (0)
+
+/* A forwarded request stays one for the same host if a server reads it, and has no second
+ * Host. */
+static void check_proxy(const uint8_t *data, size_t size)
+{
+    struct proxy_request request;
+    struct buf bytes = {.max = (size_t)4 << 20};
+    struct hello hello;
+
+    enum proxy_kind kind = proxy_read(data, size, &request);
+    if (kind == PROXY_CONNECT || kind == PROXY_FORWARD)
+        CHECK(request.port && request.head_len <= size &&
+              !request.name[0] == (request.address.len != 0));
+    if (kind != PROXY_FORWARD)
+        return;
+    CHECK(proxy_rewrite(data, size, &request, &bytes));
+    hello_read((const uint8_t *)bytes.data, bytes.len, &hello);
+    if (hello.kind == HELLO_HTTP)
+        CHECK(strcmp(hello.host, request.name) == 0);
+    buf_done(&bytes);
+}
 
 static void check_hello(const uint8_t *data, size_t size)
 {
@@ -60,6 +82,7 @@ static void check_dns(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     check_hello(data, size);
+    check_proxy(data, size);
     check_dns(data, size);
     return 0;
 }
