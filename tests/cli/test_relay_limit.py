@@ -104,8 +104,8 @@ def test_bytes_above_the_limit_are_cut(internet, limited):  # noqa: F811
 
 
 def test_the_last_byte_of_the_limit_passes(internet, limited):  # noqa: F811
-    created = limited("bytes=1014", "good.test:7777")
-    assert run(internet, created, "print(count(1000))") == ["1000"]  # and "banner", "1000", 2 ends
+    created = limited("bytes=1012", "good.test:7777")  # "banner\n", 1000 bytes, "1000\n"
+    assert run(internet, created, "print(count(1000))") == ["1000"]
     assert run(internet, created, "print(banner('good.test'))") == ["ECONNRESET"]
 
 
