@@ -3,7 +3,8 @@
 """network.py [--quick] BUILD: what network rules cost, against a veth between the same namespaces.
 
 Two network namespaces stand for the host and the internet, as in the tests.  A client connects to a
-server there, in turns from the host's namespace and from a sandbox whose rules allow it.  Each line
+server there, in turns from the host's namespace and from a sandbox whose rules allow it.  Sandboxes are
+created in turns with a network and without: by the command, by the library and by a server.  Each line
 printed is one figure as a JSON object, with times in microseconds:
 
     {"part": "network", "op", "bytes", "ours": [p50, p95, p99], "floor": the same, "ratio",
@@ -11,6 +12,7 @@ printed is one figure as a JSON object, with times in microseconds:
     {"part": "memory of cay-net", "op", "bytes": sandboxes, "ours": [KiB for each]}
 """
 
+import http.client
 import json
 import os
 import re
@@ -23,8 +25,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(sys.argv[-1]).resolve()
 os.environ["CAY_BIN"] = str(BUILD / "cay")
-sys.path.insert(0, str(ROOT / "tests" / "cli"))
+os.environ["CAY_LIBRARY"] = str(BUILD / "libcay.so")
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests/cli", "tests/server", "python")]
 
+from cay.sandbox import Sandbox  # noqa: E402
+from serving import Server  # noqa: E402
 from test_relay import PUBLIC, Internet, relay_of  # noqa: E402
 
 MIB = 1 << 20
@@ -103,18 +108,62 @@ def measure_connections(internet, sandbox):
         say(op, max(words) if size > 1 else 0, ours, floor, "the same over veth", **targets)
 
 
-def measure_create(internet):
-    def run(*rules):
+def say_create(op, create, count):
+    """In turns, so that both see the same machine."""
+    ours, floor = [], []
+    for _ in range(10 if QUICK else count):
+        ours.append(create(True))
+        floor.append(create(False))
+    say(op, 0, ours, floor, "the same without", most_ratio=1.3)
+
+
+def measure_command(internet):
+    def run(has_network):
+        rules = ["--allow", RULE] if has_network else []
+        command = internet.command(BUILD / "cay", "run", "-q", *rules, "--", "/bin/true")
         begin = time.perf_counter()
-        subprocess.run([*map(str, internet.command(BUILD / "cay", "run", "-q", *rules, "--", "/bin/true"))],
-                       check=True)
+        subprocess.run([*map(str, command)], check=True)
         return time.perf_counter() - begin
 
-    ours, floor = [], []
-    for _ in range(10 if QUICK else 150):
-        ours.append(run("--allow", RULE))
-        floor.append(run())
-    say("cay run -- /bin/true with a rule", 0, ours, floor, "the same without", most_ratio=1.3)
+    say_create("cay run -- /bin/true with a rule", run, 150)
+
+
+def measure_library():
+    def create(has_network):
+        begin = time.perf_counter()
+        sandbox = Sandbox.create(network="open" if has_network else "none")
+        took = time.perf_counter() - begin
+        sandbox.kill()
+        return took
+
+    say_create("create by the library, with the network open", create, 300)
+
+
+def measure_server(directory):
+    servers = [Server(directory / kind, "--reserve", "0", "--internet", kind).start()
+               for kind in ("none", "open")]
+    connections = [http.client.HTTPConnection("127.0.0.1", server.port) for server in servers]
+
+    def request(which, method, path, body=None):
+        connections[which].request(method, path, body, {
+            "X-API-KEY": servers[which].key, "Content-Type": "application/json"})
+        reply = connections[which].getresponse()
+        text = reply.read()
+        assert reply.status in (201, 204), text
+        return text
+
+    def create(has_network):
+        begin = time.perf_counter()
+        sandbox = request(has_network, "POST", "/v2/sandboxes", '{"templateID":"base"}')
+        took = time.perf_counter() - begin
+        request(has_network, "DELETE", f"/sandboxes/{json.loads(sandbox)['sandboxID']}")
+        return took
+
+    try:
+        say_create("create over HTTP, --internet open", create, 300)
+    finally:
+        for server in servers:
+            server.clean()
 
 
 def private_kib(pid):
@@ -122,21 +171,37 @@ def private_kib(pid):
     return sum(int(size) for size in re.findall(r"^Private_\w+: +(\d+) kB", text, re.MULTILINE))
 
 
+def charged_kib(internet, ids):
+    """What the cgroup of a sandbox is charged with, on average."""
+    listed = json.loads(internet.cay("ls", "-o", "json"))["sandboxes"]
+    used = [each["used"]["memory_bytes"] for each in listed if each["id"] in ids]
+    return sum(used) / len(used) / 1024
+
+
+def say_memory(op, count, kib):
+    print(json.dumps({"part": "memory of cay-net", "op": op, "bytes": count, "ours": [round(kib, 1)]}),
+          flush=True)
+
+
 def measure_memory(internet):
-    count = 5 if QUICK else 100
-    ids = [internet.cay("create", "--allow", RULE).strip() for _ in range(count)]
+    count, busy = (5, 5) if QUICK else (1000, 100)
+    ids = []
     try:
+        for _ in range(count):
+            ids.append(internet.cay("create", "-q", "--allow", RULE).strip())
         pids = [relay_of(each) for each in ids]
-        idle = sum(map(private_kib, pids)) / count
-        for each in ids:
+        say_memory("private memory, idle", count, sum(map(private_kib, pids)) / count)
+        with_network = charged_kib(internet, set(ids))
+        for each in ids[:busy]:
             numbers(internet.command(BUILD / "cay", "exec", each, "--", "python3", "-c", CLIENT, PUBLIC, 10, 1, 1))
-        used = sum(map(private_kib, pids)) / count
+        say_memory("private memory after ten connections", busy, sum(map(private_kib, pids[:busy])) / busy)
+        plain = [internet.cay("create", "-q").strip() for _ in range(busy)]
+        ids += plain
+        say_memory("memory of the sandbox's cgroup, with a rule", count, with_network)
+        say_memory("memory of the sandbox's cgroup, without a network", busy, charged_kib(internet, set(plain)))
     finally:
-        for each in ids:
-            internet.cay("kill", each)
-    for op, size in (("private memory, idle", idle), ("private memory after ten connections", used)):
-        print(json.dumps({"part": "memory of cay-net", "op": op, "bytes": count,
-                          "ours": [round(size, 1)]}), flush=True)
+        if ids:
+            internet.cay("kill", *ids)
 
 
 def main():
@@ -152,7 +217,9 @@ def main():
                 measure_connections(internet, sandbox)
             finally:
                 internet.cay("kill", sandbox)
-            measure_create(internet)
+            measure_command(internet)
+            measure_library()
+            measure_server(Path(directory))
             measure_memory(internet)
         finally:
             server.kill()

@@ -559,6 +559,16 @@ def test_git_clones_a_repository(internet, tmp_path, scheme, user):
         server.communicate()
 
 
+def test_a_sandbox_without_a_network_makes_no_system_call_for_one(tmp_path):
+    trace = tmp_path / "trace"
+    for words, has_network in ((["--network", "open"], True), ([], False)):
+        subprocess.run(["strace", "-f", "-o", trace, CAY, "run", "-q", *words, "--", "/bin/true"],
+                       check=True, timeout=PATIENCE)
+        text = trace.read_text(errors="replace")
+        signs = ("NETLINK_NETFILTER", "IP_TRANSPARENT", ".rules", '["cay-net"]')
+        assert [sign in text for sign in signs] == [has_network] * len(signs)
+
+
 def test_bytes_arrive_whole_and_each_side_can_close_first(internet):
     assert internet.run(["good.test", "good.test:7777"], """
         with dial("good.test", 7777) as sock:
