@@ -36,6 +36,7 @@ MIB = 1 << 20
 QUICK = "--quick" in sys.argv
 TURNS = 2 if QUICK else 5
 RULE = f"{PUBLIC}/32:9000"
+TTL = "20m"  # ends the sandboxes of a run that was killed: their runtime directory is gone with it
 
 # Requests are two numbers: the bytes that the server sends, and those that it receives before.
 SERVER = """
@@ -188,14 +189,14 @@ def measure_memory(internet):
     ids = []
     try:
         for _ in range(count):
-            ids.append(internet.cay("create", "-q", "--allow", RULE).strip())
+            ids.append(internet.cay("create", "-q", "--ttl", TTL, "--allow", RULE).strip())
         pids = [relay_of(each) for each in ids]
         say_memory("private memory, idle", count, sum(map(private_kib, pids)) / count)
         with_network = charged_kib(internet, set(ids))
         for each in ids[:busy]:
             numbers(internet.command(BUILD / "cay", "exec", each, "--", "python3", "-c", CLIENT, PUBLIC, 10, 1, 1))
         say_memory("private memory after ten connections", busy, sum(map(private_kib, pids[:busy])) / busy)
-        plain = [internet.cay("create", "-q").strip() for _ in range(busy)]
+        plain = [internet.cay("create", "-q", "--ttl", TTL).strip() for _ in range(busy)]
         ids += plain
         say_memory("memory of the sandbox's cgroup, with a rule", count, with_network)
         say_memory("memory of the sandbox's cgroup, without a network", busy, charged_kib(internet, set(plain)))
