@@ -88,6 +88,7 @@ STRUCTS = {
 NOT_MIRRORED = {
     "cay_file_backend",  # tables that only backends written in C have
     "cay_process_backend",
+    "cay_port",  # of cay port and cay forward
     "cay_tree_result",  # of what is done inside libcay
 }
 
@@ -241,11 +242,13 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_policy_style",
         "cay_process_skip",  # for the server
         "cay_level_slug",
+        "cay_sandbox_add_ports",  # for the command
         "cay_sandbox_backend",  # its class says it
         "cay_sandbox_dial",  # for the server
         "cay_sandbox_get_note",  # for the server
         "cay_sandbox_kill_many",  # for the command
         "cay_sandbox_list_brief",  # for the command
+        "cay_sandbox_list_ports",  # for the command
         "cay_sandbox_set_note",  # for the server
         "cay_sandbox_collect_one",  # for the server
         "cay_sandbox_exec",  # a process that is waited for does it, and can be stopped
