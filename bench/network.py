@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,7 +31,7 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("tests/cli", "tests/server", "
 
 from cay.sandbox import Sandbox  # noqa: E402
 from serving import Server  # noqa: E402
-from test_relay import PUBLIC, Internet, relay_of  # noqa: E402
+from test_relay import PUBLIC, Internet, processes  # noqa: E402
 
 MIB = 1 << 20
 QUICK = "--quick" in sys.argv
@@ -172,6 +173,18 @@ def private_kib(pid):
     return sum(int(size) for size in re.findall(r"^Private_\w+: +(\d+) kB", text, re.MULTILINE))
 
 
+def relays(ids):
+    """The pids of the cay-nets of sandboxes: each has the events of its sandbox open."""
+    found = {}
+    for path, pid in processes("cay-net"):
+        with suppress(OSError):
+            for descriptor in (path / "fd").iterdir():
+                name = os.readlink(descriptor).rpartition("/")[2]
+                if name.endswith(".events"):
+                    found[name.removesuffix(".events")] = pid
+    return [found[each] for each in ids]
+
+
 def charged_kib(internet, ids):
     """What the cgroup of a sandbox is charged with, on average."""
     listed = json.loads(internet.cay("ls", "-o", "json"))["sandboxes"]
@@ -190,7 +203,7 @@ def measure_memory(internet):
     try:
         for _ in range(count):
             ids.append(internet.cay("create", "-q", "--ttl", TTL, "--allow", RULE).strip())
-        pids = [relay_of(each) for each in ids]
+        pids = relays(ids)
         say_memory("private memory, idle", count, sum(map(private_kib, pids)) / count)
         with_network = charged_kib(internet, set(ids))
         for each in ids[:busy]:
