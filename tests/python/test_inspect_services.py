@@ -168,11 +168,43 @@ def test_a_sample_starts_when_every_service_is_healthy(started: Any) -> None:
     assert run(made["db"].read_file, "/tmp/up") == "x\n"
 
 
+def test_a_command_starts_when_the_one_before_it_has_succeeded(started: Any) -> None:
+    made = started(
+        {
+            "first": {**BASE, "command": "sh -c 'sleep 1; date +%s%N >/tmp/done'"},
+            "default": {
+                **BASE,
+                "command": "sh -c 'date +%s%N >/tmp/started'",
+                "depends_on": {"first": {"condition": "service_completed_successfully"}},
+            },
+        }
+    )
+    done = int(run(made["first"].read_file, "/tmp/done"))
+    while not (found := run(made["default"].exec, ["cat", "/tmp/started"]).stdout):
+        time.sleep(0.01)
+    assert int(found) > done
+
+
+@pytest.mark.parametrize("condition", ["service_healthy", "service_completed_successfully"])
+def test_a_command_that_fails_fails_the_sample_at_once(
+    tmp_path: Path, condition: str
+) -> None:
+    failing = {"command": "sh -c 'echo no disk >&2; exit 3'", "healthcheck": {"test": "false"}}
+    services = {
+        "default": {**BASE, "depends_on": {"db": {"condition": condition}}},
+        "db": {**BASE, **failing},  # its check would fail after 90 seconds
+    }
+    begin = time.monotonic()
+    with ledger(), pytest.raises(SandboxUnavailableError, match="'db': its command.*no disk"):
+        make(write(tmp_path, services))
+    assert time.monotonic() - begin < 60
+
+
 def test_a_service_that_is_not_healthy_fails_the_sample(tmp_path: Path) -> None:
     check = {"test": "echo no luck; exit 7", "interval": "10ms", "retries": 2}
     services = {"default": BASE, "db": {**BASE, "healthcheck": check}}
     with ledger() as ids:
-        with pytest.raises(SandboxUnavailableError, match="'db'.*not healthy: 2 .*no luck"):
+        with pytest.raises(SandboxUnavailableError, match="'db': not healthy: 2 .*no luck"):
             make(write(tmp_path, services))
         assert len(ids) == 2 and traces(ids) == []
 
@@ -227,13 +259,14 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {"depends_on": {"c": {"condition": "service_healthy"}}},
         {},
-        "'c' has no health check",
+        "service_healthy of 'c', which has no healthcheck",
     ),
     (
         {"depends_on": {"c": {"condition": "service_completed_successfully"}}},
         {},
-        "service_completed_successfully.*use service_started or service_healthy",
+        "service_completed_successfully of 'c', which has no command",
     ),
+    ({"depends_on": {"c": {"condition": "soon"}}}, {}, "'soon'.*or service_healthy or"),
     ({"healthcheck": {"test": ["curl", "x"]}}, {}, "healthcheck: test: invalid.*CMD-SHELL"),
     ({"healthcheck": {"test": []}}, {}, "healthcheck: test: invalid"),
     ({"healthcheck": {"test": "x", "interval": "soon"}}, {}, "healthcheck: interval: .*'soon'"),

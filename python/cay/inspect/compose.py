@@ -73,8 +73,8 @@ class Service:
     networks: tuple[str, ...] = ()
     """NETWORK:NAME, with the file's names of networks"""
     health: Health | None = None
-    needs: tuple[tuple[str, bool], ...] = ()
-    """services that start before it, and whether they must be healthy"""
+    needs: tuple[tuple[str, str], ...] = ()
+    """services that start before it, each with the condition to wait for"""
     image: str = field(default="", compare=False)
     """the image for the template, for a message"""
     warnings: tuple[str, ...] = field(default=(), compare=False)
@@ -444,7 +444,7 @@ def _health(name: str, service: Any) -> Health | None:
         raise invalid_key(name, "healthcheck", error.message, error.hint) from None
 
 
-def _needs(name: str, file: Any) -> Iterator[tuple[str, bool]]:
+def _needs(name: str, file: Any) -> Iterator[tuple[str, str]]:
     given = file.services[name].depends_on or {}
     if not isinstance(given, dict):
         given = dict.fromkeys(given, {})
@@ -456,21 +456,30 @@ def _needs(name: str, file: Any) -> Iterator[tuple[str, bool]]:
                 continue
             why = f"there is no service {other!r}"
             raise invalid_key(name, "depends_on", why, "correct the name, or remove it")
-        if condition not in ("service_started", "service_healthy"):
-            why = f"the condition {condition!r} of {other!r} is not supported"
-            hint = "use service_started or service_healthy"
+        if condition not in _CONDITIONS:
+            why = f"unknown condition {condition!r} of {other!r}"
+            raise invalid_key(name, "depends_on", why, f"use {' or '.join(_CONDITIONS)}")
+        key, has_key = _CONDITIONS[condition]
+        if not has_key(file.services[other]):
+            why = f"{condition} of {other!r}, which has no {key}"
+            hint = f"add a {key} to {other!r}, or use service_started"
             raise invalid_key(name, "depends_on", why, hint)
-        is_healthy = condition == "service_healthy"
-        if is_healthy and not _has_check(file.services[other]):
-            why = f"{other!r} has no health check"
-            hint = f"add a healthcheck to {other!r}, or use service_started"
-            raise invalid_key(name, "depends_on", why, hint)
-        yield other, is_healthy
+        yield other, condition
 
 
 def _has_check(service: Any) -> bool:
     check = service.healthcheck
     return check is not None and check.test not in (None, ["NONE"])
+
+
+_CONDITIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "service_started": ("", lambda service: True),
+    "service_healthy": ("healthcheck", _has_check),
+    "service_completed_successfully": (
+        "command",
+        lambda service: bool(service.command or service.entrypoint),
+    ),
+}
 
 
 def start_order(services: Iterable[Service]) -> list[Service]:

@@ -4,19 +4,14 @@
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import dataclass
 from typing import Any
 
-import anyio
-
-from cay.errors import SandboxUnavailableError, SandboxValueError
-from cay.sandbox import AsyncSandbox
+from cay.errors import SandboxValueError
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s|us)")
 _FORMS = 'use a command as text, or a list that starts with "CMD", "CMD-SHELL" or "NONE"'
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
 @dataclass(frozen=True)
@@ -28,34 +23,6 @@ class Health:
     timeout: float = 30
     start_period: float = 0
     retries: int = 3
-
-    async def wait(self, service: str, sandbox: AsyncSandbox, started: float) -> None:
-        """Runs the check until it succeeds.
-
-        It runs more often than ``interval`` says, so that the service is used as soon as
-        it is healthy; a failure counts no sooner than it would with Docker.
-        """
-        failures, pause = 0, min(_FIRST_PAUSE, self.interval)
-        counts_at = started + self.start_period + self.interval
-        while True:
-            result = await sandbox.exec(list(self.command), timeout=self.timeout)
-            if result.exit_code == 0 and result.cause == "exited":
-                return
-            now = time.monotonic()
-            if now >= counts_at:
-                failures += 1
-                counts_at = now + self.interval
-            if failures >= self.retries:
-                output = (result.reason or result.stderr or result.stdout).strip()
-                raise SandboxUnavailableError(
-                    f"the service is not healthy: {failures} checks failed",
-                    subject=f"service {service!r}",
-                    hint=f"the last check printed: {output[-1000:]}"
-                    if output
-                    else f"the last check exited with {result.exit_code}",
-                )
-            await anyio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE, self.interval)
 
 
 def health_of(given: Any) -> Health | None:

@@ -129,6 +129,7 @@ class AsyncProcess:
             self._sync._leave(edge)
         return result
 
+    poll = _in_thread(Process.poll)
     close_input = _in_thread(Process.close_input)
     resize = _in_thread(Process.resize)
     signal = _in_thread(Process.signal)
