@@ -19,7 +19,7 @@ from test_inspect_compose import BASE, write
 from test_inspect_provider import clean, make, run
 
 from cay.errors import SandboxUnavailableError
-from cay.inspect import CaySandboxEnvironment, health
+from cay.inspect import CaySandboxEnvironment, health, pools
 from cay.inspect.compose import start_order
 from cay.inspect.environment import _services
 from cay.sandbox import SandboxValueError
@@ -123,6 +123,24 @@ def test_network_rules_of_a_service_go_with_its_network(started: Any) -> None:
     made = started({"default": {**BASE, "x-cay-allow": ["example.com"]}, "db": BASE})
     assert finds(made["default"], "db", "example.com") == [True, True]
     assert finds(made["db"], "default", "example.com") == [True, False]
+
+
+def test_services_use_sandboxes_that_are_created_ahead(tmp_path: Path) -> None:
+    services = {"default": {**BASE, "x-cay-allow": ["example.com"]}, "db": BASE}
+    file = write(tmp_path, services)
+    run(CaySandboxEnvironment.task_init, "ahead", file)
+    try:
+        (pool,) = {pools.find(one.config) for one in _services(file, {})}
+        assert pool is not None
+        pool.wait(timeout=120)
+        made = make(file)
+        assert finds(made["default"], "db", "example.com") == [True, True]
+        assert finds(made["db"], "default", "example.com") == [True, False]
+        clean(made)
+        while pool.stats().claimed < 2:
+            time.sleep(0.01)
+    finally:
+        run(CaySandboxEnvironment.task_cleanup, "ahead", file, True)
 
 
 # --- Order and health ----------------------------------------------------------------------

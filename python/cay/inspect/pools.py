@@ -29,7 +29,10 @@ _lock = threading.Lock()
 
 
 def _shape(config: CayConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in _SHAPE}
+    shape = {name: getattr(config, name) for name in _SHAPE}
+    if config.network == "none" and (config.allow or config.deny):
+        shape["network"] = "rules"  # which come with the claim
+    return shape
 
 
 def _key(config: CayConfig) -> Hashable:
@@ -42,7 +45,7 @@ def begin(task: Hashable, configs: list[CayConfig]) -> None:
     with _lock:
         for config in configs:
             key = _key(config)
-            if not config.pool or config.storage != "memory" or config.allow:
+            if not config.pool or config.storage != "memory":
                 continue
             if key not in _pools:
                 try:
