@@ -126,6 +126,18 @@ struct cay_network_limits {
     uint64_t rate;        /* bytes a second, at least 1,024; connections wait */
 };
 
+/* A header that is set in every request to a host, outside the sandbox: programs inside
+ * neither see nor change it.  TLS to the host is opened for that. */
+struct cay_header {
+    const char *host;  /* a complete name */
+    const char *name;  /* not one that frames the request, like Content-Length */
+    const char *value; /* without control characters */
+    /* Parts of the value that are secret.  A header with any is sent over verified TLS
+     * only, and replies have "*" in their place. */
+    const char *const *secrets;
+    size_t secret_count;
+};
+
 /* Rules about hosts.  A rule is a group of hosts ("pypi"), a name ("api.example.com"),
  * the names below one ("*.example.com"), an address or a range of addresses
  * ("192.0.2.0/24"), each but the group with ports ("host:443", "host:8000-8010",
@@ -149,6 +161,10 @@ struct cay_network_config {
     /* "connections=64,bytes=1G,rate=10M": some of the fields of cay_network_limits;
      * "none" as a value removes a limit.  NULL: as they are. */
     const char *limits;
+    /* Instead of those of a running sandbox, which must have been created with some; a
+     * policy has none. */
+    const struct cay_header *headers;
+    size_t header_count;
 };
 
 /* Returns a copy of the policy (NULL: one without mounts) that has these rules too.  The

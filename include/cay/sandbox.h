@@ -134,6 +134,8 @@ struct cay_sandbox_options {
     const char *const *networks;
     const struct cay_secret *secrets; /* only with a network of rules, not on disk */
     size_t secret_count;
+    const struct cay_header *headers; /* as secrets; the hosts need not be allowed */
+    size_t header_count;
 };
 
 /* The caller owns the handle.  Freeing it does not end the sandbox, unless that is

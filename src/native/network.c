@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "native/make/headers.h"
 #include "native/make/network.h"
 #include "native/native.h"
 #include "native/process/wire.h"
@@ -132,6 +133,8 @@ int native_change_network(void *cookie, const struct cay_network_config *config,
     TRY(runtime_load_locked(lock, native->record.id, &native->record, err));
     TRY(take_base(native->record.id, replace, &before, err));
     TRY(cay_policy_add_network(before, config, &after, err));
+    if (replace || config->header_count)
+        TRY(headers_set(native->record.id, config->headers, config->header_count, err));
     return network_change(&native->record, after->network, err);
 }
 

@@ -66,6 +66,11 @@ static int serve_request(struct server *server, const char *bytes, size_t len, i
     case RELAY_JOIN:
         return member_join(server, bytes + sizeof request, len - sizeof request, fd,
                            reply);
+    case RELAY_HEADERS:
+        return *fd >= 0 && hand_over_headers(server, bytes + sizeof request,
+                                             len - sizeof request, *fd)
+                   ? CAY_OK
+                   : CAY_E_UNSUPPORTED;
     case RELAY_COUNT:
         return CAY_OK;
     default:

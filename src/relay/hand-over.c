@@ -5,6 +5,7 @@
  * place here, so bytes, limits and rules apply to it as before. */
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,15 +25,20 @@ bool hand_over_may_inspect(const struct server *server,
     return answer->verdict == NETWORK_INSPECT && server->opener.fd >= 0;
 }
 
-bool hand_over_is_opened(const struct server *server, const char *name)
+static bool has_line(const char *lines, const char *name)
 {
     size_t len = strlen(name);
 
-    for (const char *line = server->opened, *end; line && (end = strchr(line, '\n'));
+    for (const char *line = lines, *end; line && (end = strchr(line, '\n'));
          line = end + 1)
         if ((size_t)(end - line) == len && memcmp(line, name, len) == 0)
             return true;
     return false;
+}
+
+bool hand_over_is_opened(const struct server *server, const char *name)
+{
+    return has_line(server->opened, name) || has_line(server->header_hosts, name);
 }
 
 int hand_over_client(const struct server *server, const char *name, uint16_t port,
@@ -54,6 +60,24 @@ int hand_over_client(const struct server *server, const char *name, uint16_t por
         return error;
     *client = TAKE_FD(near);
     return 0;
+}
+
+bool hand_over_headers(struct server *server, const char *hosts, size_t len, int fd)
+{
+    struct tls_order_head head = {.version = TLS_VERSION, .order = TLS_ORDER_HEADERS};
+    const struct iovec part = {&head, sizeof head};
+
+    if (server->opener.fd < 0)
+        return len == 0; /* there were none */
+    char *copy = strndup(hosts, len);
+    if (!copy || rights_send(server->opener.fd, &part, 1, &fd, 1,
+                             MSG_DONTWAIT | MSG_NOSIGNAL) != 0) {
+        free(copy);
+        return false;
+    }
+    free(server->header_hosts);
+    server->header_hosts = copy;
+    return true;
 }
 
 bool hand_over_rules(const struct server *server, const char *text, size_t len)

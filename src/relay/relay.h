@@ -50,7 +50,9 @@ enum relay_order {
     RELAY_RULES = 1, /* followed by new rules; connections that they do not allow are cut
                         before the reply */
     RELAY_COUNT = 2, /* counts only */
-    RELAY_JOIN = 8   /* followed by relay_join, see below */
+    RELAY_HEADERS = 16, /* for cay-net-tls: a descriptor as of TLS_ORDER_HEADERS, and
+                           their hosts, a line for each */
+    RELAY_JOIN = 8      /* followed by relay_join, see below */
 };
 
 struct relay_request {

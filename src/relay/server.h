@@ -35,7 +35,8 @@ struct server {
     uint32_t links_max, accept_tokens;
     uint64_t accept_refilled_ms, accept_at_ms; /* not before */
     struct network_rules *rules;
-    char *opened; /* names of hosts that have secrets, a line for each; or NULL */
+    char *header_hosts; /* the same of headers */
+    char *opened;       /* names of hosts that have secrets, a line for each; or NULL */
     struct hosts hosts;
     struct network_address nameservers[RELAY_NAMESERVERS_MAX];
     size_t nameserver_count;
@@ -108,6 +109,9 @@ bool hand_over_is_opened(const struct server *server, const char *name);
  * way to the server.  0 or a negative errno. */
 int hand_over_client(const struct server *server, const char *name, uint16_t port,
                      bool is_tls, int *client);
+
+/* Sends new headers of these hosts; false if they did not arrive. */
+bool hand_over_headers(struct server *server, const char *hosts, size_t len, int fd);
 
 /* Sends new rules; false if they did not arrive. */
 bool hand_over_rules(const struct server *server, const char *text, size_t len);

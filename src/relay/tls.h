@@ -31,6 +31,7 @@ struct tls_start {
     uint32_t version;
     uint32_t uid; /* that it runs as, and its gid; 0: unchanged */
     uint32_t rules_len, secrets_len;
+    uint32_t opens_any; /* the hosts are not known yet: those of headers */
 };
 
 struct tls_reply {
@@ -42,9 +43,10 @@ struct tls_reply {
 /* --- From cay-net --- */
 
 enum tls_order {
-    TLS_ORDER_LINK = 1, /* a connection: the descriptors of the client and of the way to
-                           the server */
-    TLS_ORDER_RULES = 2 /* followed by new rules, for the next requests */
+    TLS_ORDER_LINK = 1,   /* a connection: the descriptors of the client and of the way to
+                             the server */
+    TLS_ORDER_RULES = 2,  /* followed by new rules, for the next requests */
+    TLS_ORDER_HEADERS = 3 /* a descriptor of a file with new headers: tls/secret.h */
 };
 
 struct tls_order_head {

@@ -197,6 +197,8 @@ static bool write_head(struct exchange *exchange, const struct http_request *req
 {
     struct buf *up = &exchange->up;
 
+    if (!secret_begin(edit))
+        return false;
     buf_append(up, request->method.at, request->method.len);
     buf_text(up, " ");
     if (!secret_put_target(edit, &request->target, up))
@@ -204,7 +206,8 @@ static bool write_head(struct exchange *exchange, const struct http_request *req
     buf_text(up, " HTTP/1.1\r\n");
     for (size_t i = 0; i < request->header_count; i++) {
         const struct http_header *header = &request->headers[i];
-        if (is_dropped(header) || (is_encoding(header) && exchange->mask.count))
+        if (is_dropped(header) || (is_encoding(header) && exchange->mask.count) ||
+            secret_is_replaced(edit, header))
             continue;
         buf_append(up, header->name.at, header->name.len);
         buf_text(up, ": ");
@@ -212,6 +215,7 @@ static bool write_head(struct exchange *exchange, const struct http_request *req
             return false;
         buf_text(up, "\r\n");
     }
+    secret_put_headers(edit, up);
     return buf_text(up, "\r\n");
 }
 
@@ -220,6 +224,7 @@ static bool pass_head(struct opener *opener, struct exchange *exchange,
                       const struct http_request *request)
 {
     struct secret_edit edit = {.secrets = opener->secrets,
+                               .headers = opener->headers,
                                .host = exchange->name,
                                .is_tls = exchange->is_tls,
                                .mask = &exchange->mask};

@@ -72,13 +72,14 @@ static int confine_self(uint32_t uid)
 /* --- Names --- */
 
 /* For the names that it may open; 0: every name. */
-static int init_authority(struct opener *opener)
+static int init_authority(struct opener *opener, bool is_any)
 {
     static const char *names[NETWORK_RULES_MAX + SECRET_USES_MAX];
     const struct secrets *secrets = opener->secrets;
     size_t count = 0;
 
-    if (!network_rules_inspected(opener->rules, names, NETWORK_RULES_MAX, &count))
+    if (is_any ||
+        !network_rules_inspected(opener->rules, names, NETWORK_RULES_MAX, &count))
         return authority_init(&opener->authority, names, 0);
     for (size_t i = 0; i < secrets->use_count; i++)
         names[count++] = secrets->uses[i].host;
@@ -101,7 +102,7 @@ static int begin(struct opener *opener, const struct message *message,
     if (gnutls_priority_init(&opener->priorities,
                              "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2", NULL) < 0 ||
         gnutls_session_ticket_key_generate(&opener->ticket_key) < 0 ||
-        init_authority(opener) < 0 ||
+        init_authority(opener, start->opens_any) < 0 ||
         authority_write(&opener->authority, reply->authority, sizeof reply->authority) <
             0)
         return -EPROTO;
@@ -130,6 +131,21 @@ static void take_rules(struct opener *opener, const char *text, size_t len)
     opener->rules = rules;
 }
 
+/* The library has checked them with the same functions. */
+static void take_headers(struct opener *opener, int fd)
+{
+    AUTO_FREE char *text = malloc(SECRETS_TEXT_MAX);
+    struct secrets *headers = NULL;
+    struct cay_error error;
+    ssize_t len = text ? pread(fd, text, SECRETS_TEXT_MAX, 0) : -1;
+
+    if (len < 0 || secrets_read(text, (size_t)len, &headers, &error))
+        _exit(1);
+    explicit_bzero(text, (size_t)len);
+    secrets_free(opener->headers);
+    opener->headers = headers;
+}
+
 static void take_order(struct opener *opener)
 {
     static struct order order;
@@ -147,7 +163,10 @@ static void take_order(struct opener *opener)
         exchange_new(opener, &order.head, fds);
         return;
     }
-    rights_close(fds, count);
+    if (order.head.order == TLS_ORDER_HEADERS && count == 1)
+        take_headers(opener, fds[0]);
+    while (count > 0) /* not rights_close(): it calls connect(2) */
+        (void)close(fds[--count]);
     if (order.head.order == TLS_ORDER_RULES)
         take_rules(opener, order.rules, (size_t)got - sizeof order.head);
 }

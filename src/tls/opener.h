@@ -18,6 +18,7 @@ struct opener {
     int roots; /* see TLS_ROOTS; -1: read */
     struct network_rules *rules;
     struct secrets *secrets;
+    struct secrets *headers; /* those of TLS_ORDER_HEADERS, or NULL */
     struct authority authority;
     gnutls_datum_t ticket_key;              /* of clients that resume a session */
     gnutls_certificate_credentials_t trust; /* for servers */

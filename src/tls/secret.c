@@ -132,12 +132,88 @@ static int read_secret(struct secrets *secrets, char *line, struct cay_error *er
     return CAY_OK;
 }
 
+/* Without those that frame the request, or are for this connection alone. */
+static bool is_settable(const char *name)
+{
+    static const char *const own[] = {"host",
+                                      "content-length",
+                                      "transfer-encoding",
+                                      "connection",
+                                      "keep-alive",
+                                      "upgrade",
+                                      "te",
+                                      "trailer",
+                                      "expect",
+                                      "http2-settings"};
+
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strcasecmp(name, own[i]) == 0)
+            return false;
+    return is_token(name);
+}
+
+static bool is_twice(const struct secrets *secrets, const struct secret_header *header)
+{
+    for (size_t i = 0; i < secrets->header_count; i++)
+        if (strcmp(secrets->headers[i].host, header->host) == 0 &&
+            strcasecmp(secrets->headers[i].name, header->name) == 0)
+            return true;
+    return false;
+}
+
+static int read_header(struct secrets *secrets, char *line, struct cay_error *err)
+{
+    struct secret_header *header = &secrets->headers[secrets->header_count];
+    char *host = next_part(&line, '\t'), *name = next_part(&line, '\t');
+
+    if (secrets->header_count == SECRET_HEADERS_MAX)
+        return fail("headers", "there are too many headers", "the limit is 256", err);
+    if (network_name_clean(host, strlen(host), header->host))
+        return fail(host, "the host of a header is not a host name",
+                    "write a complete name, like api.example.com", err);
+    if (!name || !line || !is_settable(name))
+        return fail(
+            header->host, "a header with this name cannot be set",
+            "use letters, digits, \"-\", \"_\" and \".\", at most 63, and no name "
+            "that frames requests, like Content-Length",
+            err);
+    header->name = name;
+    header->value = line;
+    header->parts = &secrets->parts[secrets->part_count];
+    if (strlen(line) > SECRET_HEADER_VALUE_MAX || !is_plain(line))
+        return fail(name, "the value of the header is too long or not text",
+                    "use at most 8 KiB without control characters", err);
+    if (is_twice(secrets, header))
+        return fail(name, "the header is set twice for one host",
+                    "give each header of a host one value", err);
+    secrets->header_count++;
+    return CAY_OK;
+}
+
+static int read_part(struct secrets *secrets, char *line, struct cay_error *err)
+{
+    if (!secrets->header_count || secrets->part_count == SECRET_PARTS_MAX)
+        return fail("headers", "there are too many secret parts of headers",
+                    "the limit is 64", err);
+    if (strlen(line) < SECRET_VALUE_MIN)
+        return fail(secrets->headers[secrets->header_count - 1].name,
+                    "a secret part of the header is too short", "use at least 8 bytes",
+                    err);
+    secrets->parts[secrets->part_count++] = line;
+    secrets->headers[secrets->header_count - 1].part_count++;
+    return CAY_OK;
+}
+
 static int read_lines(struct secrets *secrets, struct cay_error *err)
 {
     char *rest = secrets->text;
 
     for (char *line; (line = next_part(&rest, '\n'));)
-        if (*line && *line != '\t')
+        if (*line == '+')
+            TRY(read_header(secrets, line + 1, err));
+        else if (*line == '*')
+            TRY(read_part(secrets, line + 1, err));
+        else if (*line && *line != '\t')
             TRY(read_secret(secrets, line, err));
         else if (*line && secrets->count)
             TRY(read_use(secrets, line + 1, err));
@@ -281,6 +357,48 @@ bool secret_mask_feed(const struct secret_mask *mask, const char *bytes, size_t 
     memmove(held->data, held->data + ready, keep);
     held->len = keep;
     return true;
+}
+
+/* --- Headers --- */
+
+static bool is_for(const struct secret_edit *edit, size_t i)
+{
+    return strcmp(edit->headers->headers[i].host, edit->host) == 0;
+}
+
+bool secret_begin(struct secret_edit *edit)
+{
+    for (size_t i = 0; edit->headers && i < edit->headers->header_count; i++) {
+        const struct secret_header *header = &edit->headers->headers[i];
+        if (!is_for(edit, i) || !header->part_count)
+            continue;
+        if (!edit->is_tls) {
+            snprintf(edit->fault, sizeof edit->fault,
+                     "the header %s is sent over TLS only (https)", header->name);
+            return false;
+        }
+        for (size_t j = 0; j < header->part_count; j++)
+            if (!secret_mask_add(edit->mask, header->parts[j], strlen(header->parts[j])))
+                return false;
+    }
+    return true;
+}
+
+bool secret_is_replaced(const struct secret_edit *edit, const struct http_header *header)
+{
+    for (size_t i = 0; edit->headers && i < edit->headers->header_count; i++)
+        if (is_for(edit, i) &&
+            http_is_name(&header->name, edit->headers->headers[i].name))
+            return true;
+    return false;
+}
+
+void secret_put_headers(const struct secret_edit *edit, struct buf *out)
+{
+    for (size_t i = 0; edit->headers && i < edit->headers->header_count; i++)
+        if (is_for(edit, i))
+            buf_format(out, "%s: %s\r\n", edit->headers->headers[i].name,
+                       edit->headers->headers[i].value);
 }
 
 /* --- Requests --- */

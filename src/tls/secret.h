@@ -11,7 +11,10 @@
  * The serialised form is text, and its reader the only parser:
  *     NAME<tab>PLACEHOLDER<tab>VALUE
  *     <tab>HOST[:WAY[,WAY]...]
- * WAY is bearer, basic, query or header=NAME; without one it is bearer and basic. */
+ * WAY is bearer, basic, query or header=NAME; without one it is bearer and basic.
+ * Headers that are set in every request to a host, and secret parts of their values:
+ *     +HOST<tab>NAME<tab>VALUE
+ *     *PART */
 
 enum {
     SECRETS_MAX = 32,
@@ -19,7 +22,10 @@ enum {
     SECRET_NAME_MAX = 128, /* including the NUL */
     SECRET_VALUE_MIN = 8,  /* a shorter one is in every reply */
     SECRET_VALUE_MAX = 4096,
-    SECRETS_TEXT_MAX = 64 << 10
+    SECRETS_TEXT_MAX = 64 << 10,
+    SECRET_HEADERS_MAX = 256,
+    SECRET_PARTS_MAX = 64, /* of all headers */
+    SECRET_HEADER_VALUE_MAX = 8 << 10
 };
 
 enum secret_way {
@@ -42,11 +48,20 @@ struct secret {
     const struct secret_use *uses;
 };
 
+struct secret_header {
+    char host[NETWORK_NAME_MAX];
+    const char *name, *value;
+    size_t part_count;
+    const char *const *parts;
+};
+
 struct secrets {
     char *text; /* what the others point into */
-    size_t count, use_count;
+    size_t count, use_count, header_count, part_count;
     struct secret at[SECRETS_MAX];
     struct secret_use uses[SECRET_USES_MAX];
+    struct secret_header headers[SECRET_HEADERS_MAX];
+    const char *parts[SECRET_PARTS_MAX];
 };
 
 /* CAY_E_INVALID names the secret and what is allowed instead, never a value. */
@@ -59,7 +74,7 @@ bool secrets_has_host(const struct secrets *secrets, const char *host);
 
 /* --- Masks --- */
 
-enum { SECRET_MASKS_MAX = SECRETS_MAX + 16 };
+enum { SECRET_MASKS_MAX = SECRETS_MAX + SECRET_PARTS_MAX + 16 };
 
 /* What must not be in replies: values, and the encoded forms that were sent. */
 struct secret_mask {
@@ -79,13 +94,20 @@ bool secret_mask_feed(const struct secret_mask *mask, const char *bytes, size_t 
 
 /* One request that is being written. */
 struct secret_edit {
-    const struct secrets *secrets;
+    const struct secrets *secrets, *headers;
     const char *host;
     bool is_tls;
     struct secret_mask *mask;
     const struct secret *used; /* NULL: none so far */
     char fault[256];           /* why it must be refused; "": it need not */
 };
+
+/* Before the others: adds the masks of the headers that are set. */
+bool secret_begin(struct secret_edit *edit);
+
+/* Whether such a header takes the place of this one. */
+bool secret_is_replaced(const struct secret_edit *edit, const struct http_header *header);
+void secret_put_headers(const struct secret_edit *edit, struct buf *out);
 
 /* Both append the text as it leaves; false if it must be refused. */
 bool secret_put_target(struct secret_edit *edit, const struct http_text *target,

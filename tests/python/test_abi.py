@@ -45,6 +45,7 @@ STRUCTS = {
     "cay_tar_result": _c.TarResult,
     "cay_bind": _c.Bind,
     "cay_secret": _c.Secret,
+    "cay_header": _c.Header,
     "cay_sandbox_options": _c.SandboxOptions,
     "cay_network_config": _c.NetworkConfig,
     "cay_network_limits": _c.NetworkLimits,

@@ -303,7 +303,7 @@ def test_an_invalid_mask_is_refused(open_server, mask):
 
 
 def test_what_is_not_supported_is_refused(open_server):
-    for network in ({"rules": {"a.test": [{"transform": {"headers": {"a": "b"}}}]}},
+    for network in ({"rules": {"*.test": [{"transform": {"headers": {"a": "b"}}}]}},
                     {"egressProxy": {"address": "a.test:1080"}}):
         assert open_server.api("POST", "/v2/sandboxes",
                                {"templateID": "base", "network": network})[0] == 501

@@ -44,6 +44,10 @@ class Secret(Structure):
     """)
 
 
+class Header(Structure):
+    _fields_ = members("char *host, *name, *value, **secrets; size_t secret_count;")
+
+
 class SandboxOptions(Structure):
     _fields_ = members("""
         size_t size; char *template_name; uint64_t memory_bytes, disk_bytes;
@@ -51,14 +55,15 @@ class SandboxOptions(Structure):
         char **env, *hostname; unsigned require; bool ephemeral; void *policy;
         uint64_t ttl_ms; char *user, *workdir; int storage, level; bool make_workdir;
         char *name, *pool, **networks; Secret *secrets; size_t secret_count;
-    """, Bind=Bind, Secret=Secret)
+        Header *headers; size_t header_count;
+    """, Bind=Bind, Secret=Secret, Header=Header)
 
 
 class NetworkConfig(Structure):
     _fields_ = members("""
         size_t size; int network; bool allow_first; char **rules; size_t rule_count;
-        char **groups; size_t group_count; char *limits;
-    """)
+        char **groups; size_t group_count; char *limits; Header *headers; size_t header_count;
+    """, Header=Header)
 
 
 class NetworkLimits(Structure):

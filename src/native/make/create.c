@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "init/protocol.h"
+#include "native/make/headers.h"
 #include "native/make/join.h"
 #include "native/make/launch.h"
 #include "native/make/level.h"
@@ -401,12 +402,15 @@ static int start_init(struct create_ctx *ctx, int group, struct launch *launch,
         code = network_send(&ctx->network, launch, ctx->record, err);
     if (!code && (ctx->record->cgroup.unified[0] || ctx->network.rules))
         code = record_init(ctx, launch, err);
-    if (!code && ctx->network.rules &&
-        ctx->record->networks[0]) { /* before the first command runs */
+    /* These come before the first command runs. */
+    bool has_headers = ctx->network.has_headers;
+    if (!code && ctx->network.rules && (ctx->record->networks[0] || has_headers))
         code = network_wait(&ctx->network, err);
-        if (!code)
-            code = join_networks(ctx->record, err);
-    }
+    if (!code && ctx->network.rules && ctx->record->networks[0])
+        code = join_networks(ctx->record, err);
+    if (!code && has_headers)
+        code = headers_set(ctx->record->id, ctx->options.headers,
+                           ctx->options.header_count, err);
     /* The pool sends nothing to a spare, and has descriptors of many. */
     bool is_connected =
         !code && !ctx->pool && native_prepare_exec(native, NULL) == CAY_OK;

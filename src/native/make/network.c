@@ -328,7 +328,9 @@ int network_take_rules(const struct cay_sandbox_options *options, const char *st
     else
         TRY(make_own(options, network, err));
     TRY(take_secrets(options, network, err));
-    network->is_inspected = network->secrets || has_inspected(network->rules);
+    network->has_headers = options->header_count > 0;
+    network->is_inspected =
+        network->secrets || network->has_headers || has_inspected(network->rules);
     return network->is_inspected ? make_env(options, network, err) : CAY_OK;
 }
 
@@ -507,6 +509,7 @@ static int send_opener_start(struct network *network, const struct record *recor
     if (!network_rules_write(network->rules, &text))
         return cay_fail_memory(err, op);
     start.rules_len = (uint32_t)text.len;
+    start.opens_any = network->has_headers;
     start.secrets_len = network->secrets ? (uint32_t)strlen(network->secrets) : 0;
     const struct iovec parts[] = {{&start, sizeof start},
                                   {text.data, text.len},

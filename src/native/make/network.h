@@ -18,8 +18,9 @@ struct network {
     bool is_inspected;
     struct starter *opener;
     int opener_socket;
-    int links;        /* from cay-net to cay-net-tls; -1: none */
-    char *authority;  /* of cay-net-tls, as text */
+    int links;       /* from cay-net to cay-net-tls; -1: none */
+    char *authority; /* of cay-net-tls, as text */
+    bool has_headers;
     char *secrets;    /* in the form of tls/secret.h; NULL: none */
     char *opened;     /* their hosts, a line for each */
     char *variables;  /* "NAME=placeholder", a text after the other */

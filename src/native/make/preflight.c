@@ -103,7 +103,7 @@ static int complete_network(struct cay_sandbox_options *options, struct cay_erro
         options->network = by_policy;
     if (options->networks && options->networks[0])
         TRY(complete_join(options, err));
-    if (options->secret_count &&
+    if ((options->secret_count || options->header_count) &&
         (options->network <= CAY_NETWORK_HOST || options->storage == CAY_STORAGE_DISK))
         return cay_fail(err, CAY_E_INVALID, 0, op, "secrets",
                         "secrets need a network with rules, and storage in memory",

@@ -162,8 +162,8 @@ bool spare_key(const struct cay_sandbox_options *options,
     struct stat resolver;
 
     if (options->storage != CAY_STORAGE_MEMORY || options->secret_count ||
-        (options->policy && options->policy->mount_count) || level == CAY_LEVEL_BEST ||
-        level >= CAY_LEVEL_LANDLOCK)
+        options->header_count || (options->policy && options->policy->mount_count) ||
+        level == CAY_LEVEL_BEST || level >= CAY_LEVEL_LANDLOCK)
         return false;
     add_text(&hash, CAY_VERSION);
     add_number(&hash, CLAIM_VERSION);

@@ -302,6 +302,13 @@ void broker_find_template(struct request_packet *request);
 void broker_handle_secret(struct broker *broker, struct request_packet *request,
                           const char *tenant);
 
+/* Adds headers of clients (host, name, value) as a keeper gets them, with the values of
+ * the tenant's secrets; replies with an error and returns false if one is missing.  The
+ * caller wipes the strings. */
+bool broker_add_headers(struct broker *broker, struct request_packet *request,
+                        const char *tenant, const char *const *headers, int64_t count,
+                        struct buf *strings);
+
 /* --- Replies --- */
 
 /* These two also close the request. */

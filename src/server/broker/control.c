@@ -326,7 +326,16 @@ static void change_network(struct broker *broker, struct request_packet *request
                       "start it with --internet open");
         return;
     }
-    if (!control_check_rules(broker, request, strings + 1, head.count - 1))
+    int64_t header_count = request->head.numbers[NETWORK_HEADERS];
+    if (header_count < 0 || header_count % 3 || header_count > head.count - 1) {
+        broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
+        return;
+    }
+    uint32_t rules_end = head.count - (uint32_t)header_count;
+    AUTO_BUF headers = {.max = CHANNEL_PACKET};
+    if (!control_check_rules(broker, request, strings + 1, rules_end - 1) ||
+        !broker_add_headers(broker, request, row->tenant, strings + rules_end,
+                            header_count, &headers))
         return;
     struct broker_request *pending = broker_request_new(broker, OP_NETWORK, row, request);
     if (!pending)
@@ -334,9 +343,15 @@ static void change_network(struct broker *broker, struct request_packet *request
     pending->done = network_changed;
     pending->row.flags = head.flags;
     set_hidden(&pending->row.metadata, RECORD_EGRESS, strings[0]);
-    for (uint32_t i = 0; i < head.count; i++)
+    for (uint32_t i = 0; i < rules_end; i++)
         strings_add(&sent, strings[i]);
+    (void)buf_append(&sent, headers.data, headers.len);
+    head.numbers[NETWORK_HEADERS] = header_count / 3 * 4;
+    head.count = rules_end + (uint32_t)head.numbers[NETWORK_HEADERS];
     broker_request_send_to(broker, pending, &head, &sent);
+    explicit_bzero(sent.data, sent.len);
+    if (headers.data)
+        explicit_bzero(headers.data, headers.len);
 }
 
 void control_resume_for(struct broker *broker, struct request_packet *request,

@@ -57,15 +57,20 @@ static uint64_t available_memory(void)
 
 /* The row is complete except for its id and times, which the keeper returns. */
 static void send_create(struct broker *broker, struct broker_request *pending,
-                        const char *const *env, int64_t env_count, int64_t rule_count)
+                        const char *const *env, const int64_t *numbers,
+                        const struct buf *headers)
 {
+    int64_t env_count = numbers[CREATE_ENV], rule_count = numbers[CREATE_RULES];
+    int64_t header_count = numbers[CREATE_HEADERS] / 3 * 4;
     const char *name = pending->row.template_name;
     AUTO_BUF strings = {.max = CHANNEL_STRINGS};
     struct request request = {.flags = pending->row.flags,
-                              .count = CREATE_ENV_AT + (uint32_t)(env_count + rule_count),
+                              .count = CREATE_ENV_AT +
+                                       (uint32_t)(env_count + rule_count + header_count),
                               .numbers = {[CREATE_TIMEOUT] = pending->timeout_s,
                                           [CREATE_ENV] = env_count,
-                                          [CREATE_RULES] = rule_count}};
+                                          [CREATE_RULES] = rule_count,
+                                          [CREATE_HEADERS] = header_count}};
 
     strings_add(&strings, template_of(name));
     strings_add(&strings, name);
@@ -73,7 +78,10 @@ static void send_create(struct broker *broker, struct broker_request *pending,
     strings_add(&strings, broker->pool.name);
     for (int64_t i = 0; i < env_count + rule_count; i++)
         strings_add(&strings, env[i]); /* the rules follow the environment */
+    (void)buf_append(&strings, headers->data, headers->len);
     broker_request_send_to(broker, pending, &request, &strings);
+    if (strings.data)
+        explicit_bzero(strings.data, strings.len);
 }
 
 static void refuse_template(struct request_packet *request, const char *name)
@@ -105,7 +113,10 @@ static bool may_create(struct broker *broker, struct request_packet *request,
     if (numbers[CREATE_METADATA] < 0 || numbers[CREATE_METADATA] > 2048 ||
         numbers[CREATE_ENV] < 0 || numbers[CREATE_ENV] > 4096 ||
         numbers[CREATE_RULES] < 0 || numbers[CREATE_RULES] > 4096 ||
-        1 + 2 * numbers[CREATE_METADATA] + numbers[CREATE_ENV] + numbers[CREATE_RULES] !=
+        numbers[CREATE_HEADERS] < 0 || numbers[CREATE_HEADERS] > 900 ||
+        numbers[CREATE_HEADERS] % 3 ||
+        1 + 2 * numbers[CREATE_METADATA] + numbers[CREATE_ENV] + numbers[CREATE_RULES] +
+                numbers[CREATE_HEADERS] !=
             request->head.count) {
         broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return false;
@@ -126,6 +137,12 @@ static bool may_create(struct broker *broker, struct request_packet *request,
                                  numbers[CREATE_ENV],
                              numbers[CREATE_RULES]))
         return false;
+    if (numbers[CREATE_HEADERS] && broker->options->internet <= CAY_NETWORK_HOST) {
+        broker_refuse(request, 501, CAY_E_UNSUPPORTED,
+                      "header rules are not supported by this server",
+                      "start it with --internet open or rules");
+        return false;
+    }
     if (registry_is_exclusive(broker->registry)) {
         broker_refuse(request, 507, CAY_E_NO_SPACE,
                       "the disk with the server's records is full", "free some space");
@@ -229,7 +246,12 @@ void broker_create(struct broker *broker, struct request_packet *request,
         broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return;
     }
-    if (!may_create(broker, request, strings))
+    AUTO_BUF headers = {.max = CHANNEL_PACKET};
+    const char *const *env = strings + 1 + 2 * pairs;
+    if (!may_create(broker, request, strings) ||
+        !broker_add_headers(broker, request, tenant,
+                            env + head.numbers[CREATE_ENV] + head.numbers[CREATE_RULES],
+                            head.numbers[CREATE_HEADERS], &headers))
         return;
     struct broker_request *pending = broker_request_new(broker, OP_CREATE, NULL, request);
     if (!pending)
@@ -256,6 +278,7 @@ void broker_create(struct broker *broker, struct request_packet *request,
         broker_request_free(broker, pending);
         return;
     }
-    send_create(broker, pending, strings + 1 + 2 * pairs, head.numbers[CREATE_ENV],
-                head.numbers[CREATE_RULES]);
+    send_create(broker, pending, env, head.numbers, &headers);
+    if (headers.data)
+        explicit_bzero(headers.data, headers.len);
 }

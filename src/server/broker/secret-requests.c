@@ -115,6 +115,81 @@ static int handle(struct broker *broker, const struct request_packet *request,
     }
 }
 
+/* --- Headers --- */
+
+#define REFERENCE "${e2b.secrets."
+
+struct resolved {
+    struct buf value, parts;
+};
+
+static int put_secret(struct broker *broker, const char *tenant, const char *name,
+                      size_t len, struct resolved *resolved, struct cay_error *err)
+{
+    char which[STORED_NAME_MAX] = "", value[STORED_OPEN_MAX];
+
+    if (len < sizeof which)
+        memcpy(which, name, len);
+    TRY(stored_open(broker->registry, &broker->secrets, tenant, which, value, err));
+    buf_text(&resolved->value, value);
+    buf_format(&resolved->parts, "%s\n", value);
+    explicit_bzero(value, sizeof value);
+    return CAY_OK;
+}
+
+/* A value with its references replaced. */
+static int resolve(struct broker *broker, const char *tenant, const char *text,
+                   struct resolved *resolved, struct cay_error *err)
+{
+    for (const char *at; (at = strstr(text, REFERENCE));) {
+        const char *name = at + strlen(REFERENCE), *end = strchr(name, '}');
+        if (!end)
+            break;
+        buf_append(&resolved->value, text, (size_t)(at - text));
+        TRY(put_secret(broker, tenant, name, (size_t)(end - name), resolved, err));
+        text = end + 1;
+    }
+    buf_text(&resolved->value, text);
+    return resolved->value.failed || resolved->parts.failed
+               ? cay_fail(err, CAY_E_INVALID, 0, "server.headers", NULL,
+                          "a header of network.rules is too long with its secrets",
+                          "the limit is 8 KiB")
+               : CAY_OK;
+}
+
+static void wipe(struct buf *bytes)
+{
+    if (bytes->data)
+        explicit_bzero(bytes->data, bytes->len);
+    buf_done(bytes);
+}
+
+bool broker_add_headers(struct broker *broker, struct request_packet *request,
+                        const char *tenant, const char *const *headers, int64_t count,
+                        struct buf *strings)
+{
+    enum { VALUE_MAX = 8 << 10 };
+    struct cay_error error = {0};
+    int code = CAY_OK;
+
+    for (int64_t i = 0; !code && i + 2 < count; i += 3) {
+        struct resolved resolved = {.value = {.max = VALUE_MAX},
+                                    .parts = {.max = VALUE_MAX}};
+        code = resolve(broker, tenant, headers[i + 2], &resolved, &error);
+        strings_add(strings, headers[i]);
+        strings_add(strings, headers[i + 1]);
+        strings_add(strings, resolved.value.data ? resolved.value.data : "");
+        strings_add(strings, resolved.parts.data ? resolved.parts.data : "");
+        wipe(&resolved.value);
+        wipe(&resolved.parts);
+    }
+    if (code) {
+        (void)reply_send_error(request->channel, 400, &error);
+        request_packet_done(request);
+    }
+    return !code;
+}
+
 void broker_handle_secret(struct broker *broker, struct request_packet *request,
                           const char *tenant)
 {

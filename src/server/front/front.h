@@ -384,14 +384,16 @@ int64_t field_add_pairs(struct fields *fields, const char *name, bool joined,
 struct front_egress {
     struct buf rules; /* strings for the keeper: rules of Cay */
     int64_t count;
-    struct buf shown; /* the fields as JSON, for RECORD_EGRESS */
-    unsigned status;  /* of an error */
+    struct buf headers;   /* the same: host, name and value of each */
+    int64_t header_count; /* strings */
+    struct buf shown;     /* the fields as JSON, for RECORD_EGRESS */
+    unsigned status;      /* of an error */
 };
 void front_egress_init(struct front_egress *egress);
 void front_egress_done(struct front_egress *egress);
 
-/* allowOut and denyOut of an object: the message of an error, or NULL.  Fields of a wrong
- * type are in `fields`. */
+/* allowOut, denyOut and rules of an object: the message of an error, or NULL.  Fields of
+ * a wrong type are in `fields`. */
 const char *front_take_egress(struct fields *fields, bool has_internet,
                               struct front_egress *ret_egress);
 

@@ -10,7 +10,18 @@
 #include "base/error.h"
 #include "server/front/front.h"
 
-enum { EGRESS_MAX = 16 << 10, RULES_MAX = 512, ADDRESS_MAX = 64, MASK_MAX = 256 };
+enum {
+    EGRESS_MAX = 16 << 10,
+    RULES_MAX = 512,
+    ADDRESS_MAX = 64,
+    MASK_MAX = 256,
+    /* E2B's limits for header rules */
+    HEADER_HOSTS_MAX = 10,
+    HEADERS_MAX = 20,
+    HEADER_HOST_MAX = 128,
+    HEADER_NAME_MAX = 63,
+    HEADER_VALUE_MAX = 2048
+};
 
 static const char everything[] = "0.0.0.0/0";
 
@@ -77,15 +88,107 @@ static void put_list(struct json *json, const char *name, const struct list *lis
 
 static const char *find_unsupported(struct fields *network)
 {
-    static const char *const names[] = {"rules", "egressProxy", "httpsPorts"};
+    static const char *const names[] = {"egressProxy", "httpsPorts"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const json_t *value = field_get(network, names[i]);
         if (json_array_size(value) > 0 || json_object_size(value) > 0)
-            return "header rules, proxies and httpsPorts are not supported by this "
-                   "server";
+            return "proxies and httpsPorts are not supported by this server";
     }
     return NULL;
+}
+
+/* --- Header rules --- */
+
+static const char *take_headers(const char *host, const json_t *headers,
+                                struct front_egress *egress)
+{
+    const char *name;
+    json_t *value;
+
+    if (json_object_size(headers) > HEADERS_MAX)
+        return "a rule of network.rules sets at most 20 headers";
+    json_object_foreach((json_t *)(uintptr_t)headers, name, value)
+    {
+        const char *text = json_string_value(value);
+        if (!text || strlen(text) > HEADER_VALUE_MAX ||
+            !route_is_token(name, strlen(name)) || strlen(name) > HEADER_NAME_MAX)
+            return "headers of network.rules have names of at most 63 and values of at "
+                   "most 2048 bytes";
+        if (strstr(text, "${e2b.identity.")) {
+            egress->status = 501;
+            return "identity tokens are not supported by this server";
+        }
+        strings_add(&egress->headers, host);
+        strings_add(&egress->headers, name);
+        strings_add(&egress->headers, text);
+        egress->header_count += 3;
+    }
+    return NULL;
+}
+
+static const char *take_host(const char *host, const json_t *rules,
+                             struct front_egress *egress)
+{
+    const json_t *transform = json_object_get(json_array_get(rules, 0), "transform");
+    const json_t *headers = json_object_get(transform, "headers");
+
+    if (is_range(host) || strchr(host, '*')) {
+        egress->status = 501;
+        return "network.rules are for complete host names only on this server";
+    }
+    if (!*host || strlen(host) > HEADER_HOST_MAX)
+        return "a host of network.rules has 1 to 128 bytes";
+    if (!json_is_array(rules) || json_array_size(rules) > 1)
+        return "a host of network.rules has a list with one rule";
+    if ((headers && !json_is_object(headers)) ||
+        (transform && !json_is_object(transform)))
+        return "a rule of network.rules is {\"transform\": {\"headers\": {...}}}";
+    return take_headers(host, headers, egress);
+}
+
+static const char *take_rules(struct fields *fields, struct front_egress *egress)
+{
+    const json_t *rules = field_get(fields, "rules");
+    const char *host, *wrong = NULL;
+    json_t *list;
+
+    if (rules && !json_is_object(rules))
+        (void)field_reject(fields, "rules");
+    if (json_object_size(rules) > HEADER_HOSTS_MAX)
+        return "network.rules has at most 10 hosts";
+    json_object_foreach((json_t *)(uintptr_t)rules, host, list)
+    {
+        if (!wrong)
+            wrong = take_host(host, list, egress);
+    }
+    return wrong;
+}
+
+static void put_rules(struct json *json, const json_t *rules)
+{
+    const char *host, *name;
+    json_t *list, *value;
+
+    json_put_key(json, "rules");
+    json_put_object(json);
+    json_object_foreach((json_t *)(uintptr_t)rules, host, list)
+    {
+        const json_t *transform = json_object_get(json_array_get(list, 0), "transform");
+        json_put_key(json, host);
+        json_put_array(json);
+        json_put_object(json);
+        json_put_key(json, "transform");
+        json_put_object(json);
+        json_put_key(json, "headers");
+        json_put_object(json);
+        json_object_foreach(json_object_get(transform, "headers"), name, value)
+            json_set_text(json, name, json_string_value(value));
+        for (int i = 0; i < 3; i++)
+            json_put_end(json);
+        json_put_end(json);
+    }
+    json_put_end(json);
 }
 
 const char *front_take_egress(struct fields *fields, bool has_internet,
@@ -99,6 +202,9 @@ const char *front_take_egress(struct fields *fields, bool has_internet,
     ret_egress->status = unsupported ? 501 : 400;
     if (unsupported)
         return unsupported;
+    const char *wrong = take_rules(fields, ret_egress);
+    if (wrong)
+        return wrong;
     if ((fields->top ? fields->top : fields)->wrong)
         return NULL; /* the caller reports the field */
     if (deny.has_names)
@@ -119,21 +225,26 @@ const char *front_take_egress(struct fields *fields, bool has_internet,
     json_put_object(&json);
     put_list(&json, "allowOut", &allow);
     put_list(&json, "denyOut", &deny);
+    if (ret_egress->header_count)
+        put_rules(&json, field_get(fields, "rules"));
     json_put_end(&json);
-    return ret_egress->shown.failed || ret_egress->rules.failed
-               ? "allowOut and denyOut are too long"
+    return ret_egress->shown.failed || ret_egress->rules.failed ||
+                   ret_egress->headers.failed
+               ? "allowOut, denyOut and rules are too long"
                : NULL;
 }
 
 void front_egress_init(struct front_egress *egress)
 {
-    *egress =
-        (struct front_egress){.rules = {.max = EGRESS_MAX}, .shown = {.max = EGRESS_MAX}};
+    *egress = (struct front_egress){.rules = {.max = EGRESS_MAX},
+                                    .headers = {.max = EGRESS_MAX},
+                                    .shown = {.max = EGRESS_MAX}};
 }
 
 void front_egress_done(struct front_egress *egress)
 {
     buf_done(&egress->rules);
+    buf_done(&egress->headers);
     buf_done(&egress->shown);
 }
 
@@ -184,6 +295,8 @@ void front_put_network(struct json *json, const char *egress, const char *mask,
     json_put_object(json);
     put_list(json, "allowOut", &allow);
     put_list(json, "denyOut", &deny);
+    if (json_object_get(stored, "rules"))
+        put_rules(json, json_object_get(stored, "rules"));
     json_set_bool(json, "allowPublicTraffic", is_public);
     if (mask)
         json_set_text(json, "maskRequestHost", mask);
@@ -213,7 +326,9 @@ void front_change_network(struct exchange *exchange)
     const char *wrong = front_take_egress(&fields, request.flags, &egress);
     strings_add(&strings, egress.shown.data ? egress.shown.data : "");
     (void)buf_append(&strings, egress.rules.data, egress.rules.len);
-    request.count = 1 + (uint32_t)egress.count;
+    (void)buf_append(&strings, egress.headers.data, egress.headers.len);
+    request.numbers[NETWORK_HEADERS] = egress.header_count;
+    request.count = 1 + (uint32_t)(egress.count + egress.header_count);
     if (wrong)
         exchange_refuse(exchange, egress.status, wrong);
     else if (fields.wrong)

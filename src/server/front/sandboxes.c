@@ -484,7 +484,7 @@ static int64_t add_metadata(struct fields *fields, const struct front_egress *eg
             (void)field_reject(fields, "metadata");
     }
     int64_t count = field_add_pairs(fields, "metadata", false, strings);
-    if (egress->count) {
+    if (egress->count || egress->header_count) {
         strings_add(strings, RECORD_EGRESS);
         strings_add(strings, egress->shown.data ? egress->shown.data : "");
         count++;
@@ -517,9 +517,12 @@ static const char *fill_create(struct exchange *exchange, struct fields *fields,
     request->numbers[CREATE_ENV] = field_add_pairs(fields, "envVars", true, strings);
     request->numbers[CREATE_RULES] = egress->count;
     (void)buf_append(strings, egress->rules.data, egress->rules.len);
+    request->numbers[CREATE_HEADERS] = egress->header_count;
+    (void)buf_append(strings, egress->headers.data, egress->headers.len);
     request->count =
-        1 + (uint32_t)(2 * request->numbers[CREATE_METADATA] +
-                       request->numbers[CREATE_ENV] + request->numbers[CREATE_RULES]);
+        1 +
+        (uint32_t)(2 * request->numbers[CREATE_METADATA] + request->numbers[CREATE_ENV] +
+                   request->numbers[CREATE_RULES] + request->numbers[CREATE_HEADERS]);
     if (!template_name)
         (void)field_reject(fields, "templateID");
     return wrong                   ? wrong

@@ -363,6 +363,7 @@ static int create_with_network(struct keeper *keeper,
     const int64_t *numbers = request->head.numbers;
     bool has_internet = request->head.flags & CREATE_INTERNET;
     struct keeper_network network;
+    struct keeper_headers headers = {0};
     cay_policy *policy = NULL;
 
     wanted->network = CAY_NETWORK_NONE; /* or that of the policy */
@@ -377,7 +378,14 @@ static int create_with_network(struct keeper *keeper,
         code = cay_policy_add_network(NULL, &network.config, &policy, err);
     wanted->policy = policy;
     if (!code)
+        code = keeper_headers_init(request->strings + CREATE_ENV_AT +
+                                       numbers[CREATE_ENV] + numbers[CREATE_RULES],
+                                   (size_t)numbers[CREATE_HEADERS], &headers, err);
+    wanted->headers = headers.list;
+    wanted->header_count = headers.count;
+    if (!code)
         code = cay_sandbox_create(wanted, &keeper->sandbox, err);
+    keeper_headers_done(&headers);
     cay_policy_free(policy);
     keeper_network_done(&network);
     return code;

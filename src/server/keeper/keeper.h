@@ -140,6 +140,17 @@ int keeper_network_init(const struct serve_options *options, bool has_internet,
                         struct keeper_network *ret_network, struct cay_error *err);
 void keeper_network_done(struct keeper_network *network);
 
+/* Headers of requests: host, name, value and secret parts of each. */
+struct keeper_headers {
+    struct cay_header *list;
+    size_t count;
+    const char **parts;
+    char *text;
+};
+int keeper_headers_init(const char *const *strings, size_t count,
+                        struct keeper_headers *ret_headers, struct cay_error *err);
+void keeper_headers_done(struct keeper_headers *headers);
+
 keeper_op keeper_op_network;
 keeper_op keeper_op_start, keeper_op_attach, keeper_op_processes, keeper_op_input,
     keeper_op_close_input, keeper_op_signal, keeper_op_resize;

@@ -44,7 +44,7 @@ enum {
 /* All requests.  Columns: name, credential, and the least and greatest number of strings.
  */
 #define OPS(X)                                                                           \
-    X(CREATE, KEY, 1, 4100)                                                              \
+    X(CREATE, KEY, 1, 5000)                                                              \
     X(CONNECT, KEY, 0, 0)                                                                \
     X(LIST, KEY, 2, 258)                                                                 \
     X(INFO, KEY, 0, 0)                                                                   \
@@ -56,7 +56,7 @@ enum {
     X(CHECK, KEY, 0, 0)                                                                  \
     X(TEMPLATE, KEY, 1, 1)                                                               \
     X(USAGE, KEY, 0, 0)                                                                  \
-    X(NETWORK, KEY, 1, 1024)   /* strings: RECORD_EGRESS, rules */                       \
+    X(NETWORK, KEY, 1, 2048)   /* strings: RECORD_EGRESS, rules, headers */              \
     X(SECRETS, KEY, 1, 1)      /* strings: the last name of the previous page */         \
     X(SECRET, KEY, 1, 1)       /* strings of these: a name or an id */                   \
     X(SECRET_SET, KEY, 2, 128) /* and the value, metadata */                             \
@@ -111,8 +111,11 @@ enum {
     CREATE_TIMEOUT = 0, /* seconds; -1: the default of the API version */
     CREATE_METADATA = 1,
     CREATE_ENV = 2,
-    CREATE_RULES = 3,  /* of the network, after the environment */
-    CREATE_ENV_AT = 4, /* to a keeper: source, template, tenant and pool come first */
+    CREATE_RULES = 3,    /* of the network, after the environment */
+    CREATE_HEADERS = 5,  /* strings after the rules: host, name and value of each; to a
+                            keeper, its secret parts as well, a line for each */
+    NETWORK_HEADERS = 0, /* the same */
+    CREATE_ENV_AT = 4,   /* to a keeper: source, template, tenant and pool come first */
 
     TIMEOUT_SECONDS = 0, /* CONNECT, TIMEOUT, RESUME, REFRESH, CONFIRM; -1: not given */
 
