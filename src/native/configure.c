@@ -8,6 +8,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "native/config-secrets.h"
 #include "native/make/preflight.h"
 #include "native/native.h"
 #include "sandbox/backend.h"
@@ -52,6 +53,13 @@ const struct cay_field native_fields[NATIVE_FIELDS] = {
     {"networks", NULL, CAY_FIELD_TEXTS, NULL,
      "named networks to join, as NETWORK or NETWORK:NAME: their sandboxes reach each "
      "other's TCP ports by name"},
+    {"secrets", NULL, CAY_FIELD_MAP, NULL,
+     "values that programs inside use and never read, by the names of their variables: "
+     "env:VARIABLE or file:/PATH, never the value itself"},
+    {"secrets_for", NULL, CAY_FIELD_TEXTS, NULL,
+     "hosts that the secrets are sent to, as NAME=HOST or NAME=HOST:WAY; see "
+     "--secret-for "
+     "in cay-run(1)"},
     {"storage", NULL, CAY_FIELD_CHOICE, "memory",
      "where the sandbox's files are stored; on disk it can be stopped and started again",
      storages},
@@ -82,6 +90,7 @@ struct config_options {
     char **rules, **groups; /* of the network; NULL-terminated */
     char **joined;          /* named networks, the same */
     cay_policy *policy;     /* with these rules */
+    struct config_secrets secrets;
 };
 
 void native_free_texts(char **texts)
@@ -103,6 +112,7 @@ void cay_sandbox_options_free(struct cay_sandbox_options *options)
     native_free_texts(config_options->rules);
     native_free_texts(config_options->groups);
     native_free_texts(config_options->joined);
+    config_secrets_done(&config_options->secrets);
     cay_policy_free(config_options->policy);
     free(config_options);
 }
@@ -354,6 +364,10 @@ static int take_options(const cay_config *config, struct config_options *config_
         code = take_network(config, config_options, err);
     if (!code)
         code = take_joined(config, config_options, err);
+    if (!code)
+        code = config_secrets_init(config, &config_options->secrets, err);
+    config_options->options.secrets = config_options->secrets.list;
+    config_options->options.secret_count = config_options->secrets.count;
     if (!code)
         code = native_take_env(config, &config_options->env, err);
     config_options->options.env = (const char *const *)config_options->env;

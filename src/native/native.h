@@ -40,7 +40,7 @@ int native_run(const struct cay_sandbox_options *options,
 int native_restart(void *cookie, struct cay_error *err);
 
 /* The fields of a configuration, and sandboxes created from one. */
-enum { NATIVE_FIELDS = 20 };
+enum { NATIVE_FIELDS = 22 };
 extern const struct cay_field native_fields[NATIVE_FIELDS];
 int native_check_config(void *data, const cay_config *config, struct cay_error *err);
 int native_create_config(void *data, const cay_config *config, void **ret_cookie,

@@ -322,6 +322,41 @@ def test_a_stored_secret_opens_with_its_own_key_and_row_only(home, service):
     assert VALUE[::-1].encode() not in done.stderr
 
 
+CONFIG = """
+type: native
+allow: [api.test]
+secrets: {{TOKEN: "{source}"}}
+secrets_for: ["{host}"]
+"""
+
+
+@pytest.mark.parametrize("source", ["env:TEST_TOKEN", "file:{}"])
+def test_a_configuration_refers_to_secrets(service, tmp_path, source):
+    (tmp_path / "value").write_text(VALUE + "\n")
+    config = tmp_path / "cay.yaml"
+    config.write_text(CONFIG.format(source=source.format(tmp_path / "value"), host="TOKEN=api.test:bearer"))
+    done = cay(service, "run", "--config", config, "--", "python3", "-c", PREPARE +
+               'print(talk(secure("api.test"), get("/", more=f"Authorization: Bearer {token}\\r\\n"))[0][0])')
+    assert done.stdout == b"200\n", done
+    assert service.requests()[-1]["headers"]["authorization"] == "Bearer " + VALUE
+    shown = cay(service, "config", "show", config)
+    assert VALUE.encode() not in shown.stdout + shown.stderr
+
+
+@pytest.mark.parametrize("source, host, message", [
+    (VALUE, "TOKEN=api.test", "neither env: nor file:"), ("env:NOT_SET", "TOKEN=api.test", "not set"),
+    ("file:/none", "TOKEN=api.test", "not found"), ("env:TEST_TOKEN", "api.test", "names no secret"),
+    ("env:TEST_TOKEN", "OTHER=api.test", "names no secret"),
+    ("env:TEST_TOKEN", "TOKEN=other.test", "no network rule allows")])
+def test_a_configuration_with_invalid_secrets_is_refused_without_the_value(service, tmp_path, source, host,
+                                                                          message):
+    config = tmp_path / "cay.yaml"
+    config.write_text(CONFIG.format(source=source, host=host))
+    done = cay(service, "run", "--config", config, "--", "true")
+    assert done.returncode == 125 and message.lower() in done.stderr.decode().lower(), done
+    assert VALUE.encode() not in done.stderr
+
+
 def test_secrets_come_from_files_and_each_has_its_hosts(service, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text(VALUE + "\n")

@@ -54,6 +54,10 @@ class NativeSandboxConfig(BaseSandboxConfig):
     """hosts added to groups of network rules: {"pypi": "mirror.example.com"}"""
     networks: list[str] = field(default_factory=lambda: [])
     """named networks to join: NETWORK, NETWORK:NAME"""
+    secrets: dict[str, str] = field(default_factory=lambda: {})
+    """values that programs inside use and never read: {"TOKEN": "env:API_TOKEN"}, file:/PATH"""
+    secrets_for: list[str] = field(default_factory=lambda: [])
+    """hosts that they are sent to: TOKEN=api.example.com"""
     storage: Literal["memory", "disk"] = "memory"
     user: str | None = None
     hostname: str | None = None
