@@ -657,6 +657,46 @@ CAY_PUBLIC CAY_NODISC int cay_template_list(struct cay_template_info **ret_infos
 /* CAY_E_BUSY while a sandbox uses it, running or stopped. */
 CAY_PUBLIC CAY_NODISC int cay_template_remove(const char *name, struct cay_error *err);
 
+/* --- Builds -------------------------------------------------------------------------
+ *
+ * A build makes a template by the instructions of a Dockerfile: see cay-build(1).  Each
+ * step that changes files is a layer, which later builds use again if nothing that the
+ * step depends on has changed. */
+
+enum cay_build_event {
+    CAY_BUILD_STEP = 1,   /* a step begins; text is its instruction */
+    CAY_BUILD_CACHED = 2, /* its layer exists */
+    CAY_BUILD_OUTPUT = 3  /* text is output of the command of RUN */
+};
+
+struct cay_build_progress {
+    enum cay_build_event event;
+    unsigned step, step_count; /* those that change files; from 1 */
+    const char *text;
+    size_t len;
+};
+
+struct cay_build_options {
+    size_t size;
+    const char *dir; /* the sources of COPY and ADD */
+    const char
+        *file; /* the Dockerfile; NULL: "Dockerfile" in dir.  Without "/": in dir */
+    const char *name;        /* NAME or NAME:TAG of the template; NULL: only the layers */
+    const char *const *args; /* "NAME=value" of ARG, NULL-terminated, or NULL */
+    const char *target;      /* a stage by its name or number; NULL: the last one */
+    const cay_policy *policy; /* the network rules of RUN; NULL: no network */
+    uint64_t memory_bytes;    /* of each RUN; 0: CAY_MEMORY_DEFAULT */
+    bool no_cache;            /* run every step */
+    /* A return value other than 0 cancels. */
+    int (*on_progress)(void *cookie, const struct cay_build_progress *progress);
+    void *cookie;
+};
+
+/* Replaces a template of the same name, unless a sandbox uses it: CAY_E_BUSY.
+ * CAY_E_EXEC_FAILED: a command of RUN failed.  Errors name the line. */
+CAY_PUBLIC CAY_NODISC int cay_build(const struct cay_build_options *options,
+                                    struct cay_error *err);
+
 /* --- The host -----------------------------------------------------------------------
  */
 

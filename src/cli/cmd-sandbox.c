@@ -176,7 +176,6 @@ static const struct subcommand commands[] = {
     (CREATES | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(NETWORK) |      \
      BIT(EVENTS) | BIT(FORWARD) | BIT(PORT) | BIT(CHECKPOINT) | BIT(ROLLBACK) |          \
      BIT(CHECKPOINTS) | BIT(DOCTOR))
-#define SIZE_ALLOWED  "for example 512M or 2G"
 #define COUNT_ALLOWED "a whole number from 1"
 
 static const struct option_rule option_rules[] = {

@@ -109,6 +109,7 @@ int forward_publish(cay_sandbox *sandbox, const struct option_list *ports,
 
 /* Of an option: "500ms", "30", "2m" into uint64_t milliseconds. */
 bool sandbox_parse_time(const char *text, void *field);
+#define SIZE_ALLOWED "for example 512M or 2G"
 #define TIME_ALLOWED "for example 500ms, 30 (seconds), 2m or 1h"
 
 /* The sandbox of this id, or the only one whose id starts so.  CAY_E_NOT_FOUND if there

@@ -87,22 +87,24 @@ const struct sandbox_program sandbox_program = {
 /* --- Commands --- */
 
 static const char commands_help[] =
-    "  run, create     Run a command in a new sandbox; create one that keeps running\n"
-    "  exec, shell, ps Run a command or a shell in a sandbox; list its processes\n"
-    "  code, context   Run code in an interpreter that keeps its variables\n"
-    "  ls, inspect     List the sandboxes; show one in detail\n"
-    "  forward, port   Forward ports of a sandbox; list them\n"
-    "  network, events Change what a sandbox reaches; print what it tried\n"
-    "  cp, cat, put    Copy files in and out, print one, write one\n"
-    "  pause, resume   Freeze and thaw a sandbox; checkpoint, rollback: its files\n"
-    "  kill, start, rm End a sandbox, start it again from disk, remove it\n"
-    "  logs, explain   Print the output of a command; show the rule for a host\n"
-    "  session, config Named, persistent sandboxes; check a configuration\n"
-    "  template, files Manage templates; read and write files under a policy\n"
-    "  pool, warm, gc  Prepare sandboxes and interpreters; clean up after crashes\n"
-    "  serve, key, env Serve the E2B SDKs; manage keys; print their environment\n"
-    "  doctor, setup   Check this machine; give its users what sandboxes need\n"
-    "  help, version   Show the help for a command; print the version\n";
+    "  run, create               Run a command in a new sandbox; create one\n"
+    "  exec, shell, ps, logs     Run commands in it; list them; print their output\n"
+    "  code, context             Run code in an interpreter that keeps its variables\n"
+    "  ls, inspect               List the sandboxes; show one in detail\n"
+    "  cp, cat, put              Copy files in and out, print one, write one\n"
+    "  network, events           Change what a sandbox reaches; print what it tried\n"
+    "  forward, port             Forward ports of a sandbox; list them\n"
+    "  checkpoint, rollback      Save the state of a sandbox's files; restore it\n"
+    "  checkpoints               List the checkpoints of a sandbox\n"
+    "  pause, resume             Freeze a sandbox, and thaw it\n"
+    "  kill, start, rm           End it, start it again from disk, remove it\n"
+    "  session, files            Named sandboxes; read and write files under a policy\n"
+    "  config, explain           Check a configuration; show which rule decides\n"
+    "  template, build           Manage templates; build one from a Dockerfile\n"
+    "  pool, warm, gc            Prepare sandboxes ahead; clean up after crashes\n"
+    "  serve, key, secret, env   Serve the E2B SDKs; manage their keys and secrets\n"
+    "  doctor, setup             Check this machine; give users what sandboxes need\n"
+    "  help, version             Show the help for a command; print the version\n";
 
 typedef int command(char *const *argv); /* what follows the command's name */
 
@@ -113,6 +115,7 @@ static const struct {
     const struct grammar *grammar; /* or NULL */
     command *run;
 } commands[] = {
+    {"build", &build_grammar, NULL},
     {"code", &code_grammar, NULL},
     {"config", &config_grammar, NULL},
     {"context", &context_grammar, NULL},
@@ -197,7 +200,6 @@ static const struct {
     const char *theirs, *hint;
 } habits[] = {
     {"attach", "did you mean shell?"},
-    {"build", "did you mean template create?"},
     {"commit",
      "cay has no snapshots yet; cay checkpoint saves the files while the sandbox runs, "
      "cay cp ID:/ - writes them as a tar archive"},
@@ -243,8 +245,9 @@ static int run_command(char *const *argv)
             return call_run(&sandbox_grammar, argv);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(name, commands[i].name) == 0) {
-            /* The subcommand of `cay code` and `cay setup` is its own name. */
-            bool is_whole = commands[i].grammar == &code_grammar ||
+            /* The subcommand of `cay code` and similar ones is its own name. */
+            bool is_whole = commands[i].grammar == &build_grammar ||
+                            commands[i].grammar == &code_grammar ||
                             commands[i].grammar == &setup_grammar;
             return commands[i].grammar
                        ? call_run(commands[i].grammar, is_whole ? argv : argv + 1)

@@ -126,6 +126,11 @@ struct options {
     const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
     const char *packages;
 
+    /* Builds */
+    const char *file, *target;
+    struct option_list args;
+    bool no_cache;
+
     /* Files */
     const char *base;
     struct option_number offset, max;        /* read; max also list, grep */

@@ -398,3 +398,28 @@ int overlay_mount(const struct overlay *overlay, int map, uint32_t id_base, int 
     AUTO_FD top = open_top(overlay, id_base);
     return top < 0 ? TAKE_FD(top) : mount_layers(overlay, top, map, ret_usr);
 }
+
+static int clone_mount(int fd)
+{
+    int clone = (int)syscall(SYS_open_tree, fd, "",
+                             AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+
+    return clone < 0 ? -errno : clone;
+}
+
+int overlay_mount_plain(const int *lowers, size_t count, int top)
+{
+    int clones[OVERLAY_BELOW_MAX + 1], usr;
+    size_t used = 0;
+    AUTO_FD above = clone_mount(top);
+    int fd = count > OVERLAY_BELOW_MAX + 1 ? -E2BIG : above;
+
+    for (; fd >= 0 && used < count; used++)
+        fd = clones[used] = clone_mount(lowers[used]);
+    const struct overlay_layers layers = {clones, count, above, -1, -1};
+    if (fd >= 0)
+        fd = create(&layers, &usr);
+    for (size_t i = 0; i < used; i++)
+        auto_close(&clones[i]);
+    return fd;
+}

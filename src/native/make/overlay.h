@@ -37,6 +37,10 @@ int overlay_create(const int *lowers, size_t count, int top, const char *upper,
 int overlay_below(const struct overlay *overlay, int map, int *ret_lowers,
                   size_t *ret_count, int *ret_usr);
 
+/* A detached mount of the lower directories, the highest first, under "upper" and "work"
+ * of the directory `top`; owners are not shifted.  A negative errno on failure. */
+int overlay_mount_plain(const int *lowers, size_t count, int top);
+
 /* The layers of the overlays, all detached mounts; -1 for none. */
 struct overlay_layers {
     const int *lowers;  /* of the root, the highest first */

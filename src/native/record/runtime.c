@@ -619,11 +619,12 @@ int runtime_visit(void (*visit)(const char *id, void *cookie), void *cookie,
                   struct cay_error *err)
 {
     char path[PATH_MAX];
-    int code = runtime_directory(path, err);
+    struct cay_error why;
+    int code = runtime_directory(path, &why);
     AUTO_DIR directory = code ? NULL : opendir(path);
 
     if (code)
-        return code == CAY_E_NOT_FOUND ? CAY_OK : code;
+        return code == CAY_E_NOT_FOUND ? CAY_OK : cay_fail_as(err, code, &why);
     if (!directory)
         return errno == ENOENT ? CAY_OK : cay_fail_errno(err, errno, op, path);
     for (struct dirent *entry; (entry = path_next(directory));)

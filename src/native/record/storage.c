@@ -177,6 +177,14 @@ int storage_remove(const char *id, struct cay_error *err)
     return state_remove(sandboxes, id, op, err);
 }
 
+int storage_take(const struct storage *storage, int to, const char *name,
+                 struct cay_error *err)
+{
+    return renameat(storage->disk, "upper", to, name) == 0
+               ? CAY_OK
+               : cay_fail_errno(err, errno, op, name);
+}
+
 /* --- The options --- */
 
 /* Saves the resolved path, because the next start may run in another directory. */

@@ -53,6 +53,11 @@ int storage_save_rules(const char *id, const char *text, size_t len,
 int storage_load_rules(const char *id, char **ret_text, size_t *ret_len,
                        struct cay_error *err);
 
+/* Moves the files of a locked, stopped sandbox, its "upper", to `name` in the directory
+ * `to`.  The sandbox can then only be removed.  As an ordinary user: in userns_run(). */
+int storage_take(const struct storage *storage, int to, const char *name,
+                 struct cay_error *err);
+
 /* Whether its disk is in this state directory: CAY_E_NOT_FOUND if not. */
 int storage_check(const char *id, struct cay_error *err);
 /* Whether its disk is in another state directory than this process's. */

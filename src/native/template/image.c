@@ -262,33 +262,18 @@ static int take_config(const struct image *image, const json_t *config,
     return take_env(info, json_object_get(inner, "Env"), err);
 }
 
-/* Containers expect it to exist.  Links on the way are resolved inside the root. */
+/* Containers expect it to exist. */
 static int make_workdir(const struct image *image, struct cay_error *err)
 {
-    char path[sizeof image->draft->info.shown.workdir];
-    AUTO_FD dir = fcntl(image->draft->root, F_DUPFD_CLOEXEC, 3);
+    const char *path = image->draft->info.shown.workdir;
+    AUTO_FD dir = template_make_path(image->draft->root, path, 0, 0);
 
-    memcpy(path, image->draft->info.shown.workdir, sizeof path);
-    for (char *at = path + strspn(path, "/"); dir >= 0 && *at; at += strspn(at, "/")) {
-        const char *name = at;
-        at += strcspn(at, "/");
-        char end = *at;
-        *at = '\0';
-        bool is_made = mkdirat(dir, name, 0755) == 0 && fchmodat(dir, name, 0755, 0) == 0;
-        int next = is_made || errno == EEXIST
-                       ? path_open(image->draft->root, path, O_PATH | O_DIRECTORY, 0,
-                                   RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
-                       : -errno;
-        *at = end;
-        if (next < 0)
-            return cay_fail(
-                err, CAY_E_INVALID, -next, op, path,
-                "cannot create the image's working directory",
-                "its path exists and is not a directory: correct the image's WorkingDir");
-        (void)close(dir);
-        dir = next;
-    }
-    return dir < 0 ? cay_fail_errno(err, errno, op, path) : CAY_OK;
+    return dir < 0
+               ? cay_fail(err, CAY_E_INVALID, -dir, op, path,
+                          "cannot create the image's working directory",
+                          "its path exists and is not a directory: correct the image's "
+                          "WorkingDir")
+               : CAY_OK;
 }
 
 /* --- Layers --- */

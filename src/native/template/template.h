@@ -137,6 +137,11 @@ int template_report(struct template_draft *draft, const char *step,
 
 int template_from_image(struct template_draft *draft, struct cay_error *err);
 
+/* Opens (O_PATH) a directory below `root`, with the directories on the way that are
+ * missing; `uid` and `gid` own new ones.  Links are resolved inside the root.  A negative
+ * errno on failure. */
+int template_make_path(int root, const char *path, unsigned uid, unsigned gid);
+
 /* Unpacks an archive below `root`. */
 enum template_unpack_mode {
     TEMPLATE_WHOLE = 1,     /* everything */

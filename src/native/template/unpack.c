@@ -133,3 +133,32 @@ int template_unpack(struct template_draft *draft, int root, int fd,
         draft->entries += filter->entries;
     return code;
 }
+
+int template_make_path(int root, const char *path, unsigned uid, unsigned gid)
+{
+    char way[PATH_MAX];
+    AUTO_FD dir = fcntl(root, F_DUPFD_CLOEXEC, 3);
+
+    if (dir < 0 || strlen(path) >= sizeof way)
+        return dir < 0 ? -errno : -ENAMETOOLONG;
+    cay_copy_text(way, sizeof way, path);
+    for (char *at = way + strspn(way, "/"); *at; at += strspn(at, "/")) {
+        const char *name = at;
+        at += strcspn(at, "/");
+        char end = *at;
+        *at = '\0';
+        bool is_made = mkdirat(dir, name, 0755) == 0 &&
+                       fchmodat(dir, name, 0755, 0) == 0 &&
+                       fchownat(dir, name, uid, gid, AT_SYMLINK_NOFOLLOW) == 0;
+        int next = is_made || errno == EEXIST
+                       ? path_open(root, way, O_PATH | O_DIRECTORY, 0,
+                                   RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
+                       : -errno;
+        *at = end;
+        if (next < 0)
+            return next;
+        (void)close(dir);
+        dir = next;
+    }
+    return TAKE_FD(dir);
+}
