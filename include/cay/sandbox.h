@@ -654,7 +654,8 @@ CAY_PUBLIC CAY_NODISC int cay_template_create(const struct cay_template_options 
 /* "host" first.  Free the array with cay_free(). */
 CAY_PUBLIC CAY_NODISC int cay_template_list(struct cay_template_info **ret_infos,
                                             size_t *ret_count, struct cay_error *err);
-/* CAY_E_BUSY while a sandbox uses it, running or stopped. */
+/* CAY_E_BUSY while a sandbox uses it, running or stopped, or a template that was built
+ * from it.  Layers that no other template has are removed, too. */
 CAY_PUBLIC CAY_NODISC int cay_template_remove(const char *name, struct cay_error *err);
 
 /* --- Builds -------------------------------------------------------------------------

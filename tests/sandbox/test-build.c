@@ -245,3 +245,36 @@ TEST(a_template_in_use_is_not_replaced)
     ASSERT_OK(build("FROM tiny\nRUN echo 2 > /x\n"));
     ASSERT_STR(shell_in_built("cat /x"), "2\n");
 }
+
+TEST(removing_a_template_counts_what_others_need)
+{
+    use_tiny();
+    ASSERT_OK(build("FROM tiny\nRUN echo 1 > /x\n"));
+    const struct cay_build_options other = {
+        .size = sizeof other, .dir = strdupa(scratch_path("context")), .name = "other"};
+    put_file("context/Dockerfile", "FROM built:1\nRUN echo 2 > /y\n");
+    ASSERT_OK(cay_build(&other, &err));
+    ASSERT_INT(count_names(scratch_path("home/layers"), ""), 4);
+    ASSERT_CODE(cay_template_remove("tiny", &err), CAY_E_BUSY);
+    /* Both have the layer of /x. */
+    ASSERT_OK(cay_template_remove("built:1", &err));
+    assert_nothing_left(2);
+    ASSERT_CODE(cay_template_remove("tiny", &err), CAY_E_BUSY);
+    ASSERT_STR(err.hint, "remove that first: other");
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .template_name = "other"};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    run_as(sandbox, NULL, "cat /x /y", PATIENCE_MS);
+    ASSERT_STR(result.out, "1\n2\n");
+    ASSERT_CODE(cay_template_remove("other", &err), CAY_E_BUSY);
+    ASSERT_OK(cay_sandbox_kill(sandbox, &err));
+    ASSERT_OK(cay_template_remove("other", &err));
+    assert_nothing_left(0);
+    /* A layer that has no template goes with the one below it. */
+    const struct cay_build_options unnamed = {.size = sizeof unnamed, .dir = other.dir};
+    put_file("context/Dockerfile", "FROM tiny\nRUN echo 3 > /z\n");
+    ASSERT_OK(cay_build(&unnamed, &err));
+    assert_nothing_left(1);
+    ASSERT_OK(cay_template_remove("tiny", &err));
+    assert_nothing_left(0);
+}

@@ -449,7 +449,7 @@ static int run(struct build *build, struct cay_error *err)
         return cay_fail_errno(err, errno, BUILD_OP, "layers");
     (void)state_sweep(build->store, ".new-");
     for (size_t i = 0; i < build->file.stages[0].first; i++)
-        TRY(build_step(build, 0, &build->file.list[i], err));
+        TRY(build_args(build, NULL, &build->file.list[i], err));
     build->stages = calloc(build->file.stage_count, sizeof *build->stages);
     if (!build->stages)
         return cay_fail_memory(err, BUILD_OP);

@@ -126,8 +126,11 @@ int build_copy_fill(void *cookie, struct build_layer *layer, struct cay_error *e
 
 /* --- Steps --- */
 
+/* ARG of a stage; NULL: before the first one. */
+int build_args(struct build *build, struct build_stage_state *stage,
+               const struct build_instruction *instruction, struct cay_error *err);
 /* Carries out one instruction of a stage. */
-int build_step(struct build *build, size_t stage,
+int build_step(struct build *build, size_t number,
                const struct build_instruction *instruction, struct cay_error *err);
 /* The chain that FROM or --from names; `before` is the number of stages before it.  The
  * caller calls build_chain_done(); *ret_config is NULL or a new reference. */

@@ -201,29 +201,38 @@ static int set_healthcheck(struct build *build, struct build_stage_state *stage,
     return code;
 }
 
-static int add_args(struct build *build, struct build_stage_state *stage,
-                    const struct build_instruction *instruction, struct cay_error *err)
+/* The value that an argument was given: by the caller, or in a stage by one before the
+ * first FROM; NULL if there is none. */
+static const char *given_value(const struct build *build, bool is_in_stage,
+                               const char *name, size_t len)
+{
+    const char *value = NULL;
+
+    for (const char *const *arg = build->options->args; arg && *arg; arg++)
+        if (strncmp(*arg, name, len) == 0 && (*arg)[len] == '=')
+            value = *arg + len + 1;
+    for (size_t i = 0; is_in_stage && !value && !name[len] && i < build->args.count; i++)
+        if (strncmp(build->args.list[i], name, len) == 0 &&
+            build->args.list[i][len] == '=')
+            value = build->args.list[i] + len + 1;
+    return value;
+}
+
+int build_args(struct build *build, struct build_stage_state *stage,
+               const struct build_instruction *instruction, struct cay_error *err)
 {
     struct build_texts *args = stage ? &stage->args : &build->args;
 
     for (size_t i = 0; i < instruction->words.count; i++) {
         const char *word = instruction->words.list[i];
         size_t len = strcspn(word, "=");
+        const char *given = given_value(build, stage != NULL, word, len);
         AUTO_FREE char *value = NULL;
-        const char *given = NULL;
-        for (const char *const *arg = build->options->args; arg && *arg; arg++)
-            if (strncmp(*arg, word, len) == 0 && (*arg)[len] == '=')
-                given = *arg + len + 1;
-        /* One before the first FROM is the default in a stage. */
-        for (size_t k = 0; stage && !given && !word[len] && k < build->args.count; k++)
-            if (strncmp(build->args.list[k], word, len) == 0 &&
-                build->args.list[k][len] == '=')
-                given = build->args.list[k] + len + 1;
-        if (!given && word[len])
-            TRY(build_word(build, stage, instruction, word + len + 1, &value, err));
         AUTO_BUF text = {.max = 2 * BUILD_VALUE_MAX};
-        if (!given && !value)
+        if (!given && !word[len])
             continue;
+        if (!given)
+            TRY(build_word(build, stage, instruction, word + len + 1, &value, err));
         if (!buf_format(&text, "%.*s=%s", (int)len, word, given ? given : value) ||
             !build_texts_add(args, text.data, text.len))
             return cay_fail_memory(err, BUILD_OP);
@@ -620,11 +629,11 @@ static int step_user(struct build *build, struct build_stage_state *stage,
 int build_step(struct build *build, size_t number,
                const struct build_instruction *instruction, struct cay_error *err)
 {
-    struct build_stage_state *stage = build->stages ? &build->stages[number] : NULL;
+    struct build_stage_state *stage = &build->stages[number];
 
     switch (instruction->kind) {
     case BUILD_ARG:
-        return add_args(build, stage, instruction, err);
+        return build_args(build, stage, instruction, err);
     case BUILD_ENV:
     case BUILD_LABEL:
         return set_pairs(build, stage, instruction, err);

@@ -429,7 +429,7 @@ int cay_template_remove(const char *name, struct cay_error *err)
     code = template_check_unused(dir, who, name, err);
     if (code)
         return code;
-    return state_remove(store, name, who, err);
+    return template_remove(store, dir, name, err);
 }
 
 /* --- The file "info" --- */

@@ -113,6 +113,10 @@ extern const char template_profile[];
 int template_check_unused(int dir, const char *who, const char *name,
                           struct cay_error *err);
 
+/* Removes the template `name` in the store, whose locked directory is `dir`, and layers
+ * that no other template has.  CAY_E_BUSY if another template was built from it. */
+int template_remove(int store, int dir, const char *name, struct cay_error *err);
+
 /* Removes what crashed processes left. */
 size_t template_sweep(void);
 
