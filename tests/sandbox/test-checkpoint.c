@@ -18,7 +18,8 @@ static void need_store(void)
     need_root();
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
     const struct native *native = sandbox->cookie;
-    AUTO_FD store = switch_open_store(native->record.init);
+    AUTO_FD namespace = switch_open(native->record.init);
+    AUTO_FD store = switch_open_store(namespace);
     if (store == -ENOENT)
         SKIP("this kernel cannot mount parts of a detached tmpfs");
 }
@@ -275,7 +276,8 @@ TEST(nothing_inside_reaches_the_store)
                   "ls -d /store /../store /proc/1/root/../store 2>/dev/null; echo no",
                   "no\n");
     const struct native *native = sandbox->cookie;
-    AUTO_FD store = switch_open_store(native->record.init);
+    AUTO_FD namespace = switch_open(native->record.init);
+    AUTO_FD store = switch_open_store(namespace);
     ASSERT(store >= 0 && fstat(store, &st) == 0);
     ASSERT_INT(st.st_mode & 07777, 0700);
     ASSERT_INT(st.st_uid, 0);

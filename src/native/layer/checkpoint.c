@@ -37,6 +37,7 @@ enum { LOCK_MS = 10000 };
 struct change {
     struct native *native;
     const char *op;
+    int namespace;
     int mount; /* of the store: it exists while this is open */
     int store; /* locked */
     struct layer_tree tree;
@@ -135,9 +136,20 @@ static int recover(struct change *change, struct cay_error *err)
 
 static int open_store(struct change *change, struct cay_error *err)
 {
+    const struct record *record = &change->native->record;
+
     TRY(native_check(change->native, err));
     TRY(check_kind(change, err));
-    int mount = change->mount = switch_open_store(change->native->record.init);
+    change->namespace = switch_open(record->init);
+    /* The pid is that of another process if the sandbox has ended, and in another PID
+     * namespace. */
+    if (record->pid_namespace != runtime_pid_namespace())
+        return fail_unsupported(change,
+                                "the sandbox was created in another PID namespace",
+                                "run this command where the sandbox was created", err);
+    if (change->namespace < 0 || runtime_check_alive(record) != 1)
+        return wire_fail_gone(change->op, record->id, 0, err);
+    int mount = change->mount = switch_open_store(change->namespace);
     if (mount == -ENOENT)
         return fail_unsupported(change, "this kernel has no checkpoints",
                                 "use Linux 6.15 or newer, and create a new sandbox", err);
@@ -152,8 +164,12 @@ static int open_store(struct change *change, struct cay_error *err)
 static int begin(struct native *native, const char *op, struct change *ret_change,
                  struct cay_error *err)
 {
-    *ret_change = (struct change){
-        .native = native, .op = op, .mount = -1, .store = -1, .template = TEMPLATE_NONE};
+    *ret_change = (struct change){.native = native,
+                                  .op = op,
+                                  .namespace = -1,
+                                  .mount = -1,
+                                  .store = -1,
+                                  .template = TEMPLATE_NONE};
     int code = open_store(ret_change, err);
     if (!code)
         code = lock_store(ret_change, err);
@@ -166,6 +182,7 @@ static void end(struct change *change)
 {
     auto_close(&change->store);
     auto_close(&change->mount);
+    auto_close(&change->namespace);
     template_done(&change->template);
 }
 
@@ -286,7 +303,8 @@ static int switch_to(struct change *change, uint32_t id, uint32_t parent,
     next.next = id;
     next.next_parent = parent;
     TRY(layer_tree_save(change->store, &next, err));
-    int error = switch_root(change->native->record.init, root.root, root.usr, &failure);
+    int error = switch_root(change->namespace, change->native->record.init, root.root,
+                            root.usr, &failure);
     if (error) {
         (void)layer_tree_save(change->store, &change->tree, NULL);
         return fail_switch(change, error, &failure, err);

@@ -78,14 +78,16 @@ static int read_frozen(const char *path, char *ret_value)
 {
     AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
 
-    return fd >= 0 && read(fd, ret_value, 1) == 1 ? 0 : -errno;
+    if (fd < 0)
+        return -errno;
+    return read(fd, ret_value, 1) == 1 ? 0 : -EIO;
 }
 
 /* Frozen, so that none forks while the others are killed; a frozen process dies of
  * SIGKILL. */
 int running_kill(const struct record *record)
 {
-    char path[PATH_MAX], before;
+    char path[PATH_MAX], before = '0';
     uint64_t end = clock_ms() + KILL_MS;
     int count = visit_all(record, 0);
 

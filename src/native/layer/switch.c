@@ -48,14 +48,17 @@ IN_CLONE static void visit_run(void *cookie)
     _exit(0);
 }
 
-static int visit_namespace(pid_t init, int (*run)(void *cookie), void *cookie)
+int switch_open(pid_t init)
 {
     char path[64];
 
     snprintf(path, sizeof path, "/proc/%d/ns/mnt", (int)init);
-    AUTO_FD namespace = open(path, O_RDONLY | O_CLOEXEC);
-    if (namespace < 0)
-        return -errno;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static int visit_namespace(int namespace, int (*run)(void *cookie), void *cookie)
+{
     struct visit *visit = malloc(sizeof *visit);
     if (!visit)
         return -ENOMEM;
@@ -88,9 +91,9 @@ IN_CLONE static int clone_store(void *cookie)
     return fd < 0 ? -errno : fd;
 }
 
-int switch_open_store(pid_t init)
+int switch_open_store(int namespace)
 {
-    return visit_namespace(init, clone_store, NULL);
+    return visit_namespace(namespace, clone_store, NULL);
 }
 
 /* --- The mounts on the root --- */
@@ -295,7 +298,8 @@ IN_CLONE static int switch_inside(void *cookie)
     return fail(job, error, "pivot", "");
 }
 
-int switch_root(pid_t init, int root, int usr, struct switch_failure *ret_failure)
+int switch_root(int namespace, pid_t init, int root, int usr,
+                struct switch_failure *ret_failure)
 {
     struct root_switch job = {
         .root = root, .usr = usr, .old = -1, .failure = ret_failure};
@@ -306,7 +310,7 @@ int switch_root(pid_t init, int root, int usr, struct switch_failure *ret_failur
         return -ENOMEM;
     int error = read_mounts(init, &job.mounts);
     if (!error)
-        error = visit_namespace(init, switch_inside, &job);
+        error = visit_namespace(namespace, switch_inside, &job);
     auto_close(&job.old);
     free(job.mounts.list);
     return error;

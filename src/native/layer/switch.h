@@ -8,9 +8,12 @@
  * host's root that is in no other namespace of it: nothing inside sees it.  PID 1 cannot
  * do it, it has no privilege over mounts after its setup. */
 
-/* A detached mount of the store of the sandbox whose PID 1 is `init`, or a negative
- * errno. -ENOENT: it has none. */
-int switch_open_store(pid_t init);
+/* The mount namespace of a sandbox, by the pid of its PID 1, or a negative errno.  The
+ * caller checks afterwards that the sandbox lives: the pid may be another process's. */
+int switch_open(pid_t init);
+
+/* A detached mount of the sandbox's store, or a negative errno. -ENOENT: it has none. */
+int switch_open_store(int namespace);
 
 enum { SWITCH_MOUNTS_MAX = 256 };
 
@@ -28,8 +31,10 @@ struct switch_failure {
 
 /* Replaces the root by `root`, and the mount on /usr by `usr` unless that is -1; both are
  * detached mounts.  Every other mount on the old root appears on the new one.  The old
- * one becomes read-only and is detached.  Returns 0 or a negative errno, and then nothing
- * has changed. -EBUSY: a file of the old root is open for writing. */
-int switch_root(pid_t init, int root, int usr, struct switch_failure *ret_failure);
+ * one becomes read-only and is detached.  `init` is the pid of
+ * PID 1.  Returns 0 or a negative errno, and then nothing has changed. -EBUSY: a file of
+ * the old root is open for writing. */
+int switch_root(int namespace, pid_t init, int root, int usr,
+                struct switch_failure *ret_failure);
 
 #endif
