@@ -175,7 +175,7 @@ _cay_sandbox() {
         ids=$(cay ls -q 2>/dev/null | sed 's/$/:/')
         mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -W "$ids" -- "$current")
         ;;
-    shell | inspect | ps | network | events | forward | port | checkpoint | rollback | checkpoints | cat | put | pause | \
+    shell | inspect | ps | network | events | forward | port | checkpoint | rollback | checkpoints | diff | cat | put | pause | \
         resume | start | rm)
         _cay_reply "$(_cay_sandboxes)"
         ;;

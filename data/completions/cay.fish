@@ -58,7 +58,7 @@ function __cay_sandboxes # ids and names
     cay ls 2>/dev/null | awk 'NR > 1 { print $1; if ($2 != "-") print $2 }'
 end
 
-set -l with_id exec shell inspect ps logs network events forward port checkpoint rollback checkpoints cat put pause resume start kill rm
+set -l with_id exec shell inspect ps logs network events forward port checkpoint rollback checkpoints diff cat put pause resume start kill rm
 set -l layers user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk
 
 complete -c cay -f

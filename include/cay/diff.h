@@ -96,6 +96,13 @@ CAY_PUBLIC CAY_NODISC int cay_diff_compare(const struct cay_diff_tree *before,
                                            const struct cay_diff_tree *after,
                                            const struct cay_diff_options *options,
                                            cay_diff **ret_diff, struct cay_error *err);
+
+/* Compares the files of a native sandbox, running or not, with its template.  Needs root,
+ * storage on disk and a stored template, else CAY_E_UNSUPPORTED; CAY_E_NOT_FOUND if the
+ * sandbox has no disk. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_diff(const char *id,
+                                           const struct cay_diff_options *options,
+                                           cay_diff **ret_diff, struct cay_error *err);
 CAY_PUBLIC void cay_diff_free(cay_diff *diff); /* NULL is allowed */
 
 /* The changes in the bytewise order of their paths; they live as long as the diff. */

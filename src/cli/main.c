@@ -95,7 +95,7 @@ static const char commands_help[] =
     "  network, events           Change what a sandbox reaches; print what it tried\n"
     "  forward, port             Forward ports of a sandbox; list them\n"
     "  checkpoint, rollback      Save the state of a sandbox's files; restore it\n"
-    "  checkpoints               List the checkpoints of a sandbox\n"
+    "  checkpoints, diff         List the checkpoints; show what has changed in files\n"
     "  pause, resume             Freeze a sandbox, and thaw it\n"
     "  kill, start, rm           End it, start it again from disk, remove it\n"
     "  session, files            Named sandboxes; read and write files under a policy\n"
@@ -119,6 +119,7 @@ static const struct {
     {"code", &code_grammar, NULL},
     {"config", &config_grammar, NULL},
     {"context", &context_grammar, NULL},
+    {"diff", &diff_grammar, NULL},
     {"env", NULL, cmd_serve},
     {"explain", &explain_grammar, NULL},
     {"files", &files_grammar, NULL},
@@ -248,6 +249,7 @@ static int run_command(char *const *argv)
             /* The subcommand of `cay code` and similar ones is its own name. */
             bool is_whole = commands[i].grammar == &build_grammar ||
                             commands[i].grammar == &code_grammar ||
+                            commands[i].grammar == &diff_grammar ||
                             commands[i].grammar == &setup_grammar;
             return commands[i].grammar
                        ? call_run(commands[i].grammar, is_whole ? argv : argv + 1)

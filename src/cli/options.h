@@ -122,6 +122,9 @@ struct options {
     /* Explaining */
     const char *method, *address, *sandbox;
 
+    /* Differences */
+    bool names, stat, binary, no_renames;
+
     /* Templates */
     const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
     const char *packages;

@@ -129,7 +129,7 @@ def test_every_command_about_sandboxes_is_on_a_page():
             assert re.search(rf"^\*cay {command}\*", text, re.M), command
     overview = page("cay.1.scd")
     for command in [*SANDBOX_COMMANDS, "config", "session", "template", "files", "code", "context", "setup", "warm",
-                    "build"]:
+                    "build", "diff"]:
         assert re.search(rf"^\*.*\b{command}\*", overview, re.M), command
 
 
@@ -140,6 +140,7 @@ def test_every_command_about_sandboxes_is_on_a_page():
     ("cay-config", [["config", command] for command in CONFIG_COMMANDS]),
     ("cay-setup", [["setup"]]),
     ("cay-build", [["build"]]),
+    ("cay-diff", [["diff"]]),
     ("cay-explain", [["explain", command] for command in EXPLAIN_COMMANDS]),
     ("cay-session", [["session", command] for command in SESSION_COMMANDS]),
     ("cay-template", [["template", command] for command in TEMPLATE_COMMANDS])])

@@ -124,7 +124,7 @@ def test_the_help_names_every_command():
              for name in names.split(", ")]
     assert sorted(named) == sorted([*SANDBOX_COMMANDS, "config", "session", "template", "explain", "files", "help",
                                     "version", "serve", "key", "env", "pool", "code", "context",
-                                    "setup", "warm", "build"])
+                                    "setup", "warm", "build", "diff", "secret"])
 
 
 @pytest.mark.parametrize("command", SANDBOX_COMMANDS)
