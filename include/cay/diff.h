@@ -151,11 +151,11 @@ enum cay_diff_line {
 
 /* Gets whole lines with their "\n", but for the graph of CAY_DIFF_STAT, whose lines come
  * in pieces, and for JSON.  Returns 0, or an errno, which ends the output. */
-typedef int cay_diff_writer(void *cookie, enum cay_diff_line line, const char *text,
-                            size_t len);
+typedef int (*cay_diff_writer)(void *cookie, enum cay_diff_line line, const char *text,
+                               size_t len);
 
 CAY_PUBLIC CAY_NODISC int cay_diff_print(cay_diff *diff, enum cay_diff_format format,
-                                         cay_diff_writer *write, void *cookie,
+                                         cay_diff_writer write, void *cookie,
                                          struct cay_error *err);
 
 #ifdef __cplusplus

@@ -263,7 +263,7 @@ static int print_json(struct printer *printer, struct cay_error *err)
     return print_line(printer, CAY_DIFF_LINE_PLAIN, err);
 }
 
-int cay_diff_print(cay_diff *diff, enum cay_diff_format format, cay_diff_writer *write,
+int cay_diff_print(cay_diff *diff, enum cay_diff_format format, cay_diff_writer write,
                    void *cookie, struct cay_error *err)
 {
     struct printer printer = {.diff = diff, .write = write, .cookie = cookie};

@@ -9,7 +9,7 @@
 
 struct printer {
     cay_diff *diff;
-    cay_diff_writer *write;
+    cay_diff_writer write;
     void *cookie;
     struct buf line; /* the line that is being put together */
 };
