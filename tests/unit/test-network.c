@@ -728,3 +728,34 @@ TEST(verdicts_about_addresses_are_those_of_arithmetic)
         ASSERT_INT(by_address(rules, text, 80).verdict, allow && !deny);
     }
 }
+
+/* --- Limits --- */
+
+TEST(limits_are_written_and_read_with_the_rules)
+{
+    static const char text[] =
+        "cay-network 1 open\nlimit\tconnections=7\nlimit\trate=1024\n"
+        "a.test\n";
+    static const char *const bad[] = {"limit\tbytes=0",
+                                      "limit\tbytes=-1",
+                                      "limit\tbytes=1x",
+                                      "limit\tspeed=1",
+                                      "limit\trate=1023",
+                                      "limit\tconnections=257",
+                                      "limit\tbytes=99999999999999999999999",
+                                      "limit\t"};
+    struct network_rules *rules = NULL;
+    AUTO_BUF written = {.max = 4096};
+    char line[128];
+
+    ASSERT_OK(network_rules_read(text, strlen(text), &rules, &err));
+    ASSERT_INT(network_rules_limits(rules)->at[NETWORK_CONNECTIONS], 7);
+    ASSERT_INT(network_rules_limits(rules)->at[NETWORK_BYTES], 0);
+    ASSERT(network_rules_write(rules, &written));
+    ASSERT_STR(written.data, text);
+    network_rules_free(rules);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(line, sizeof line, "cay-network 1 rules\n%s\n", bad[i]);
+        ASSERT_CODE(network_rules_read(line, strlen(line), &rules, &err), CAY_E_INVALID);
+    }
+}
