@@ -54,6 +54,8 @@ STRUCTS = {
     "cay_network_rule": _c.NetworkRule,
     "cay_network_counts": _c.NetworkCounts,
     "cay_network_event": _c.NetworkEvent,
+    "cay_checkpoint": _c.Checkpoint,
+    "cay_checkpoint_options": _c.CheckpointOptions,
     "cay_enforced": _c.Enforced,
     "cay_sandbox_info": _c.SandboxInfo,
     "cay_exec_options": _c.ExecOptions,

@@ -103,6 +103,17 @@ class NetworkEvent(Structure):
     """)
 
 
+class Checkpoint(Structure):
+    _fields_ = members("""
+        uint32_t id, parent; bool is_current; int64_t created_ms; uint64_t bytes, files;
+        char name[64], cause[16];
+    """)
+
+
+class CheckpointOptions(Structure):
+    _fields_ = members("size_t size; char *name; int mode;")
+
+
 class Enforced(Structure):
     _fields_ = [("layer", c_uint), ("by", c_char * 64)]
 
@@ -201,6 +212,15 @@ sandbox_inspect = bind_call("cay_sandbox_inspect", HANDLE, POINTER(SandboxInfo))
 sandbox_list = bind_call("cay_sandbox_list", POINTER(POINTER(SandboxInfo)), _COUNT)
 sandbox_pause = bind_call("cay_sandbox_pause", HANDLE)
 sandbox_resume = bind_call("cay_sandbox_resume", HANDLE)
+sandbox_checkpoint = bind_call(
+    "cay_sandbox_checkpoint", HANDLE, POINTER(CheckpointOptions), POINTER(Checkpoint)
+)
+sandbox_rollback = bind_call(
+    "cay_sandbox_rollback", HANDLE, c_char_p, POINTER(Checkpoint)
+)
+sandbox_checkpoints = bind_call(
+    "cay_sandbox_checkpoints", HANDLE, POINTER(POINTER(Checkpoint)), _COUNT
+)
 sandbox_set_ttl = bind_call("cay_sandbox_set_ttl", HANDLE, c_uint64)
 sandbox_kill = bind_call("cay_sandbox_kill", HANDLE)
 sandbox_start = bind_call("cay_sandbox_start", HANDLE)

@@ -31,6 +31,7 @@ from cay.errors import (
     UserNotFoundError,
 )
 from cay.sandbox.aio import AsyncFiles, AsyncProcess, AsyncSandbox
+from cay.sandbox.checkpoint import Checkpoint
 from cay.sandbox.code import CodeError, Context, Execution, Logs, Result
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.host import create_template, doctor, remove_template, templates
@@ -65,6 +66,7 @@ __all__ = [
     "AsyncSandbox",
     "Bind",
     "Check",
+    "Checkpoint",
     "CodeError",
     "CodeInterpreter",
     "Context",

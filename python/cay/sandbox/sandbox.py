@@ -19,6 +19,7 @@ from cay.sandbox import options as _options
 from cay.sandbox.code import CodeMethods
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.handles import Handles, open_handle
+from cay.sandbox.checkpoint import Checkpoint
 from cay.sandbox.network import NetworkEvent, NetworkInfo, network_of
 from cay.sandbox.options import (
     Command,
@@ -388,6 +389,39 @@ class Sandbox(CodeMethods, _c.Owner):
                 _c.sandbox_network_events, _c.NetworkEvent, handle, after
             )
         return [NetworkEvent._of(event) for event in events]
+
+    def checkpoint(self, name: str | None = None, *, stop: bool = False) -> Checkpoint:
+        """Saves the state of the files, without copying them.
+
+        If nothing has changed since the last checkpoint, that one is returned.
+        SandboxBusyError if a process runs inside, unless ``stop`` ends it first, or if a
+        file is open for writing.
+        """
+        options, found = _c.CheckpointOptions(), _c.Checkpoint()
+        options.size = sizeof(options)
+        options.name = _options.optional(name, "name")
+        options.mode = int(stop)
+        self._call(_c.sandbox_checkpoint, byref(options), byref(found))
+        return Checkpoint._of(found)
+
+    def rollback(self, which: int | str | Checkpoint) -> Checkpoint | None:
+        """Ends all processes and restores the files of a checkpoint.
+
+        Returns a new checkpoint with what the rollback has undone, or None if nothing
+        had changed.
+        """
+        word = which.id if isinstance(which, Checkpoint) else which
+        undone = _c.Checkpoint()
+        self._call(
+            _c.sandbox_rollback, _options.text(str(word), "which"), byref(undone)
+        )
+        return Checkpoint._of(undone) if undone.id else None
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """All checkpoints, by number."""
+        with self._handles.borrow() as handle:
+            found = _c.listed(_c.sandbox_checkpoints, _c.Checkpoint, handle)
+        return [Checkpoint._of(one) for one in found]
 
     def pause(self) -> None:
         """Freezes all processes."""
