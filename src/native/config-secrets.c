@@ -59,7 +59,7 @@ static int add_host(struct config_secrets *secrets, const char *text, size_t mos
     for (size_t i = 0; text[len] == '=' && i < secrets->count; i++) {
         struct cay_secret *secret = &secrets->list[i];
         const char **hosts = secrets->hosts + i * most;
-        if (strncmp(secret->name, text, len) != 0 || secret->name[len])
+        if (!secret->name || strncmp(secret->name, text, len) != 0 || secret->name[len])
             continue;
         secret->hosts = hosts;
         hosts[secret->host_count++] = text + len + 1;
