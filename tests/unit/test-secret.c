@@ -133,6 +133,16 @@ TEST(a_table_that_is_not_valid_is_refused_without_its_value)
         "TOKEN\tP\tsecretvalue\n\ta.example:header=x y\n",
         "TOKEN\tP\tsecret\001value\n\ta.example\n",
         "TOKEN\tP\tsecretvalue\n\ta.example\nTOKEN\tQ\tsecretvalue\n\ta.example\n",
+        "+a.example\n",
+        "+a.example\tX-Key\n",
+        "+*.example\tX-Key\tsecretvalue\n",
+        "+a.example\tContent-Length\tsecretvalue\n",
+        "+a.example\thost\tsecretvalue\n",
+        "+a.example\tX Key\tsecretvalue\n",
+        "+a.example\tX-Key\tsecret\001value\n",
+        "+a.example\tX-Key\tsecretvalue\n+a.example\tx-key\tsecretvalue\n",
+        "+a.example\tX-Key\tsecretvalue\n*short\n",
+        "*secretvalue\n",
     };
 
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
@@ -143,4 +153,26 @@ TEST(a_table_that_is_not_valid_is_refused_without_its_value)
                !strstr(error.subject, "secretvalue") &&
                !strstr(error.hint, "secretvalue"));
     }
+}
+
+TEST(headers_are_set_for_their_host_and_secret_parts_over_tls_only)
+{
+    struct secrets *headers = read_text("+a.example\tX-Key\tBearer secretvalue\n"
+                                        "*secretvalue\n+b.example\tX-Other\tplain\n");
+    struct secret_edit edit = {
+        .headers = headers, .host = "a.example", .is_tls = true, .mask = &mask};
+    const struct http_header own = {{"x-KEY", 5}, {"mine", 4}};
+    AUTO_BUF out = {.max = 256};
+
+    ASSERT(secret_begin(&edit) && mask.count == 1);
+    ASSERT_STR(mask.at[0], "secretvalue");
+    ASSERT(secret_is_replaced(&edit, &own));
+    secret_put_headers(&edit, &out);
+    ASSERT_STR(out.data, "X-Key: Bearer secretvalue\r\n");
+    edit.is_tls = false;
+    ASSERT(!secret_begin(&edit) && strstr(edit.fault, "over TLS only"));
+    edit = (struct secret_edit){.headers = headers, .host = "b.example", .mask = &mask};
+    ASSERT(secret_begin(&edit) && !secret_is_replaced(&edit, &own));
+    secret_mask_done(&mask);
+    secrets_free(headers);
 }
