@@ -614,10 +614,13 @@ CAY_PUBLIC CAY_NODISC int cay_process_list(cay_sandbox *sandbox,
  * 1000, unless it has one. */
 
 enum cay_template_source {
-    CAY_TEMPLATE_DIR = 1,        /* a directory, copied */
-    CAY_TEMPLATE_TAR = 2,        /* a tar file, compressed or not */
-    CAY_TEMPLATE_OCI = 3,        /* output of `docker save`, or an OCI layout */
-    CAY_TEMPLATE_DEBOOTSTRAP = 4 /* a suite: "bookworm" */
+    CAY_TEMPLATE_DIR = 1,         /* a directory, copied */
+    CAY_TEMPLATE_TAR = 2,         /* a tar file, compressed or not */
+    CAY_TEMPLATE_OCI = 3,         /* output of `docker save`, or an OCI layout */
+    CAY_TEMPLATE_DEBOOTSTRAP = 4, /* a suite: "bookworm" */
+    /* "oci:DIR[:TAG]", "oci-archive:FILE", "docker-archive:FILE", or an image of a
+     * registry, "docker://NAME[:TAG]" or the name alone, which skopeo(1) downloads. */
+    CAY_TEMPLATE_IMAGE = 5
 };
 
 struct cay_template_options {

@@ -28,6 +28,8 @@ static const struct subcommand subcommands[] = {
 #define SOURCE(kind) offsetof(struct options, sources[CAY_TEMPLATE_##kind - 1])
 
 static const struct option_rule option_rules[] = {
+    {"from", 0, OPTION_TEXT, BIT(CREATE), SOURCE(IMAGE), "IMAGE",
+     "python:3.12, oci:DIR[:TAG], oci-archive:FILE, docker-archive:FILE"},
     {"from-dir", 0, OPTION_TEXT, BIT(CREATE), SOURCE(DIR), "DIR",
      "copy a directory with a root file system"},
     {"from-tar", 0, OPTION_TEXT, BIT(CREATE), SOURCE(TAR), "FILE",
@@ -74,13 +76,13 @@ static int create(struct call *call, struct cay_error *err)
                                         .on_progress = show_progress,
                                         .cookie = &signal};
 
-    for (int i = 0; i < CAY_TEMPLATE_DEBOOTSTRAP; i++) {
+    for (int i = 0; i < CAY_TEMPLATE_IMAGE; i++) {
         const char *from = call->options.sources[i];
         if (from && wish.from)
             return cay_fail(err, CAY_E_INVALID, 0, "cli.template", wish.name,
                             "a template has exactly one source",
-                            "pass only one of --from-dir, --from-tar, --from-oci "
-                            "and --debootstrap");
+                            "pass only one of --from, --from-dir, --from-tar, "
+                            "--from-oci and --debootstrap");
         if (from) {
             wish.from = from;
             wish.source = (enum cay_template_source)(i + 1);
@@ -94,8 +96,8 @@ static int create(struct call *call, struct cay_error *err)
     if (!wish.from && strcmp(wish.name, "code") != 0)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.template", wish.name,
                         "no source given",
-                        "add --from-dir DIR, --from-tar FILE, --from-oci FILE or "
-                        "--debootstrap SUITE");
+                        "add --from IMAGE, --from-dir DIR, --from-tar FILE, "
+                        "--from-oci FILE or --debootstrap SUITE");
     signals_catch();
     int code = cay_template_create(&wish, err);
     progress_step(NULL, 0);

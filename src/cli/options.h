@@ -126,7 +126,7 @@ struct options {
     bool names, stat, binary, no_renames;
 
     /* Templates */
-    const char *sources[CAY_TEMPLATE_DEBOOTSTRAP]; /* by enum cay_template_source - 1 */
+    const char *sources[CAY_TEMPLATE_IMAGE]; /* by enum cay_template_source - 1 */
     const char *packages;
 
     /* Builds */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -393,14 +394,14 @@ static void take_output(struct bootstrap_run *bootstrap_run, const char *data, s
 
 /* Until it closes its output or the caller cancels. */
 static int watch(struct bootstrap_run *bootstrap_run, struct template_draft *draft,
-                 struct cay_error *err)
+                 const char *name, struct cay_error *err)
 {
     struct pollfd output = {.fd = bootstrap_run->output, .events = POLLIN};
     char data[4096];
 
     for (;;) {
         int code = template_report(
-            draft, bootstrap_run->line[0] ? bootstrap_run->line : "debootstrap", err);
+            draft, bootstrap_run->line[0] ? bootstrap_run->line : name, err);
         if (code)
             return code;
         if (poll(&output, 1, POLL_MS) <= 0)
@@ -409,7 +410,7 @@ static int watch(struct bootstrap_run *bootstrap_run, struct template_draft *dra
         if (len == 0)
             return CAY_OK;
         if (len < 0 && errno != EINTR && errno != EAGAIN)
-            return cay_fail_errno(err, errno, op, "debootstrap");
+            return cay_fail_errno(err, errno, op, name);
         if (len > 0)
             take_output(bootstrap_run, data, (size_t)len);
     }
@@ -428,7 +429,8 @@ static void wait_for_all(int output)
 static int fail_missing(const char *program, const char *package, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_UNAVAILABLE, ENOENT, op, program,
-                    "debootstrap is not installed", "apt-get install %s", package);
+                    "a program that the source needs is not installed",
+                    "apt-get install %s", package);
 }
 
 /* If the caller ignores SIGCHLD, only the last message shows the result. */
@@ -443,29 +445,44 @@ static bool has_succeeded(const struct bootstrap_run *bootstrap_run)
     return info.si_code == CLD_EXITED && info.si_status == 0;
 }
 
-static int bootstrap(struct template_draft *draft, struct cay_error *err)
+typedef int start_tool(const struct template_draft *draft, int output, pid_t *ret_pid);
+
+/* Runs a program to its end; `ret_run` has its last messages. */
+static int run_tool(struct template_draft *draft, const char *name, start_tool *start,
+                    struct bootstrap_run *ret_run, bool *ret_succeeded,
+                    struct cay_error *err)
 {
-    struct bootstrap_run bootstrap_run = {.output = -1};
     int ends[2];
+
+    *ret_run = (struct bootstrap_run){.output = -1};
 
     if (pipe2(ends, O_CLOEXEC) != 0)
         return cay_fail_errno(err, errno, op, "pipe");
     AUTO_FD output = ends[0], theirs = ends[1];
-    bootstrap_run.output = output;
-    int error = spawn(draft, theirs, &bootstrap_run.pid);
+    ret_run->output = output;
+    int error = start(draft, theirs, &ret_run->pid);
     (void)close(TAKE_FD(theirs));
     if (error == -ENOENT)
         return fail_missing("setpriv", "util-linux", err);
     if (error)
-        return cay_fail_errno(err, -error, op, "debootstrap");
-    int code = watch(&bootstrap_run, draft, err);
+        return cay_fail_errno(err, -error, op, name);
+    int code = watch(ret_run, draft, name, err);
     if (code) {
-        (void)kill(bootstrap_run.pid, SIGKILL);
+        (void)kill(ret_run->pid, SIGKILL);
         wait_for_all(output);
     }
-    bool succeeded = has_succeeded(&bootstrap_run);
-    if (code || succeeded)
-        return code;
+    *ret_succeeded = has_succeeded(ret_run);
+    return code;
+}
+
+static int bootstrap(struct template_draft *draft, struct cay_error *err)
+{
+    struct bootstrap_run bootstrap_run;
+    bool succeeded = false;
+
+    TRY(run_tool(draft, "debootstrap", spawn, &bootstrap_run, &succeeded, err));
+    if (succeeded)
+        return CAY_OK;
     return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, draft->options->from,
                     "debootstrap failed", "its last message: %s",
                     bootstrap_run.error[0] ? bootstrap_run.error : bootstrap_run.line);
@@ -567,6 +584,123 @@ static int from_debootstrap(struct template_draft *draft, struct cay_error *err)
     return code ? code : count(draft, err);
 }
 
+/* --- From a registry --- */
+
+static const char policy_file[] = "policy.json";
+
+/* The variables by which skopeo finds credentials, certificates and proxies. */
+static size_t pick_registry_env(char *ret_env[], size_t room, char path[64])
+{
+    static const char *const names[] = {
+        "HOME=",        "XDG_RUNTIME_DIR=", "REGISTRY_AUTH_FILE=", "DOCKER_CONFIG=",
+        "http_proxy=",  "https_proxy=",     "no_proxy=",           "HTTP_PROXY=",
+        "HTTPS_PROXY=", "NO_PROXY=",        "SSL_CERT_FILE=",      "SSL_CERT_DIR="};
+    size_t count = 0;
+
+    snprintf(path, 64, "PATH=/usr/local/bin:/usr/bin:/bin");
+    ret_env[count++] = path;
+    for (char **env = environ; *env; env++)
+        for (size_t i = 0; i < sizeof names / sizeof *names && count < room - 1; i++)
+            if (strncmp(*env, names[i], strlen(names[i])) == 0)
+                ret_env[count++] = *env;
+    ret_env[count] = NULL;
+    return count;
+}
+
+static int spawn_skopeo(const struct template_draft *draft, int output, pid_t *ret_pid)
+{
+    char words[][32] = {"setpriv",     "--pdeathsig",   "KILL",  "skopeo", "--policy",
+                        "policy.json", "--override-os", "linux", "copy",   "--quiet"};
+    enum { WORDS = sizeof words / sizeof *words };
+    const char *from = draft->options->from;
+    char source[320], target[] = "oci:image:cay", path[64], *env[16], *argv[WORDS + 3];
+
+    for (size_t i = 0; i < WORDS; i++)
+        argv[i] = words[i];
+    snprintf(source, sizeof source, "%s%s",
+             strncmp(from, "docker://", 9) == 0 ? "" : "docker://", from);
+    argv[WORDS] = source;
+    argv[WORDS + 1] = target;
+    argv[WORDS + 2] = NULL;
+    (void)pick_registry_env(env, sizeof env / sizeof *env, path);
+    const struct spawn spawn = {
+        "/usr/bin/setpriv", argv, env, draft->dir, {-1, output, output}};
+    return spawn_program(&spawn, ret_pid);
+}
+
+/* Images are trusted as far as their digests go: the caller's own policy, if any, is
+ * about other programs. */
+static int write_policy(const struct template_draft *draft, struct cay_error *err)
+{
+    static const char text[] = "{\"default\":[{\"type\":\"insecureAcceptAnything\"}]}\n";
+
+    return state_write(draft->dir, policy_file, text, strlen(text), err);
+}
+
+static int download(struct template_draft *draft, struct cay_error *err)
+{
+    struct bootstrap_run run;
+    bool succeeded = false;
+
+    if (access("/usr/bin/skopeo", X_OK) != 0 &&
+        access("/usr/local/bin/skopeo", X_OK) != 0)
+        return cay_fail(err, CAY_E_UNAVAILABLE, ENOENT, op, draft->options->from,
+                        "skopeo, which downloads images, is not installed",
+                        "apt-get install skopeo; or use docker save on another machine "
+                        "and --from docker-archive:FILE");
+    TRY(write_policy(draft, err));
+    TRY(run_tool(draft, "skopeo", spawn_skopeo, &run, &succeeded, err));
+    if (unlinkat(draft->dir, policy_file, 0) != 0)
+        return cay_fail_errno(err, errno, op, policy_file);
+    return succeeded ? CAY_OK
+                     : cay_fail(err, CAY_E_UNAVAILABLE, 0, op, draft->options->from,
+                                "the image could not be downloaded",
+                                "check its name and the network; skopeo: %s", run.line);
+}
+
+static bool is_reference(const char *text)
+{
+    size_t len = strlen(text);
+
+    return len > 0 && len < 256 && isalnum((unsigned char)*text) &&
+           isalnum((unsigned char)text[len - 1]) &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                        "._-:/@") == len;
+}
+
+/* "DIR[:TAG]": a tag follows the last colon, unless a directory has the whole name. */
+static void split_tag(struct template_draft *draft)
+{
+    struct stat st;
+    char *colon = strrchr(draft->image, ':');
+
+    if (!colon || strchr(colon, '/') || stat(draft->image, &st) == 0)
+        return;
+    cay_copy_text(draft->tag, sizeof draft->tag, colon + 1);
+    *colon = '\0';
+}
+
+int template_find_image(struct template_draft *draft, struct cay_error *err)
+{
+    static const char *const files[] = {"oci:", "oci-archive:", "docker-archive:"};
+    const char *from = draft->options->from;
+
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        size_t len = strlen(files[i]);
+        if (strncmp(from, files[i], len) != 0 || !from[len])
+            continue;
+        cay_copy_text(draft->image, sizeof draft->image, from + len);
+        split_tag(draft);
+        return CAY_OK;
+    }
+    bool has_scheme = strncmp(from, "docker://", 9) == 0;
+    if (is_reference(has_scheme ? from + 9 : from))
+        return download(draft, err);
+    return cay_fail(err, CAY_E_INVALID, 0, op, from, "invalid name of an image",
+                    "write oci:DIR[:TAG], oci-archive:FILE, docker-archive:FILE, or the "
+                    "name of an image in a registry: python:3.12");
+}
+
 /* --- From any source --- */
 
 static int from_tar(struct template_draft *draft, struct cay_error *err)
@@ -588,7 +722,7 @@ static int from_tar(struct template_draft *draft, struct cay_error *err)
 
 static int fill(struct template_draft *draft, struct cay_error *err)
 {
-    static const char *const names[] = {"", "dir", "tar", "oci", "debootstrap"};
+    static const char *const names[] = {"", "dir", "tar", "oci", "debootstrap", "image"};
     enum cay_template_source source = draft->options->source;
     int code = CAY_E_INVALID;
 
@@ -600,6 +734,7 @@ static int fill(struct template_draft *draft, struct cay_error *err)
         code = from_tar(draft, err);
         break;
     case CAY_TEMPLATE_OCI:
+    case CAY_TEMPLATE_IMAGE:
         code = template_from_image(draft, err);
         break;
     case CAY_TEMPLATE_DEBOOTSTRAP:
@@ -679,7 +814,7 @@ static int check(const struct cay_template_options *options, int store,
 {
     struct stat st;
 
-    if (options->source < CAY_TEMPLATE_DIR || options->source > CAY_TEMPLATE_DEBOOTSTRAP)
+    if (options->source < CAY_TEMPLATE_DIR || options->source > CAY_TEMPLATE_IMAGE)
         return cay_fail(err, CAY_E_INVALID, 0, op, options->name,
                         "unknown kind of template source",
                         "use one of enum cay_template_source");
@@ -731,7 +866,9 @@ int cay_template_create(const struct cay_template_options *options, struct cay_e
     draft.dir = state_draft(store, ".new-", draft_name, err);
     if (draft.dir < 0)
         return draft.dir;
-    code = geteuid() == 0 ? make(&draft, err) : make_as_user(&draft, err);
+    code = known.source == CAY_TEMPLATE_IMAGE ? template_find_image(&draft, err) : CAY_OK;
+    if (!code)
+        code = geteuid() == 0 ? make(&draft, err) : make_as_user(&draft, err);
     if (!code)
         code = finish(&draft, store, draft_name, err);
     if (code)

@@ -259,6 +259,9 @@ static int take_config(const struct image *image, const json_t *config,
     /* A relative path starts at the root. */
     snprintf(info->shown.workdir, sizeof info->shown.workdir, "%s%s",
              *workdir && *workdir != '/' ? "/" : "", workdir);
+    info->config = inner ? json_dumps(inner, JSON_COMPACT) : NULL;
+    if (inner && !info->config)
+        return cay_fail_memory(err, op);
     return take_env(info, json_object_get(inner, "Env"), err);
 }
 
@@ -343,7 +346,14 @@ static bool fits(const struct image *image, const json_t *descriptor)
 }
 
 /* The one entry of an index for this architecture. */
-static int choose(const struct image *image, const json_t *index,
+static bool has_tag(const json_t *entry, const char *tag)
+{
+    const json_t *notes = json_object_get(entry, "annotations");
+
+    return strcmp(text_of(notes, "org.opencontainers.image.ref.name"), tag) == 0;
+}
+
+static int choose(const struct image *image, const json_t *index, const char *tag,
                   const json_t **ret_entry, struct cay_error *err)
 {
     const json_t *entries = json_object_get(index, "manifests");
@@ -354,9 +364,14 @@ static int choose(const struct image *image, const json_t *index,
         /* An image with several names is listed once for each of them. */
         bool is_known =
             count && strcmp(text_of(entry, "digest"), text_of(*ret_entry, "digest")) == 0;
-        if (fits(image, entry) && !is_known && count++ == 0)
+        if (fits(image, entry) && (!*tag || has_tag(entry, tag)) && !is_known &&
+            count++ == 0)
             *ret_entry = entry;
     }
+    if (count == 0 && *tag)
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, tag,
+                        "the layout has no image with this tag",
+                        "use a tag of its index.json, or none if it has one image");
     if (count == 0 && json_array_size(entries) > 0)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, image->architecture,
                         "the image is for other architectures", "pull it for linux/%s",
@@ -377,7 +392,7 @@ static int use_index(const struct image *image, const json_t *index, int depth,
     if (depth > INDEX_DEPTH)
         return fail_format("index.json", "the image's indexes are nested too deeply",
                            err);
-    int code = choose(image, index, &entry, err);
+    int code = choose(image, index, depth == 1 ? image->draft->tag : "", &entry, err);
     if (!code)
         code = parse_blob(image, entry, &next, err);
     if (code)
@@ -473,7 +488,7 @@ static int use_image(const struct image *image, struct cay_error *err)
 static int unpack_image(struct image *image, int held, struct cay_error *err)
 {
     struct template_draft *draft = image->draft;
-    struct template_draft outer = *draft;
+    struct template_draft outer = {.options = draft->options, .dir = draft->dir};
 
     AUTO_FD fd = path_reopen(held, O_RDONLY);
     if (fd < 0 || mkdirat(draft->dir, "image", 0700) != 0)
@@ -490,14 +505,18 @@ static int unpack_image(struct image *image, int held, struct cay_error *err)
 
 int template_from_image(struct template_draft *draft, struct cay_error *err)
 {
-    const char *path = draft->options->from;
+    bool is_named = draft->options->source == CAY_TEMPLATE_IMAGE;
+    const char *path = is_named && *draft->image ? draft->image : draft->options->from;
     struct image image = {.draft = draft, .dir = -1, .architecture = own_architecture()};
     struct stat st;
-    AUTO_FD held = open(path, O_PATH | O_CLOEXEC);
+    bool is_downloaded = is_named && !*draft->image;
+    AUTO_FD held = is_downloaded ? openat(draft->dir, "image", O_PATH | O_CLOEXEC)
+                                 : open(path, O_PATH | O_CLOEXEC);
     int code = CAY_OK;
 
     if (held < 0 || fstat(held, &st) != 0)
         return cay_fail_errno(err, errno, op, path);
+    image.is_ours = is_downloaded;
     if (S_ISDIR(st.st_mode))
         image.dir = fcntl(held, F_DUPFD_CLOEXEC, 3);
     else if (S_ISREG(st.st_mode))

@@ -130,6 +130,9 @@ struct template_draft {
     int dir;  /* the draft directory, also for temporary files */
     int root; /* the root in it */
     struct template_info info;
+    char
+        image[PATH_MAX]; /* of CAY_TEMPLATE_IMAGE: its path, or "" if it was downloaded */
+    char tag[128];       /* the image of that name in an OCI layout, or "" */
     uint64_t entries, bytes;
     uint64_t made;        /* directories that the archive lacked */
     uint64_t reported_ns; /* when the progress was last reported */
@@ -140,6 +143,10 @@ int template_report(struct template_draft *draft, const char *step,
                     struct cay_error *err);
 
 int template_from_image(struct template_draft *draft, struct cay_error *err);
+
+/* Finds the image that CAY_TEMPLATE_IMAGE names; one of a registry is downloaded to
+ * "image" in the draft.  Not in a user namespace: skopeo has the caller's rights. */
+int template_find_image(struct template_draft *draft, struct cay_error *err);
 
 /* Opens (O_PATH) a directory below `root`, with the directories on the way that are
  * missing; `uid` and `gid` own new ones.  Links are resolved inside the root.  A negative
