@@ -854,6 +854,18 @@ static bool take_first(struct link *link, const uint8_t *checked, size_t len)
            memcmp(link->first, checked, len) == 0;
 }
 
+/* Those of an inspected link stay in the socket: cay-net-tls reads them. */
+static void keep_first(struct server *server, struct link *link, const uint8_t *checked,
+                       size_t len)
+{
+    if (limit_is_over(&server->limiter, network_rules_limits(server->rules), len))
+        refuse_by_limit(server, link, NETWORK_BYTES);
+    else if (!link->is_inspected && !take_first(link, checked, len))
+        end(server, link, true);
+    else if (!link->is_inspected)
+        limit_take(&server->limiter, len);
+}
+
 /* True if they are checked, and not refused.  After the last bytes of the client
  * (`is_all`) an incomplete hello stays so, and no server understands it. */
 static bool check_hello(struct server *server, struct link *link, bool is_all)
@@ -881,21 +893,14 @@ static bool check_hello(struct server *server, struct link *link, bool is_all)
         refuse(server, link, 403,
                "cay: a connection to %s names another host, %s (%s must match)",
                link->named->name, hello.host, hello.kind == HELLO_TLS ? "SNI" : "Host");
-    else if (link->is_inspected && !hello.host[0] &&
+    else if (link->is_inspected && link->named && !hello.host[0] &&
              (link->is_http_only || hello.kind != HELLO_OTHER))
         refuse(server, link, 403,
                "cay: requests to %s are inspected, and this connection does not name it "
                "(SNI or Host)",
                link->named->name);
-    else if (!link->is_inspected && !take_first(link, bytes, (size_t)got))
-        end(server, link, true); /* cay-net-tls checks what it reads itself */
-    else if (limit_is_over(&server->limiter, network_rules_limits(server->rules),
-                           (size_t)got))
-        refuse_by_limit(server, link, NETWORK_BYTES);
-    else if (!take_first(link, bytes, (size_t)got))
-        end(server, link, true);
     else
-        limit_take(&server->limiter, (size_t)got);
+        keep_first(server, link, bytes, (size_t)got);
     return link->state != REFUSING && link->state != DRAINING && link->state != DEAD;
 }
 
@@ -1062,8 +1067,9 @@ static void decide(struct server *server, struct link *link)
         network_check_name(server->rules, link->named->name, link->port, &answer);
     else
         check(server, link, &link->destination, &answer);
-    if (!may_pass(server, &answer)) {
-        refuse_by_rule(server, link, &answer);
+    if (!may_pass(server, &answer) ||
+        (answer.verdict == NETWORK_INSPECT && !link->named)) {
+        refuse_by_rule(server, link, &answer); /* requests are checked by their host */
         return;
     }
     cay_copy_text(link->rule, sizeof link->rule, answer.rule);

@@ -88,7 +88,8 @@ TEST(a_bad_network_of_a_policy_file_is_refused_with_its_line)
     refused("root: /x\nnetwork: [pypi, a..test]\n",
             "line 2: network: a..test: ", "a label is empty");
     refused("network: [pypy]\n", "line 1: network: pypy: unknown group", "did you mean");
-    refused("network: closed\n", "network: must be open", "mode, allow, deny, groups and limits");
+    refused("network: closed\n", "network: must be open",
+            "mode, allow, deny, groups and limits");
     refused("network: {allowed: [pypi]}\n", "allowed", "allow");
     refused("network: {mode: host}\n", "network.mode: must be rules or open", "public");
     refused("network: {allow: {}}\n", "network.allow: must be a list", "pypi");

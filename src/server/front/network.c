@@ -165,10 +165,21 @@ static const char *take_rules(struct fields *fields, struct front_egress *egress
     return wrong;
 }
 
+static void put_headers(struct json *json, json_t *headers)
+{
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(headers, name, value)
+    {
+        json_set_text(json, name, json_string_value(value));
+    }
+}
+
 static void put_rules(struct json *json, const json_t *rules)
 {
-    const char *host, *name;
-    json_t *list, *value;
+    const char *host;
+    json_t *list;
 
     json_put_key(json, "rules");
     json_put_object(json);
@@ -182,8 +193,7 @@ static void put_rules(struct json *json, const json_t *rules)
         json_put_object(json);
         json_put_key(json, "headers");
         json_put_object(json);
-        json_object_foreach(json_object_get(transform, "headers"), name, value)
-            json_set_text(json, name, json_string_value(value));
+        put_headers(json, json_object_get(transform, "headers"));
         for (int i = 0; i < 3; i++)
             json_put_end(json);
         json_put_end(json);
