@@ -185,10 +185,11 @@ static bool is_dropped(const struct http_header *header)
            http_is_name(&header->name, "http2-settings");
 }
 
-/* A compressed reply could not be masked. */
-static bool is_encoding(const struct http_header *header)
+/* A value could not be masked in a compressed reply, nor in a part of one. */
+static bool hides_values(const struct http_header *header)
 {
-    return http_is_name(&header->name, "accept-encoding");
+    return http_is_name(&header->name, "accept-encoding") ||
+           http_is_name(&header->name, "range");
 }
 
 /* False if it must be refused, with edit->fault, or memory is exhausted. */
@@ -206,7 +207,7 @@ static bool write_head(struct exchange *exchange, const struct http_request *req
     buf_text(up, " HTTP/1.1\r\n");
     for (size_t i = 0; i < request->header_count; i++) {
         const struct http_header *header = &request->headers[i];
-        if (is_dropped(header) || (is_encoding(header) && exchange->mask.count) ||
+        if (is_dropped(header) || (hides_values(header) && exchange->mask.count) ||
             secret_is_replaced(edit, header))
             continue;
         buf_append(up, header->name.at, header->name.len);

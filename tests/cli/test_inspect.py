@@ -222,3 +222,25 @@ def test_new_rules_apply_to_the_next_request_of_a_connection(service):
         assert out == b"403 200\n"
     finally:
         service.cay("kill", created)
+
+
+def test_the_proxy_leads_past_no_inspection(service):
+    before = len(service.requests())
+    lines = run(service, RULES, """
+        def tunnel(port):
+            sock = dial("100.64.0.1", 3128)
+            sock.sendall(f"CONNECT api.test:{port} HTTP/1.1\\r\\n\\r\\n".encode())
+            head = b""
+            while not head.endswith(b"\\r\\n\\r\\n") and (piece := sock.recv(1)):
+                head += piece
+            return sock
+        for path in ("/v1/a", "/v2"):
+            with dial("100.64.0.1", 3128) as sock:
+                sock.sendall(f"GET http://api.test{path} HTTP/1.1\\r\\n\\r\\n".encode())
+                print(sock.recv(65536).split(b" ")[1].decode())
+            print(talk(tunnel(80), get(path))[0][0])
+            wrapped = ssl.create_default_context().wrap_socket(tunnel(443), server_hostname="api.test")
+            print(talk(wrapped, get(path))[0][0])
+    """)
+    assert lines == ["403", "200", "200", "403", "403", "403"]
+    assert [each["path"] for each in service.requests()[before:]] == ["/v1/a", "/v1/a"]

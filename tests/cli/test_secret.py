@@ -90,6 +90,16 @@ def test_the_value_reaches_the_host_and_its_reply_is_masked(service):
     assert base64.b64encode(f"me:{VALUE}".encode()).decode() not in "".join(lines)
 
 
+def test_a_host_of_secrets_is_not_asked_for_replies_that_cannot_be_masked(service):
+    before = len(service.requests())
+    run(service, secret("api.test:bearer"), """
+        more = "Range: bytes=0-3\\r\\nAccept-Encoding: gzip\\r\\nAccept: text/plain\\r\\n"
+        print(talk(secure("api.test"), get("/a", more=more))[0][0])
+    """)
+    asked = service.requests()[before]["headers"]
+    assert asked["accept"] == "text/plain" and not {"range", "accept-encoding"} & {*asked}
+
+
 def test_a_placeholder_in_any_other_place_is_refused(service):
     before = len(service.requests())
     lines = run(service, secret("api.test:bearer"), """
