@@ -79,6 +79,22 @@ static inline void ordinary_remove(const char *name)
     (void)ordinary_tool(argv);
 }
 
+/* A creator that was killed leaves an empty record, which a collect removes when it is
+ * some seconds old. */
+static inline void ordinary_remove_empty(const char *path)
+{
+    DIR *list = opendir(path);
+    struct stat st;
+
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (strncmp(entry->d_name, "sb-", 3) == 0 &&
+            fstatat(dirfd(list), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode) && st.st_size == 0)
+            (void)unlinkat(dirfd(list), entry->d_name, 0);
+    if (list)
+        closedir(list);
+}
+
 /* What is left in their directories by then is a failure of its own. */
 static inline void ordinary_remove_all(void)
 {
@@ -91,6 +107,7 @@ static inline void ordinary_remove_all(void)
             for (size_t j = 0; j < sizeof below / sizeof *below; j++) {
                 snprintf(cay, sizeof cay, "%s/cay%s", ordinary_users[i].runtime,
                          below[j]);
+                ordinary_remove_empty(cay);
                 (void)rmdir(cay);
             }
             empty &= rmdir(ordinary_users[i].runtime) == 0;
