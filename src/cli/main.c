@@ -90,13 +90,12 @@ static const char commands_help[] =
     "  run, create               Run a command in a new sandbox; create one\n"
     "  exec, shell, ps, logs     Run commands in it; list them; print their output\n"
     "  code, context             Run code in an interpreter that keeps its variables\n"
-    "  ls, inspect               List the sandboxes; show one in detail\n"
+    "  ls, inspect, checkpoints  List sandboxes; show one; list its checkpoints\n"
     "  cp, cat, put              Copy files in and out, print one, write one\n"
     "  network, events           Change what a sandbox reaches; print what it tried\n"
     "  forward, port             Forward ports of a sandbox; list them\n"
     "  checkpoint, rollback      Save the state of a sandbox's files; restore it\n"
-    "  checkpoints, diff         List the checkpoints; show what has changed in files\n"
-    "  pause, resume             Freeze a sandbox, and thaw it\n"
+    "  diff, pause, resume       Show changes of files; freeze a sandbox; thaw it\n"
     "  kill, start, rm           End it, start it again from disk, remove it\n"
     "  session, files            Named sandboxes; read and write files under a policy\n"
     "  config, explain           Check a configuration; show which rule decides\n"
@@ -158,7 +157,6 @@ static int show_help(void)
           output.file);
     fputs(commands_help, output.file);
     fputs("\n"
-          "  cay run -- python3 -c 'print(6*7)'\n"
           "  cay run -it -v .:/src -w /src -- bash\n\n"
           "cay COMMAND --help lists the options. Manual: cay(1), errors: "
           "cay-errors(7).\n",
