@@ -89,6 +89,8 @@ STRUCTS = {
 }
 
 NOT_MIRRORED = {
+    "cay_build_options",  # Python has no builds yet
+    "cay_build_progress",
     "cay_change",  # of diffs, which Python does not have yet
     "cay_change_side",
     "cay_diff_layer",
@@ -222,6 +224,7 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_config_number",
         "cay_config_peek",  # for the command
         "cay_config_policy",
+        "cay_build",  # Python has no builds yet
         "cay_config_schema",  # for the command
         "cay_diff_changes",  # Python has no diffs yet
         "cay_diff_compare",

@@ -362,3 +362,5 @@ def test_templates_are_made_used_and_removed(tmp_path: Path) -> None:
     assert name not in [one.name for one in cay.templates()]
     with pytest.raises(TemplateNotFoundError):
         cay.remove_template(name)
+    with pytest.raises(SandboxError, match="none: not found"):
+        cay.create_template(name, "image", f"oci:{tmp_path / 'none'}")

@@ -21,7 +21,7 @@ REQUESTABLE_LEVELS = {number: name for number, name in LEVELS.items() if name !=
 STATES = {1: "running", 2: "paused", 3: "stopped", 4: "damaged", 5: "spare"}
 _CAUSES = "exited signalled timeout memory output-limit gone not-started"
 CAUSES = dict(enumerate(_CAUSES.split(), 1))
-TEMPLATE_SOURCES = {1: "dir", 2: "tar", 3: "oci", 4: "debootstrap"}
+TEMPLATE_SOURCES = {1: "dir", 2: "tar", 3: "oci", 4: "debootstrap", 5: "image"}
 FINDINGS = {1: "ok", 2: "weaker", 3: "missing"}
 
 EXEC_FAIL_ON_LIMIT, EXEC_TTY, EXEC_BACKGROUND, EXEC_INPUT = 1, 2, 4, 8

@@ -21,15 +21,16 @@ def templates() -> list[TemplateInfo]:
 
 def create_template(
     name: str,
-    source: Literal["dir", "tar", "oci", "debootstrap"] = "debootstrap",
+    source: Literal["dir", "tar", "oci", "debootstrap", "image"] = "debootstrap",
     origin: str | os.PathLike[str] = "bookworm",
     *,
     packages: Sequence[str] = (),
     on_progress: Callable[[str, int], object] | None = None,
 ) -> None:
     """Creates a template from a directory, a tar file, an OCI layout or the output of
-    ``docker save``, or a Debian suite with these packages. ``create_template("code")``
-    needs nothing else: Python with numpy, pandas, matplotlib, requests and pip, and Node.js.
+    ``docker save``, a Debian suite with these packages, or an image: "oci:DIR",
+    "docker-archive:FILE", "python:3.12" of a registry. ``create_template("code")`` needs
+    nothing else: Python with numpy, pandas, matplotlib, requests and pip, and Node.js.
 
     ``on_progress`` is called from time to time with the current step and a number of
     bytes; an exception that it raises cancels the work.
@@ -52,7 +53,7 @@ def create_template(
         on_progress=_c.OnProgress(report),
         packages=_options.text(",".join(packages), "packages") if packages else None,
     )
-    path = origin if source == "debootstrap" else os.path.abspath(origin)
+    path = origin if source in ("debootstrap", "image") else os.path.abspath(origin)
     setattr(options, "from", _options.text(path, "origin"))
     try:
         _c.call(_c.template_create, byref(options))

@@ -262,7 +262,7 @@ class TemplateInfo:
 
     name: str
     source: str
-    """dir, tar, oci, debootstrap or builtin"""
+    """dir, tar, oci, debootstrap, image or builtin"""
     origin: str
     """the directory, file or suite it was created from"""
     created: float
