@@ -20,6 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CAY = os.environ.get("CAY_BIN", str(ROOT / "build" / "cay"))
+TRACED = {**os.environ, "LSAN_OPTIONS": "detect_leaks=0"}  # which strace prevents
 os.environ.setdefault("CAY_WARM", "off")  # no processes of their own behind a test
 PATIENCE = 120  # seconds: for a machine that is very slow, not for waiting
 

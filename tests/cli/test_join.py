@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import CAY, PATIENCE, copy_command
+from conftest import CAY, PATIENCE, TRACED, copy_command
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for other users")
 
@@ -355,7 +355,7 @@ def kill_at(call, step, *words):
     """Runs cay, killed at its call number `step`; whether that was reached."""
     command = ["strace", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e",
                f"inject={call}:signal=KILL:when={step}", CAY, *words]
-    done = subprocess.run(command, capture_output=True, timeout=PATIENCE)
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE, env=TRACED)
     assert done.returncode in (0, -signal.SIGKILL, 128 + signal.SIGKILL), done
     return done.returncode != 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import CAY, PATIENCE
+from conftest import CAY, PATIENCE, TRACED
 from test_join import CLIENT, Box, fixture_box, fixture_net, links  # noqa: F401 (fixtures)
 from test_relay import internet, relay_of  # noqa: F401 (internet is a fixture)
 
@@ -200,7 +200,8 @@ def test_a_claim_that_is_killed_leaves_the_network_whole(pooled, net, call):  # 
     for step in range(1, 100):
         command = ["strace", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e",
                    f"inject={call}:signal=KILL:when={step}", CAY, "create", "--join", f"{net}:killed"]
-        done = subprocess.run([*pooled.command[:-1], *command], capture_output=True, timeout=PATIENCE)
+        done = subprocess.run([*pooled.command[:-1], *command], capture_output=True, timeout=PATIENCE,
+                              env=TRACED)
         last = pooled.create("--join", f"{net}:last")
         pooled.serve(last, "last")
         assert pooled.run(last, "print(greet('one'))") == ["one"]

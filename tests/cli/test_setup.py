@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import CAY, PATIENCE, copy_command
+from conftest import CAY, PATIENCE, TRACED, copy_command
 from sandboxes import Done
 
 USERNS = "proc/sys/kernel/unprivileged_userns_clone"
@@ -22,7 +22,6 @@ DROP_IN = "etc/systemd/system/user@.service.d/50-cay.conf"
 UNIT = "usr/lib/systemd/system/user@.service"
 RECORD = "var/lib/cay/setup"
 NAMES = "renameat,renameat2,unlinkat,mkdirat,linkat"  # the calls that change a name
-TRACED = {**os.environ, "LSAN_OPTIONS": "detect_leaks=0"}  # which strace prevents
 
 
 class System:
