@@ -191,6 +191,7 @@ def fixture_pooled(internet):  # noqa: F811
     box.cay("pool", "stop", pool)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", ["connect", "sendmsg", "symlinkat", "renameat", "unlinkat"])
 def test_a_claim_that_is_killed_leaves_the_network_whole(pooled, net, call):  # noqa: F811
     """Killed at its first such call, its second, ... until it needs no more."""

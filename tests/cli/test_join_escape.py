@@ -19,7 +19,7 @@ from test_join import Box
 from test_relay import OWN, internet  # noqa: F401 (internet is a fixture)
 from test_relay_escape import PLACES, Place, fixture_folder, heard_by_host  # noqa: F401
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces"), pytest.mark.long]
 
 PORT = 7000
 

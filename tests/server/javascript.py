@@ -55,8 +55,9 @@ def install():
 def run(script, package, env, before=()):
     """The finished process of a script that uses a package; its output is TAP."""
     install()
+    here = {name: value for name, value in os.environ.items() if not name.startswith("E2B_")}
     return subprocess.run([*before, program("node"), INSTALLED / script, package], cwd=INSTALLED,
-                          env={**os.environ, **env}, capture_output=True, text=True,
+                          env={**here, **env}, capture_output=True, text=True,
                           stdin=subprocess.DEVNULL, timeout=10 * PATIENCE, check=False)
 
 

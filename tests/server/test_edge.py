@@ -442,7 +442,7 @@ def test_a_sandbox_has_internet_access_unless_the_request_denies_it(own_server):
 
 
 @pytest.mark.parametrize("network", [
-    {"allowOut": ["1.1.1.1"]}, {"rules": {"a.example": []}},
+    {"allowOut": ["1.1.1.1"]}, {"rules": {"a.example": [{"transform": {"headers": {"X-A": "b"}}}]}},
     {"egressProxy": {"address": "127.0.0.1:1"}}, {"httpsPorts": [443]}])
 def test_a_network_that_cannot_be_had_is_refused(server, network):
     status, body = server.api("POST", "/v2/sandboxes", {"templateID": "base", "network": network})

@@ -361,7 +361,9 @@ def test_m4_finished_upload_keeps_the_space_that_another_has_reserved(small):
 
 def test_s4_error_names_the_memory_limit(small):
     server, sandbox = small
-    sandbox.commands.run("head -c 25M /dev/zero > /dev/shm/inside")
+    holder = sandbox.commands.run("python3 -c 'held = b\"x\" * (25 << 20); open(\"held\", \"w\"); input()'",
+                                  background=True, stdin=True)
+    wait_until(lambda: sandbox.files.exists("held"), "the memory is not in use")
     with server.connect() as client:
         client.sendall(request(f"POST /files?path={NEW}", *of(sandbox), OCTETS,
                                f"Content-Length: {50 << 20}", body=PIECE))
@@ -369,6 +371,7 @@ def test_s4_error_names_the_memory_limit(small):
         for piece in varied(49):
             client.sendall(piece)
         answer = Answers(client).next()
+    holder.kill()
     assert answer.status == 507
     assert "memory limit" in answer.json["message"]
 

@@ -554,7 +554,7 @@ def test_every_option_that_takes_a_value_says_so_without_one(tmp_path):
                               timeout=PATIENCE, check=False, env=env)
 
     names = re.findall(r"^  (--[a-z-]+) \S", serve("--help").stdout, re.M)
-    assert len(names) == 16
+    assert len(names) == 17
     for name in names:
         assert serve(name).stderr.startswith(f"cay: invalid: {name}: the option needs a value ")
 
