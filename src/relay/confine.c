@@ -85,12 +85,13 @@ static int set_limits(const struct confinement *confinement)
 
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         struct rlimit now;
-        if (getrlimit(limits[i].resource, &now) != 0)
+        /* Not setrlimit(): C libraries differ in the type of its first argument. */
+        if (syscall(SYS_prlimit64, 0, limits[i].resource, NULL, &now) != 0)
             return -errno;
         if (now.rlim_max > limits[i].most)
             now.rlim_max = limits[i].most;
         now.rlim_cur = now.rlim_max;
-        if (setrlimit(limits[i].resource, &now) != 0)
+        if (syscall(SYS_prlimit64, 0, limits[i].resource, &now, NULL) != 0)
             return -errno;
     }
     return 0;

@@ -116,7 +116,7 @@ static int recover(struct change *change, struct cay_error *err)
 {
     struct layer_tree *tree = &change->tree;
     struct cay_checkpoint checkpoint;
-    uint64_t device;
+    uint64_t device = 0;
 
     /* Sealed before the switch, which did not happen. */
     if (!tree->next)
