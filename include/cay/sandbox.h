@@ -258,7 +258,7 @@ struct cay_checkpoint_options {
     enum cay_checkpoint_mode mode;
 };
 
-/* Both take well under a millisecond, however many files there are.  A checkpoint of a
+/* The time of both does not depend on the number of files.  A checkpoint of a
  * sandbox in which nothing has changed since the last one is that one.  CAY_E_BUSY: a
  * process runs inside, or a file is open for writing.  CAY_E_UNSUPPORTED: storage on
  * disk, a sandbox that root has not created, or Linux before 6.15.  `options` may be

@@ -9,6 +9,7 @@
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -188,4 +189,19 @@ int confine_process(const struct confinement *confinement)
     if (!error)
         error = drop_files(confinement->has_sockets);
     return error ? error : install_filter(confinement);
+}
+
+/* The creator's limits and signals are for its commands: splice(2) to a connection that
+ * the peer has reset raises SIGPIPE. */
+void confine_reset_inherited(void)
+{
+    const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
+    sigset_t empty;
+
+    (void)sigaction(SIGPIPE, &ignore, NULL); /* allow: sigaction own program */
+    (void)sigaction(SIGXFSZ, &ignore, NULL); /* allow: sigaction own program */
+    sigemptyset(&empty);
+    (void)sigprocmask(SIG_SETMASK, &empty, NULL);
+    (void)!setrlimit(RLIMIT_CPU, &none);
 }

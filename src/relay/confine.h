@@ -15,6 +15,9 @@ struct confinement {
     uint64_t file_bytes, files, memory_bytes;
 };
 
+/* First of all: what the creator had set for itself. */
+void confine_reset_inherited(void);
+
 /* Drops every other right, for good.  0 or a negative errno. */
 int confine_process(const struct confinement *confinement);
 

@@ -9,12 +9,10 @@
  * relays (link.c).  It ends when PID 1 ends.  If it dies before, the sandbox's
  * connections end and no new ones are made. */
 #include <errno.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -107,21 +105,6 @@ static int begin(struct server *server, const struct message *message, const int
     return code ? code : confine_self(start->uid);
 }
 
-/* The creator's limits and signals are for its commands: splice(2) to a connection that
- * the peer has reset raises SIGPIPE. */
-static void reset_inherited(void)
-{
-    const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
-    const struct sigaction ignore = {.sa_handler = SIG_IGN};
-    sigset_t empty;
-
-    (void)sigaction(SIGPIPE, &ignore, NULL); /* allow: sigaction own program */
-    (void)sigaction(SIGXFSZ, &ignore, NULL); /* allow: sigaction own program */
-    sigemptyset(&empty);
-    (void)sigprocmask(SIG_SETMASK, &empty, NULL);
-    (void)!setrlimit(RLIMIT_CPU, &none);
-}
-
 int main(void)
 {
     static struct server server;
@@ -131,7 +114,7 @@ int main(void)
     size_t count = 0;
 
     (void)prctl(PR_SET_NAME, "cay-net");
-    reset_inherited();
+    confine_reset_inherited();
     if (!message || !receive_start(message, fds, &count))
         return 1;
     int error = begin(&server, message, fds, count);

@@ -2,12 +2,10 @@
 
 /* cay-net-tls: reads the requests of one sandbox, see tls.h. */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -190,19 +188,6 @@ _Noreturn static void run(struct opener *opener)
     }
 }
 
-/* The creator's limits and signals are for its commands. */
-static void reset_inherited(void)
-{
-    const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
-    const struct sigaction ignore = {.sa_handler = SIG_IGN};
-    sigset_t empty;
-
-    (void)sigaction(SIGPIPE, &ignore, NULL); /* allow: sigaction own program */
-    sigemptyset(&empty);
-    (void)sigprocmask(SIG_SETMASK, &empty, NULL);
-    (void)!setrlimit(RLIMIT_CPU, &none);
-}
-
 int main(void)
 {
     static struct opener opener;
@@ -212,7 +197,7 @@ int main(void)
 
     (void)prctl(PR_SET_NAME, "cay-net-tls");
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    reset_inherited();
+    confine_reset_inherited();
     if (!message || !receive_start(message, fds))
         return 1;
     reply.code = begin(&opener, message, fds, &reply);

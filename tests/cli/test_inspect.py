@@ -244,3 +244,18 @@ def test_the_proxy_leads_past_no_inspection(service):
     """)
     assert lines == ["403", "200", "200", "403", "403", "403"]
     assert [each["path"] for each in service.requests()[before:]] == ["/v1/a", "/v1/a"]
+
+
+@pytest.mark.parametrize("limit, count", [([], 40), (["--network-limit", "bytes=8192"], None)])
+@pytest.mark.parametrize("sock", ['dial("api.test", 80)', 'secure("api.test")'], ids=["http", "tls"])
+def test_limits_count_the_bytes_of_inspected_connections(service, sock, limit, count):
+    (done,) = run(service, RULES, f"""
+        done = 0
+        for each in range(40):
+            try:
+                done += talk({sock}, get("/v1/a"))[0][0] == 200
+            except Exception:
+                break
+        print(done)
+    """, *limit)
+    assert int(done) == count if count else 0 < int(done) < 40

@@ -171,32 +171,6 @@ bool build_layer_exists(const struct build *build, const char *key, uint64_t *re
     return true;
 }
 
-static int count_bytes(int root, uint64_t *ret_bytes, struct cay_error *err)
-{
-    const struct walk_options options = {
-        .fs = &fs_direct, .root = root, .real = "", .max_depth = TEMPLATE_DEPTH_MAX};
-    struct walk_step step;
-    struct walk *walk;
-    struct stat st;
-
-    *ret_bytes = 0;
-    int code = walk_new(BUILD_OP, root, &options, &walk, err);
-    if (code)
-        return code;
-    for (int more = 1; !code && more == 1;) {
-        more = walk_next(walk, &step, err);
-        if (more != 1)
-            code = more;
-        else if (step.event == WALK_BELOW && step.type == DT_DIR)
-            code = walk_enter(walk, 0, err);
-        else if (step.type == DT_REG &&
-                 fstatat(step.dir, step.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-            *ret_bytes += (uint64_t)st.st_size;
-    }
-    walk_free(walk);
-    return code;
-}
-
 struct filling {
     struct build_layer *layer;
     bool has_root;
@@ -231,7 +205,7 @@ static int fill_layer(void *cookie, struct cay_error *err)
         code ? -1 : path_open(layer->dir, "root", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     if (!code && root < 0)
         code = cay_fail_errno(err, -root, BUILD_OP, "root");
-    return code ? code : count_bytes(root, &filling->bytes, err);
+    return code ? code : template_count_bytes(BUILD_OP, root, &filling->bytes, err);
 }
 
 static int save_info(const struct build_layer *layer, uint64_t bytes,

@@ -532,17 +532,17 @@ static int allow_pip(const struct template_draft *draft, struct cay_error *err)
     return error ? cay_fail_errno(err, -error, op, "etc/pip.conf") : CAY_OK;
 }
 
-static int count(struct template_draft *draft, struct cay_error *err)
+int template_count_bytes(const char *who, int root, uint64_t *ret_bytes,
+                         struct cay_error *err)
 {
-    const struct walk_options options = {.fs = &fs_direct,
-                                         .root = draft->root,
-                                         .real = "",
-                                         .max_depth = TEMPLATE_DEPTH_MAX};
+    const struct walk_options options = {
+        .fs = &fs_direct, .root = root, .real = "", .max_depth = TEMPLATE_DEPTH_MAX};
     struct walk_step step;
     struct walk *walk;
     struct stat st;
 
-    int code = walk_new(op, draft->root, &options, &walk, err);
+    *ret_bytes = 0;
+    int code = walk_new(who, root, &options, &walk, err);
     if (code)
         return code;
     for (int more = 1; !code && more == 1;) {
@@ -553,7 +553,7 @@ static int count(struct template_draft *draft, struct cay_error *err)
             code = walk_enter(walk, 0, err);
         else if (step.type == DT_REG &&
                  fstatat(step.dir, step.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-            draft->bytes += (uint64_t)st.st_size;
+            *ret_bytes += (uint64_t)st.st_size;
     }
     walk_free(walk);
     return code;
@@ -581,7 +581,7 @@ static int from_debootstrap(struct template_draft *draft, struct cay_error *err)
         code = clean(draft, err);
     if (!code)
         code = allow_pip(draft, err);
-    return code ? code : count(draft, err);
+    return code ? code : template_count_bytes(op, draft->root, &draft->bytes, err);
 }
 
 /* --- From a registry --- */

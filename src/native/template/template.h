@@ -46,6 +46,10 @@ int template_info_save(int dir, const struct template_info *info, struct cay_err
 /* The caller fills in the name. */
 int template_info_load(int dir, struct template_info *ret_info, struct cay_error *err);
 
+/* The sizes of all files below a root together; `who` is the operation in an error. */
+int template_count_bytes(const char *who, int root, uint64_t *ret_bytes,
+                         struct cay_error *err);
+
 /* A template in use.  It cannot be removed while `dir` is open. */
 struct template
 {
