@@ -120,8 +120,21 @@ static int direct_set_times(const struct fs *fs, int fd, const char *name,
 
 static int direct_set_mode(const struct fs *fs, int fd, mode_t mode)
 {
+    char name[32];
+
     (void)fs;
-    return fchmod(fd, mode) == 0 ? 0 : -errno;
+    if (fchmod(fd, mode) == 0)
+        return 0;
+    if (errno != EBADF) /* O_PATH */
+        return -errno;
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    return chmod(name, mode) == 0 ? 0 : -errno;
+}
+
+static int direct_set_owner(const struct fs *fs, int fd, uid_t uid, gid_t gid)
+{
+    (void)fs;
+    return fchownat(fd, "", uid, gid, AT_EMPTY_PATH) == 0 ? 0 : -errno;
 }
 
 /* --- Drafts ---------------------------------------------------------------------------
@@ -258,6 +271,7 @@ const struct fs fs_direct = {
     .remove = direct_remove,
     .set_times = direct_set_times,
     .set_mode = direct_set_mode,
+    .set_owner = direct_set_owner,
     .draft = direct_draft,
     .like = direct_like,
     .commit = direct_commit,

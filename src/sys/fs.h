@@ -73,6 +73,8 @@ struct fs {
     int (*set_times)(const struct fs *fs, int fd, const char *name,
                      const struct timespec times[2]);
     int (*set_mode)(const struct fs *fs, int fd, mode_t mode);
+    /* -1: unchanged.  Of a link itself. */
+    int (*set_owner)(const struct fs *fs, int fd, uid_t uid, gid_t gid);
 
     /* A new file for reading and writing, without a name or with a temporary one.  With a
      * `model` (else -1) as by like().  `room`: bytes for take_room(), if that saves a
