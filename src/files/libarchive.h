@@ -43,6 +43,7 @@
     X(archive_read_support_filter_gzip)                                                  \
     X(archive_read_support_filter_xz)                                                    \
     X(archive_read_support_filter_zstd)                                                  \
+    X(archive_read_support_format_raw)                                                   \
     X(archive_read_support_format_tar)                                                   \
     X(archive_set_error)                                                                 \
     X(archive_write_close)                                                               \

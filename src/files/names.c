@@ -441,6 +441,68 @@ int cay_files_mkdir(cay_files *files, const char *path,
     return target_fail(&target, -error, err);
 }
 
+static int fail_owner(const struct target *target, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, EINVAL, target->op, target->path,
+                    "there is no such user or group id here", "use 0 to 65535");
+}
+
+static int check_attributes(const struct cay_attributes *wanted,
+                            const struct target *target, struct cay_error *err)
+{
+    if (wanted->flags & CAY_ATTRIBUTE_MODE && wanted->mode & ~01777u)
+        return cay_fail(err, CAY_E_INVALID, 0, target->op, target->path, "invalid mode",
+                        "use 0 to 01777");
+    if (wanted->flags & CAY_ATTRIBUTE_MODE && S_ISLNK(target->st.st_mode))
+        return cay_fail(err, CAY_E_INVALID, 0, target->op, target->path,
+                        "a symbolic link has no mode",
+                        "change the file that it leads to");
+    if ((wanted->flags & CAY_ATTRIBUTE_OWNER && wanted->uid == UINT32_MAX) ||
+        (wanted->flags & CAY_ATTRIBUTE_GROUP && wanted->gid == UINT32_MAX))
+        return fail_owner(target, err);
+    return CAY_OK;
+}
+
+/* The owner first: a change of it may clear mode bits. */
+static int set_attributes(const struct cay_attributes *wanted,
+                          const struct target *target)
+{
+    const struct fs *fs = target->fs;
+    uid_t uid = wanted->flags & CAY_ATTRIBUTE_OWNER ? wanted->uid : (uid_t)-1;
+    gid_t gid = wanted->flags & CAY_ATTRIBUTE_GROUP ? wanted->gid : (gid_t)-1;
+    int error = 0;
+
+    if (wanted->flags & (CAY_ATTRIBUTE_OWNER | CAY_ATTRIBUTE_GROUP))
+        error = fs->set_owner(fs, target->fd, uid, gid);
+    if (!error && wanted->flags & CAY_ATTRIBUTE_MODE)
+        error = fs->set_mode(fs, target->fd, wanted->mode);
+    return error;
+}
+
+int cay_files_set_attributes(cay_files *files, const char *path,
+                             const struct cay_attributes *wanted, struct cay_error *err)
+{
+    static const char op[] = "files.set-attributes";
+    struct cay_attributes known;
+    AUTO_TARGET target = TARGET_NONE;
+
+    TRY(cay_take_struct(&known, sizeof known, wanted, op, err));
+    if (known.flags &
+        ~(unsigned)(CAY_ATTRIBUTE_MODE | CAY_ATTRIBUTE_OWNER | CAY_ATTRIBUTE_GROUP))
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "flags", "unknown flags",
+                        "use those of enum cay_attribute");
+    TRY(target_find(files, op, path, CAY_ACCESS_WRITE, TARGET_NO_FOLLOW, &target, err));
+    TRY(target_must_exist(&target, err));
+    TRY(check_attributes(&known, &target, err));
+    if (S_ISREG(target.st.st_mode))
+        TRY(target_check_suffix(files, &target, err));
+    TRY(ask(files, CAY_OP_WRITE, &target, CAY_ACCESS_WRITE, NULL, false, err));
+    int error = set_attributes(&known, &target);
+    if (error == -EINVAL)
+        return fail_owner(&target, err);
+    return error ? target_fail(&target, -error, err) : CAY_OK;
+}
+
 int cay_files_stat(cay_files *files, const char *path, bool no_follow,
                    struct cay_stat *ret_stat, struct cay_error *err)
 {

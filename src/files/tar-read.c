@@ -90,7 +90,9 @@ static bool open_archive(struct reading *reading, struct archive *archive)
          libarchive.archive_read_support_filter_zstd(archive) != ARCHIVE_OK))
         return false;
     return libarchive.archive_read_support_filter_gzip(archive) == ARCHIVE_OK &&
-           libarchive.archive_read_support_format_tar(archive) == ARCHIVE_OK &&
+           (reading->reader->only_expands
+                ? libarchive.archive_read_support_format_raw(archive)
+                : libarchive.archive_read_support_format_tar(archive)) == ARCHIVE_OK &&
            libarchive.archive_read_open(archive, reading, NULL, feed, NULL) == ARCHIVE_OK;
 }
 
@@ -212,6 +214,27 @@ static void read_archive(struct reading *reading, struct archive *archive)
         send_plain(reading, TAR_BROKEN, defect_of(reading, archive, has_begun));
 }
 
+/* The whole input is one entry of the format "raw". */
+static void expand(struct reading *reading, struct archive *archive)
+{
+    struct archive_entry *entry;
+    const void *data;
+    size_t len;
+    int64_t offset;
+    int result = libarchive.archive_read_next_header(archive, &entry);
+    bool has_begun = result == ARCHIVE_OK;
+
+    while (result == ARCHIVE_OK) {
+        result = libarchive.archive_read_data_block(archive, &data, &len, &offset);
+        if (result == ARCHIVE_OK && !send_data(reading, data, len, offset))
+            return;
+    }
+    if (result == ARCHIVE_EOF && has_begun)
+        send_plain(reading, TAR_END, 0);
+    else
+        send_plain(reading, TAR_BROKEN, defect_of(reading, archive, has_begun));
+}
+
 void tar_read(const struct tar_reader *reader)
 {
     struct tar_frame no_memory = {.kind = TAR_BROKEN, .detail = TAR_NO_MEMORY};
@@ -229,6 +252,8 @@ void tar_read(const struct tar_reader *reader)
         send_plain(reading, TAR_BROKEN, defect_of(reading, archive, false));
     else if (libarchive.archive_filter_count(archive) > 2) /* tar itself counts as one */
         send_plain(reading, TAR_BROKEN, TAR_COMPRESSED_TWICE);
+    else if (reader->only_expands)
+        expand(reading, archive);
     else
         read_archive(reading, archive);
     libarchive.archive_read_free(archive);
@@ -305,6 +330,19 @@ static int take_all(const struct tar_input *input, const struct worker *worker,
     }
 }
 
+static int start(const char *op, int fd, struct worker_reading *reading,
+                 struct worker *ret_worker, struct cay_error *err)
+{
+    struct worker_job job = {.run = run_reader,
+                             .cookie = reading,
+                             .input = fd,
+                             .memory = WORKER_MEMORY,
+                             .cpu_seconds = WORKER_SECONDS};
+
+    TRY(libarchive_load(op, err));
+    return worker_start(op, &job, ret_worker, err);
+}
+
 int tar_receive(const struct tar_input *input, struct tar_filter *filter,
                 struct cay_error *err)
 {
@@ -314,14 +352,46 @@ int tar_receive(const struct tar_input *input, struct tar_filter *filter,
                                                 .send = send_message,
                                                 .any_compression = input->any_compression,
                                                 .names_only = input->names_only}};
-    struct worker_job job = {.run = run_reader,
-                             .cookie = &reading,
-                             .input = input->fd,
-                             .memory = WORKER_MEMORY,
-                             .cpu_seconds = WORKER_SECONDS};
     AUTO_WORKER worker = WORKER_NONE;
 
-    TRY(libarchive_load(input->op, err));
-    TRY(worker_start(input->op, &job, &worker, err));
+    TRY(start(input->op, input->fd, &reading, &worker, err));
     return take_all(input, &worker, filter, err);
+}
+
+int tar_expand(const char *op, int fd, tar_take_bytes *take, void *cookie,
+               struct cay_error *err)
+{
+    struct worker_reading reading = {.reader = {.read = read_input,
+                                                .send = send_message,
+                                                .any_compression = true,
+                                                .only_expands = true}};
+    AUTO_FREE char *message = malloc(TAR_MESSAGE_MAX + 1);
+    AUTO_FREE struct tar_filter *filter = calloc(1, sizeof *filter);
+    AUTO_WORKER worker = WORKER_NONE;
+    struct tar_frame frame = {0};
+    struct tar_item item;
+
+    if (!message || !filter)
+        return cay_fail_memory(err, op);
+    filter->is_root = true;
+    TRY(start(op, fd, &reading, &worker, err));
+    for (;;) {
+        ssize_t len = read(worker.channel, message, TAR_MESSAGE_MAX + 1);
+        if (len < 0 && errno == EINTR)
+            continue;
+        if (len <= 0)
+            return fail_dead(op, err);
+        bool has_data = (size_t)len > sizeof frame && len <= (ssize_t)TAR_MESSAGE_MAX;
+        if (has_data)
+            memcpy(&frame, message, sizeof frame);
+        if (has_data && frame.kind == TAR_DATA) {
+            TRY(take(cookie, message + sizeof frame, (size_t)len - sizeof frame, err));
+            continue;
+        }
+        /* The end, a defect, or nothing that an expansion may send: no entry passes,
+         * since the filter allows none. */
+        TRY(tar_filter_take(filter, op, message, (size_t)len, &item, err));
+        if (item.kind == TAR_END)
+            return CAY_OK;
+    }
 }

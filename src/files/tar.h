@@ -69,6 +69,7 @@ struct tar_reader {
     void *cookie;
     bool any_compression; /* bzip2, xz and zstd too */
     bool names_only;      /* report every file as empty */
+    bool only_expands; /* send the decompressed bytes: TAR_DATA* (TAR_END | TAR_BROKEN) */
 };
 
 /* Reads a tar archive (ustar, pax, GNU; plain or in one layer of gzip) and sends the
@@ -133,6 +134,13 @@ struct tar_input {
 
 int tar_receive(const struct tar_input *input, struct tar_filter *filter,
                 struct cay_error *err);
+
+/* Decompresses a file in a confined process; a plain one is passed on as it is.  `take`
+ * gets the bytes in order, and stops unless it is CAY_OK. */
+typedef int tar_take_bytes(void *cookie, const void *data, size_t len,
+                           struct cay_error *err);
+int tar_expand(const char *op, int fd, tar_take_bytes *take, void *cookie,
+               struct cay_error *err);
 
 /* The caller's options with the defaults filled in.  CAY_E_UNSUPPORTED for a flag that is
  * not in `allowed`. */

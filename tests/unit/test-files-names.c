@@ -416,3 +416,37 @@ TEST(exists_says_yes_no_or_why_not)
     ASSERT_INT(cay_files_exists(files, "data/a/b", &err), 0);
     ASSERT_INT(cay_files_exists(files, "elsewhere", &err), CAY_E_OUTSIDE);
 }
+
+TEST(attributes_change_the_file_and_never_the_target_of_a_link)
+{
+    AUTO(cay_files) files = open_three();
+    struct cay_attributes wanted = {
+        .size = sizeof wanted, .flags = CAY_ATTRIBUTE_MODE, .mode = 01751};
+    struct stat st;
+
+    put_file("data/a", "x");
+    put_file("docs/b", "x");
+    put_file("outside", "x");
+    ASSERT_INT(chmod(scratch_path("outside"), 0600), 0);
+    ASSERT_INT(symlink("../outside", scratch_path("data/out")), 0);
+    ASSERT_OK(cay_files_set_attributes(files, "data/a", &wanted, &err));
+    ASSERT_INT(stat(scratch_path("data/a"), &st), 0);
+    ASSERT_INT(st.st_mode & 07777, 01751);
+    ASSERT_OK(cay_files_set_attributes(files, "data", &wanted, &err));
+    ASSERT_CODE(cay_files_set_attributes(files, "data/out", &wanted, &err),
+                CAY_E_INVALID);
+    ASSERT_INT(stat(scratch_path("outside"), &st), 0);
+    ASSERT_INT(st.st_mode & 07777, 0600);
+    ASSERT_CODE(cay_files_set_attributes(files, "docs/b", &wanted, &err),
+                CAY_E_READ_ONLY);
+    ASSERT_CODE(cay_files_set_attributes(files, "data/none", &wanted, &err),
+                CAY_E_NOT_FOUND);
+    wanted.mode = 04755;
+    ASSERT_CODE(cay_files_set_attributes(files, "data/a", &wanted, &err), CAY_E_INVALID);
+    wanted = (struct cay_attributes){
+        .size = sizeof wanted, .flags = CAY_ATTRIBUTE_OWNER, .uid = UINT32_MAX};
+    ASSERT_CODE(cay_files_set_attributes(files, "data/a", &wanted, &err), CAY_E_INVALID);
+    wanted.flags = 1 << 5;
+    ASSERT_CODE(cay_files_set_attributes(files, "data/a", &wanted, &err),
+                CAY_E_UNSUPPORTED);
+}
