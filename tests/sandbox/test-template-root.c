@@ -289,7 +289,12 @@ TEST(an_overlay_can_be_made_by_path)
                            OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     ASSERT(lower >= 0 && top >= 0);
     int usr;
-    const struct overlay_layers layers = {&lower, 1, top, -1, -1};
+    const struct overlay_layers layers = {.lowers = &lower,
+                                          .lower_count = 1,
+                                          .top = top,
+                                          .usr = -1,
+                                          .host = -1,
+                                          .usr_above = -1};
     AUTO_FD merged = overlay_by_path(&layers, &usr);
     ASSERT(merged >= 0);
     ASSERT(close(lower) == 0 && close(top) == 0);
@@ -325,7 +330,12 @@ TEST(an_overlay_by_path_has_as_many_layers_as_a_template)
     }
     int top = (int)syscall(SYS_open_tree, AT_FDCWD, scratch_path("top"),
                            OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-    const struct overlay_layers layers = {lowers, COUNT, top, -1, -1};
+    const struct overlay_layers layers = {.lowers = lowers,
+                                          .lower_count = COUNT,
+                                          .top = top,
+                                          .usr = -1,
+                                          .host = -1,
+                                          .usr_above = -1};
     AUTO_FD merged = overlay_by_path(&layers, &usr);
     ASSERT(merged >= 0);
     char text[8] = "";

@@ -233,6 +233,39 @@ TEST(an_image_that_is_not_what_its_digests_say_is_refused)
     use_own_home();
     assert_refused("saved-damaged", CAY_E_INVALID);
     ASSERT_HAS(err.message, "digest");
+    /* The blob is what the manifest names, but not what the configuration does. */
+    assert_refused("oci-other-diff-id", CAY_E_INVALID);
+    ASSERT_HAS(err.message, "does not match its diff_id");
+    assert_refused("oci-few-diff-ids", CAY_E_INVALID);
+    ASSERT_STR(err.subject, "diff_ids");
+    assert_refused("oci-damaged-gzip", CAY_E_INVALID);
+    ASSERT_HAS(err.message, "damaged");
+}
+
+TEST(a_blob_that_does_not_match_its_digest_is_refused)
+{
+    static const char *const kinds[] = {"oci-wrong-layer", "oci-wrong-config",
+                                        "oci-wrong-manifest"};
+
+    use_own_home();
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        assert_refused(kinds[i], CAY_E_INVALID);
+        ASSERT_HAS(err.message, "digest");
+    }
+    make_template("oci-tar"); /* the same image as it was */
+}
+
+TEST(headers_of_an_archive_are_limited)
+{
+    use_own_home();
+    make_template("tar-header");
+    ASSERT_OK(cay_template_remove("tiny", &err));
+    make_template("tar-name");
+    ASSERT_OK(cay_template_remove("tiny", &err));
+    assert_refused("hostile-header", CAY_E_INVALID);
+    assert_refused("hostile-name", CAY_E_INVALID);
+    assert_refused("hostile-component", CAY_E_INVALID);
+    assert_refused("oci-large-config", CAY_E_INVALID);
 }
 
 TEST(an_image_that_describes_itself_wrongly_is_refused)
@@ -249,6 +282,36 @@ TEST(an_image_that_describes_itself_wrongly_is_refused)
     assert_refused("saved-workdir-long", CAY_E_INVALID);
     assert_refused("saved-workdir-is-file", CAY_E_INVALID);
     assert_refused("saved-workdir-leads-out", CAY_E_INVALID);
+}
+
+TEST(the_size_of_what_an_image_unpacks_to_is_limited)
+{
+    use_own_home();
+    make_template("oci-zeros");
+    ASSERT_INT(stat_in_tiny("zeros").st_size, 64 << 20);
+    ASSERT_OK(cay_template_remove("tiny", &err));
+    assert_refused("oci-ratio", CAY_E_LIMIT);
+    ASSERT_HAS(err.hint, "200 times");
+    assert_refused("hostile-bytes", CAY_E_LIMIT);
+    assert_refused("hostile-depth", CAY_E_LIMIT);
+    assert_refused("oci-many-layers", CAY_E_INVALID);
+    assert_refused("oci-indexes", CAY_E_INVALID);
+    ASSERT_HAS(err.message, "nested too deeply");
+}
+
+TEST(layers_reach_nothing_through_the_links_of_lower_ones)
+{
+    use_own_home();
+    make_template("oci-links");
+    ASSERT_INT(stat_in_tiny("gone").st_mode, 0);
+    ASSERT(S_ISLNK(stat_in_tiny("out").st_mode));
+    ASSERT(S_ISLNK(stat_in_tiny("whole").st_mode));
+    ASSERT_INT(stat_in_tiny("null").st_mode | stat_in_tiny("disk").st_mode, 0);
+    ASSERT(stat_in_tiny("srv/owned").st_mode);
+    assert_canary();
+    ASSERT_OK(cay_template_remove("tiny", &err));
+    assert_refused("oci-through-link", CAY_E_OUTSIDE);
+    assert_refused("oci-hard-link", CAY_E_OUTSIDE);
 }
 
 TEST(an_image_for_another_machine_is_refused)

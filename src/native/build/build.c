@@ -100,29 +100,85 @@ int build_word(struct build *build, const struct build_stage_state *stage,
 
 /* --- Where a stage starts --- */
 
+static int report_pull(void *cookie, const char *step, uint64_t bytes)
+{
+    (void)step;
+    (void)bytes;
+    return build_report(cookie, CAY_BUILD_OUTPUT, "", 0, NULL);
+}
+
+static int pull(struct build *build, const char *reference, const char *name,
+                struct cay_error *err)
+{
+    const struct cay_template_options options = {.size = sizeof options,
+                                                 .name = name,
+                                                 .source = CAY_TEMPLATE_IMAGE,
+                                                 .from = reference,
+                                                 .on_progress = report_pull,
+                                                 .cookie = build};
+    AUTO_BUF text = {.max = PATH_MAX};
+
+    if (!buf_format(&text, "downloading %s\n", reference))
+        return cay_fail_memory(err, BUILD_OP);
+    TRY(build_report(build, CAY_BUILD_OUTPUT, text.data, text.len, err));
+    return cay_template_create(&options, err);
+}
+
+/* The template of an image, which other references may give the same name. */
+static int open_image(struct build *build, const char *reference,
+                      char ret_name[TEMPLATE_NAME_MAX], struct template *ret_template,
+                      struct cay_error *err)
+{
+    if (!template_image_name(reference, ret_name))
+        return CAY_E_NOT_FOUND;
+    int code = template_open(ret_name, false, ret_template, err);
+    if (code == CAY_E_NOT_FOUND && build->options->pull) {
+        TRY(pull(build, reference, ret_name, err));
+        code = template_open(ret_name, false, ret_template, err);
+    }
+    if (code || strcmp(ret_template->info.shown.from, reference) == 0)
+        return code;
+    template_done(ret_template);
+    return cay_fail(err, CAY_E_EXISTS, 0, BUILD_OP, ret_name,
+                    "the template with the name of this image is of another source",
+                    "remove it, or create a template with another name and use that");
+}
+
+/* *ret_name is the name in the store. */
+static int open_source(struct build *build, const struct build_instruction *instruction,
+                       const char *name, char ret_name[TEMPLATE_NAME_MAX],
+                       struct template *ret_template, struct cay_error *err)
+{
+    struct cay_error why;
+
+    if (strcmp(name, "host") == 0 || strcmp(name, "base") == 0 || *name == '/')
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, BUILD_OP, name,
+                        "only templates of this machine and \"scratch\" can be the "
+                        "start of a build",
+                        "cay template create makes a template");
+    int code = template_open(name, false, ret_template, &why);
+    cay_copy_text(ret_name, TEMPLATE_NAME_MAX, name);
+    if (code == CAY_E_NOT_FOUND)
+        code = open_image(build, name, ret_name, ret_template, &why);
+    if (code == CAY_E_NOT_FOUND)
+        return cay_fail(err, code, 0, BUILD_OP, build_subject(build, instruction),
+                        "there is no template with the name of this image",
+                        "%s: create it with cay template create, or pass --pull", name);
+    return code ? cay_fail_as(err, code, &why) : CAY_OK;
+}
+
 static int use_template(struct build *build, const struct build_instruction *instruction,
                         const char *name, struct build_chain *ret_chain,
                         json_t **ret_config, struct cay_error *err)
 {
     struct template template;
     struct template_info *info = &template.info;
-    struct cay_error why;
-    char plain[TEMPLATE_NAME_MAX];
-    int code = strcmp(name, "host") == 0 || strcmp(name, "base") == 0 || *name == '/'
-                   ? cay_fail(&why, CAY_E_UNSUPPORTED, 0, BUILD_OP, name,
-                              "only templates of this machine and \"scratch\" can be the "
-                              "start of a build",
-                              "cay template create makes a template")
-                   : template_open(name, false, &template, &why);
+    char stored[TEMPLATE_NAME_MAX], plain[TEMPLATE_NAME_MAX];
+    int code = CAY_OK;
 
-    if (code == CAY_E_NOT_FOUND)
-        return cay_fail(err, code, 0, BUILD_OP, build_subject(build, instruction),
-                        "there is no template with the name of this image",
-                        "%s: create it with cay template create", name);
-    if (code)
-        return cay_fail_as(err, code, &why);
+    TRY(open_source(build, instruction, name, stored, &template, err));
     cay_copy_text(ret_chain->base, sizeof ret_chain->base,
-                  info->layers ? info->base : template_plain_name(name, plain));
+                  info->layers ? info->base : template_plain_name(stored, plain));
     for (char **layer = info->layers; !code && layer && *layer; layer++)
         if (!build_texts_add(&ret_chain->layers, *layer, strlen(*layer)))
             code = cay_fail_memory(err, BUILD_OP);
@@ -258,6 +314,12 @@ static int build_stage(struct build *build, size_t number, struct cay_error *err
 
     TRY(build_word(build, NULL, from, from->words.list[0], &name, err));
     TRY(build_source(build, number, from, name, &stage->chain, &stage->config, err));
+    if (build->options->hides_env && !json_object_get(stage->config, BUILD_IMAGE_ENV)) {
+        json_t *env = json_deep_copy(json_object_get(stage->config, "Env"));
+        if (json_object_set_new(stage->config, BUILD_IMAGE_ENV,
+                                env ? env : json_array()) != 0)
+            return cay_fail_memory(err, BUILD_OP);
+    }
     for (size_t i = 1; i < plan->count; i++)
         TRY(build_step(build, number, &from[i], err));
     return CAY_OK;
@@ -292,7 +354,9 @@ static int save_result(const struct result *result, struct cay_error *err)
     const struct build_stage_state *stage = result->stage;
     const char *workdir = build_config_text(stage->config, "WorkingDir");
     const char *user = build_config_text(stage->config, "User");
-    AUTO_FREE const char **env = build_env(stage->config, 0);
+    bool hides_env = result->build->options->hides_env;
+    AUTO_FREE const char **env =
+        build_env(stage->config, hides_env ? BUILD_IMAGE_ENV : "Env", 0);
     AUTO_FREE char *config = json_dumps(stage->config, JSON_COMPACT);
     struct template_info info = {
         .shown = {.source = "build",
@@ -311,22 +375,6 @@ static int save_result(const struct result *result, struct cay_error *err)
     if (result->build->is_user)
         (void)template_own_map(info.map);
     return template_info_save(result->dir, &info, err);
-}
-
-/* A template with this name is replaced, unless a sandbox uses it. */
-static int replace(int store, const char *draft, const char *name, struct cay_error *err)
-{
-    int error = path_rename(store, draft, store, name, RENAME_NOREPLACE);
-
-    if (error != -EEXIST)
-        return error ? cay_fail_errno(err, -error, BUILD_OP, name) : CAY_OK;
-    AUTO_FD old = path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
-    if (old < 0)
-        return cay_fail_errno(err, -old, BUILD_OP, name);
-    TRY(template_check_unused(old, BUILD_OP, name, err));
-    error = path_rename(store, draft, store, name, RENAME_EXCHANGE);
-    return error ? cay_fail_errno(err, -error, BUILD_OP, name)
-                 : state_remove(store, draft, BUILD_OP, err);
 }
 
 /* Whether the template of this name is what the build would make. */
@@ -373,10 +421,8 @@ static int make_template(struct build *build, struct build_stage_state *stage,
         build->is_user ? userns_run(make_root, &result, err) : make_root(&result, err);
     if (!code)
         code = save_result(&result, err);
-    if (!code && syncfs(result.dir) != 0)
-        code = cay_fail_errno(err, errno, BUILD_OP, "root");
     if (!code)
-        code = replace(store, draft, name, err);
+        code = template_publish(store, result.dir, draft, name, true, BUILD_OP, err);
     if (code)
         (void)state_remove_tree(store, draft, BUILD_OP, draft, NULL);
     (void)close(result.dir);
@@ -440,7 +486,6 @@ static int run(struct build *build, struct cay_error *err)
 {
     size_t target = 0;
 
-    TRY(read_files(build, err));
     TRY(find_target(build, &target, err));
     build->store = state_open(TEMPLATE_LAYERS, true, err);
     if (build->store < 0)
@@ -477,6 +522,35 @@ static void done(struct build *build)
     auto_close(&build->store);
 }
 
+static int check_user(const struct build *build, struct cay_error *err)
+{
+    char map[IDMAP_TEXT];
+
+    if (!build->is_user || template_own_map(map))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, BUILD_OP, build->options->name,
+                    "the files of a template have several owners, and this user has no "
+                    "range of subordinate ids in /etc/subuid and /etc/subgid",
+                    "sudo cay setup adds one");
+}
+
+int build_from_text(const struct cay_build_options *options, const char *text, size_t len,
+                    struct cay_error *err)
+{
+    struct build build = {.options = options,
+                          .name = "packages",
+                          .context = -1,
+                          .store = -1,
+                          .is_user = geteuid() != 0};
+
+    TRY(check_user(&build, err));
+    int code = dockerfile_parse(build.name, text, len, &build.file, err);
+    if (!code)
+        code = run(&build, err);
+    done(&build);
+    return code;
+}
+
 int cay_build(const struct cay_build_options *options, struct cay_error *err)
 {
     struct cay_build_options known;
@@ -490,16 +564,10 @@ int cay_build(const struct cay_build_options *options, struct cay_error *err)
                         "pass the directory that has the Dockerfile");
     if (known.name)
         TRY(template_check_name(known.name, BUILD_OP, err));
-    if (build.is_user) {
-        char map[IDMAP_TEXT];
-        if (!template_own_map(map))
-            return cay_fail(err, CAY_E_UNSUPPORTED, 0, BUILD_OP, known.dir,
-                            "the files of a template have several owners, and this user "
-                            "has no range of subordinate ids in /etc/subuid and "
-                            "/etc/subgid",
-                            "sudo cay setup adds one");
-    }
-    int code = run(&build, err);
+    TRY(check_user(&build, err));
+    int code = read_files(&build, err);
+    if (!code)
+        code = run(&build, err);
     done(&build);
     return code;
 }

@@ -50,6 +50,10 @@ struct build {
     char subject[320];
 };
 
+/* cay_build() with the instructions of a text; options->dir is not used. */
+int build_from_text(const struct cay_build_options *options, const char *text, size_t len,
+                    struct cay_error *err);
+
 const char *build_subject(struct build *build,
                           const struct build_instruction *instruction);
 /* Expands a raw word with the variables of a stage; NULL: before the first stage. */
@@ -94,6 +98,10 @@ int build_view(const struct build_layer *layer, const struct template *template,
 
 int build_chain_copy(struct build_chain *chain, const struct build_chain *from,
                      struct cay_error *err);
+/* Makes room for one more layer: beyond the limit of a template, all files so far are
+ * copied into one layer, and the chain is that layer. */
+int build_chain_squash(struct build *build, struct build_chain *chain,
+                       struct cay_error *err);
 int build_chain_add(struct build_chain *chain, const char *key, uint64_t bytes,
                     struct cay_error *err);
 void build_chain_done(struct build_chain *chain);
@@ -138,8 +146,11 @@ int build_source(struct build *build, size_t before,
                  const struct build_instruction *instruction, const char *name,
                  struct build_chain *ret_chain, json_t **ret_config,
                  struct cay_error *err);
-/* "NAME=value" of the configuration's Env; NULL-terminated, the caller frees the list. */
-const char **build_env(const json_t *config, size_t more);
+/* "NAME=value" of an array of the configuration; NULL-terminated, the caller frees the
+ * list. */
+const char **build_env(const json_t *config, const char *key, size_t more);
+/* What sandboxes have of Env if the build hides its own. */
+#define BUILD_IMAGE_ENV "ImageEnv"
 const char *build_config_text(const json_t *config, const char *key);
 
 #endif

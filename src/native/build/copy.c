@@ -42,6 +42,17 @@ static int fail(const struct walker *walker, int error, const char *path,
     return cay_fail_errno(err, error, BUILD_OP, path);
 }
 
+static int fail_special(const struct walker *walker, const struct stat *st,
+                        struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, BUILD_OP,
+                    build_subject(walker->copy->build, walker->copy->instruction),
+                    S_ISFIFO(st->st_mode) ? "a FIFO cannot be copied"
+                                          : "a device cannot be copied",
+                    "%s: remove it, or name it in .dockerignore", walker->path);
+}
+
+/* Sockets are left out. */
 static int walk_entry(struct walker *walker, int held, const struct stat *st, int to,
                       const char *name, unsigned depth, struct cay_error *err);
 
@@ -226,6 +237,8 @@ static int walk_entry(struct walker *walker, int held, const struct stat *st, in
         return cay_fail(err, CAY_E_LIMIT, 0, BUILD_OP, walker->path,
                         "too many files are copied", "the limit is %d",
                         TEMPLATE_ENTRIES_MAX);
+    if (S_ISFIFO(st->st_mode) || S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode))
+        return fail_special(walker, st, err);
     if (walker->hash) {
         error = hash_entry(walker, held, st, name);
         if (!error && S_ISDIR(st->st_mode))
@@ -489,8 +502,8 @@ static int find_owner(struct walker *walker, int root, struct cay_error *err)
     if (isdigit((unsigned char)*group)) {
         gid = (uint32_t)strtoul(group, &end, 10);
         is_known = is_known && !*end && gid <= UINT16_MAX;
-    } else if (*group && !(strlen(group) == len && strncmp(group, owner, len) == 0)) {
-        is_known = false;
+    } else if (*group) {
+        is_known = is_known && users_find_group(root, group, &gid);
     }
     walker->uid = uid;
     walker->gid = gid;
@@ -500,8 +513,8 @@ static int find_owner(struct walker *walker, int root, struct cay_error *err)
                : cay_fail(err, CAY_E_INVALID, 0, BUILD_OP,
                           build_subject(walker->copy->build, walker->copy->instruction),
                           "unknown user or group of --chown",
-                          "%s: use numbers up to 65535, or a user of the image's "
-                          "/etc/passwd and its own group",
+                          "%s: use numbers up to 65535, or names of the image's "
+                          "/etc/passwd and /etc/group",
                           owner);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <nettle/base16.h>
 #include <sched.h>
 #include <stdio.h>
@@ -59,10 +60,6 @@ int build_chain_add(struct build_chain *chain, const char *key, uint64_t bytes,
 {
     struct build_texts *layers = &chain->layers;
 
-    if (layers->count + 1 >= TEMPLATE_LAYERS_MAX)
-        return cay_fail(
-            err, CAY_E_LIMIT, 0, BUILD_OP, key, "the template has too many layers",
-            "join instructions with &&; the limit is %d", TEMPLATE_LAYERS_MAX - 1);
     if (!build_texts_add(layers, key, TEMPLATE_KEY))
         return cay_fail_memory(err, BUILD_OP);
     char *added = layers->list[layers->count - 1];
@@ -261,4 +258,58 @@ int build_layer_make(struct build *build, const struct build_chain *chain,
     template_done(&layer.below);
     *ret_bytes = filling.bytes;
     return code;
+}
+
+/* --- Squashing --- */
+
+/* Of a template that is open: an ordinary user's state directory cannot be opened in the
+ * user namespace. */
+static int copy_chain(void *cookie, struct build_layer *layer, struct cay_error *err)
+{
+    const struct cay_template_options none = {.size = sizeof none, .from = "layers"};
+    struct template_draft draft = {
+        .options = &none, .dir = layer->dir, .root = layer->root};
+    AUTO_FD from = build_view(layer, cookie, "from", err);
+
+    return from < 0 ? TAKE_FD(from) : template_copy(&draft, from, err);
+}
+
+static int make_squashed(struct build *build, const struct build_chain *chain,
+                         const char *key, uint64_t *ret_bytes, struct cay_error *err)
+{
+    static const struct build_chain nothing = {.bytes = 0};
+    struct template template;
+
+    TRY(build_chain_open(chain, &template, err));
+    int code = build_layer_make(build, &nothing, "squash", key, true, copy_chain,
+                                &template, ret_bytes, err);
+    template_done(&template);
+    return code;
+}
+
+/* The key of the highest layer stays the chain's identity, so that later steps have the
+ * same keys whether or not layers were squashed below them. */
+int build_chain_squash(struct build *build, struct build_chain *chain,
+                       struct cay_error *err)
+{
+    char key[TEMPLATE_KEY + 1];
+    struct sha256_ctx hash;
+    uint64_t bytes = 0;
+
+    if (chain->layers.count + 1 < TEMPLATE_LAYERS_MAX)
+        return CAY_OK;
+    sha256_init(&hash);
+    build_key_add(&hash, "squash");
+    build_key_add(&hash, chain->layers.list[0]);
+    build_key_end(&hash, key);
+    if (!build_layer_exists(build, key, &bytes))
+        TRY(make_squashed(build, chain, key, &bytes, err));
+    struct build_chain squashed = {.bytes = 0};
+    memcpy(squashed.identity, chain->identity, sizeof squashed.identity);
+    if (!build_texts_add(&squashed.layers, key, TEMPLATE_KEY))
+        return cay_fail_memory(err, BUILD_OP);
+    squashed.bytes = bytes;
+    build_chain_done(chain);
+    *chain = squashed;
+    return CAY_OK;
 }

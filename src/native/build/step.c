@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,9 +34,9 @@ const char *build_config_text(const json_t *config, const char *key)
     return text ? text : "";
 }
 
-const char **build_env(const json_t *config, size_t more)
+const char **build_env(const json_t *config, const char *key, size_t more)
 {
-    const json_t *env = json_object_get(config, "Env");
+    const json_t *env = json_object_get(config, key);
     size_t count = json_array_size(env), used = 0;
     const char **list = calloc(count + more + 1, sizeof *list);
 
@@ -261,6 +262,7 @@ static int step_layer(struct build *build, struct build_stage_state *stage,
     uint64_t bytes = 0;
     bool is_cached;
 
+    TRY(build_chain_squash(build, &stage->chain, err));
     TRY(begin_step(build, instruction, key, &is_cached, &bytes, err));
     if (!is_cached)
         TRY(build_layer_make(build, &stage->chain, instruction->text, key, true, fill,
@@ -531,26 +533,48 @@ static int create_sandbox(const struct run *run, cay_sandbox **ret_sandbox,
     return cay_sandbox_create(&sandbox, ret_sandbox, err);
 }
 
+/* A directory that names the sandbox for gc, locked; a descriptor or a code. */
+static int mark(const struct build *build, const char *id, char ret_name[NAME_MAX + 1],
+                struct cay_error *err)
+{
+    snprintf(ret_name, NAME_MAX + 1, TEMPLATE_RUN "%s", id);
+    AUTO_FD dir =
+        mkdirat(build->store, ret_name, 0700) == 0
+            ? path_open(build->store, ret_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN)
+            : -errno;
+    if (dir < 0 || flock(dir, LOCK_EX) != 0)
+        return cay_fail_errno(err, dir < 0 ? -dir : errno, BUILD_OP, ret_name);
+    return TAKE_FD(dir);
+}
+
+static int run_in(struct run *run, cay_sandbox *sandbox, const char *key,
+                  uint64_t *ret_bytes, struct cay_error *err)
+{
+    TRY(run_command(run, sandbox, err));
+    TRY(storage_lock(cay_sandbox_id(sandbox), &run->storage, err));
+    return build_layer_make(run->build, &run->stage->chain, run->instruction->text, key,
+                            false, take_files, run, ret_bytes, err);
+}
+
 /* The sandbox has ended when its files are taken, and is removed in any case. */
 static int run_layer(struct run *run, const char *key, struct cay_error *err)
 {
     AUTO(cay_sandbox) sandbox = NULL;
     struct build *build = run->build;
-    const char *text = run->instruction->text;
+    char name[NAME_MAX + 1];
     uint64_t bytes = 0;
     bool is_cached;
 
+    TRY(build_chain_squash(build, &run->stage->chain, err));
     TRY(begin_step(build, run->instruction, key, &is_cached, &bytes, err));
     if (!is_cached) {
         TRY(create_sandbox(run, &sandbox, err));
-        int code = run_command(run, sandbox, err);
-        if (!code)
-            code = storage_lock(cay_sandbox_id(sandbox), &run->storage, err);
-        if (!code)
-            code = build_layer_make(build, &run->stage->chain, text, key, false,
-                                    take_files, run, &bytes, err);
+        AUTO_FD mine = mark(build, cay_sandbox_id(sandbox), name, err);
+        int code = mine < 0 ? mine : run_in(run, sandbox, key, &bytes, err);
         storage_done(&run->storage);
         int removed = cay_sandbox_remove(sandbox, code ? NULL : err);
+        if (mine >= 0 && !removed)
+            (void)unlinkat(build->store, name, AT_REMOVEDIR);
         TRY(code ? code : removed);
     }
     return build_chain_add(&run->stage->chain, key, bytes, err);
@@ -565,7 +589,7 @@ static int run_key(const struct run *run, char ret_key[TEMPLATE_KEY + 1],
                    struct cay_error *err)
 {
     const json_t *config = run->stage->config;
-    AUTO_FREE const char **env = build_env(config, 0);
+    AUTO_FREE const char **env = build_env(config, "Env", 0);
     size_t count = json_array_size(json_object_get(config, "Env"));
     struct sha256_ctx hash;
 
@@ -591,7 +615,7 @@ static int step_run(struct build *build, struct build_stage_state *stage,
     json_t *command = command_of(stage, instruction, 0);
     size_t argc = json_array_size(command), args = stage->args.count;
     AUTO_FREE const char **argv = calloc(argc + 1, sizeof *argv);
-    AUTO_FREE const char **env = build_env(stage->config, args);
+    AUTO_FREE const char **env = build_env(stage->config, "Env", args);
     struct run run = {build, stage, instruction, argv, env, STORAGE_NONE};
     char key[TEMPLATE_KEY + 1];
     int code = argc && argv && env ? CAY_OK : cay_fail_memory(err, BUILD_OP);

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "files/walk.h"
@@ -612,7 +613,7 @@ static int open_or_make(int store, struct template *template, struct cay_error *
 }
 
 /* For every command.  Without a network, retries would only take time. */
-static int set_env(bool is_offline, struct template *template, struct cay_error *err)
+int template_base_env(bool is_offline, struct template *template, struct cay_error *err)
 {
     static const struct {
         const char *text;
@@ -628,11 +629,15 @@ static int set_env(bool is_offline, struct template *template, struct cay_error 
         {"APT_CONFIG=" BASE_APT_OFFLINE, true, true},
     };
     enum { ALL = sizeof all / sizeof *all };
-    char **env = template->info.env = calloc(ALL + 1, sizeof *env);
-    size_t used = 0;
+    size_t used = env_count((const char *const *)template->info.env);
+    char **env = calloc(used + ALL + 1, sizeof *env);
 
     if (!env)
         return cay_fail_memory(err, op);
+    if (used)
+        memcpy(env, template->info.env, used * sizeof *env);
+    free(template->info.env);
+    template->info.env = env;
     for (size_t i = 0; i < ALL; i++) {
         if ((all[i].is_of_root && template->root < 0) ||
             (all[i].is_offline && !is_offline))
@@ -658,7 +663,26 @@ int template_base_open(bool is_offline, struct template *ret_template,
         AUTO_FD store = state_open("templates", true, err);
         code = store < 0 ? store : open_or_make(store, ret_template, err);
     }
-    return code ? code : set_env(is_offline, ret_template, err);
+    return code ? code : template_base_env(is_offline, ret_template, err);
+}
+
+/* A sandbox of a snapshot above "base" uses a version that its record does not name. */
+static bool has_snapshots(int store)
+{
+    AUTO_DIR list = path_list(store);
+    bool found = false;
+
+    for (struct dirent *entry; !found && (entry = path_next(list));) {
+        struct template_info info;
+        AUTO_FD dir =
+            path_open(store, entry->d_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+        if (entry->d_name[0] == '.' || dir < 0 ||
+            template_info_load(dir, &info, NULL) != CAY_OK)
+            continue;
+        found = strcmp(info.base, "base") == 0;
+        template_info_done(&info);
+    }
+    return found;
 }
 
 size_t template_base_sweep(int store)
@@ -673,7 +697,8 @@ size_t template_base_sweep(int store)
         if (strncmp(name, prefix, sizeof prefix - 1) != 0 || strcmp(name, current) == 0)
             continue;
         AUTO_FD dir = path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
-        if (dir >= 0 && template_check_unused(dir, op, name, NULL) == CAY_OK)
+        if (dir >= 0 && template_check_unused(dir, op, name, NULL) == CAY_OK &&
+            !has_snapshots(store))
             count += state_remove(store, name, op, NULL) == CAY_OK;
     }
     return count;

@@ -254,22 +254,29 @@ static int copy_directory(struct copying *copying, int from, int to, unsigned de
     return code;
 }
 
-static int from_directory(struct template_draft *draft, struct cay_error *err)
+int template_copy(struct template_draft *draft, int from, struct cay_error *err)
 {
-    const char *path = draft->options->from;
     AUTO_FREE struct copying *copying = calloc(1, sizeof *copying);
     struct stat st;
-    AUTO_FD from = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (!copying)
         return cay_fail_memory(err, op);
-    if (from < 0 || fstat(from, &st) != 0 || fstat(draft->dir, &copying->self) != 0)
-        return cay_fail_errno(err, errno, op, path);
+    if (fstat(from, &st) != 0 || fstat(draft->dir, &copying->self) != 0)
+        return cay_fail_errno(err, errno, op, draft->options->from);
     copying->draft = draft;
     copying->dev = st.st_dev;
     int code = copy_directory(copying, from, draft->root, 1, err);
     tdestroy(copying->originals, free);
     return code;
+}
+
+static int from_directory(struct template_draft *draft, struct cay_error *err)
+{
+    const char *path = draft->options->from;
+    AUTO_FD from = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return from < 0 ? cay_fail_errno(err, errno, op, path)
+                    : template_copy(draft, from, err);
 }
 
 /* --- With debootstrap --- */
@@ -280,7 +287,7 @@ static int from_directory(struct template_draft *draft, struct cay_error *err)
  * archive go.  It gets its own mount and PID namespaces, so that its mounts and processes
  * end with it, and it ends with this process. */
 
-enum { LINE = 256, POLL_MS = 200, ENV_MAX = 8, DEATH_MS = 10000 };
+enum { LINE = 512, POLL_MS = 200, ENV_MAX = 8, DEATH_MS = 10000 };
 
 enum { PACKAGES_MAX = 4096 };
 
@@ -609,14 +616,16 @@ static size_t pick_registry_env(char *ret_env[], size_t room, char path[64])
 
 static int spawn_skopeo(const struct template_draft *draft, int output, pid_t *ret_pid)
 {
-    char words[][32] = {"setpriv",     "--pdeathsig",   "KILL",  "skopeo", "--policy",
-                        "policy.json", "--override-os", "linux", "copy",   "--quiet"};
-    enum { WORDS = sizeof words / sizeof *words };
+    char words[][32] = {"setpriv",         "--pdeathsig",  "KILL",          "skopeo",
+                        "--policy",        "policy.json",  "--override-os", "linux",
+                        "--override-arch", "ARCHITECTURE", "copy",          "--quiet"};
+    enum { WORDS = sizeof words / sizeof *words, ARCHITECTURE = 9 };
     const char *from = draft->options->from;
     char source[320], target[] = "oci:image:cay", path[64], *env[16], *argv[WORDS + 3];
 
     for (size_t i = 0; i < WORDS; i++)
         argv[i] = words[i];
+    cay_copy_text(words[ARCHITECTURE], sizeof *words, template_architecture());
     snprintf(source, sizeof source, "%s%s",
              strncmp(from, "docker://", 9) == 0 ? "" : "docker://", from);
     argv[WORDS] = source;
@@ -652,10 +661,18 @@ static int download(struct template_draft *draft, struct cay_error *err)
     TRY(run_tool(draft, "skopeo", spawn_skopeo, &run, &succeeded, err));
     if (unlinkat(draft->dir, policy_file, 0) != 0)
         return cay_fail_errno(err, errno, op, policy_file);
-    return succeeded ? CAY_OK
-                     : cay_fail(err, CAY_E_UNAVAILABLE, 0, op, draft->options->from,
-                                "the image could not be downloaded",
-                                "check its name and the network; skopeo: %s", run.line);
+    if (succeeded)
+        return CAY_OK;
+    if (strstr(run.line, "dial tcp"))
+        return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, draft->options->from,
+                        "the registry cannot be reached",
+                        "check its name and the network of this machine, or use docker "
+                        "save on another machine and --from docker-archive:FILE; "
+                        "skopeo: %s",
+                        run.line);
+    return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, draft->options->from,
+                    "the image could not be downloaded", "check its name; skopeo: %s",
+                    run.line);
 }
 
 static bool is_reference(const char *text)
@@ -666,6 +683,28 @@ static bool is_reference(const char *text)
            isalnum((unsigned char)text[len - 1]) &&
            strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                         "._-:/@") == len;
+}
+
+bool template_image_name(const char *reference, char ret_name[TEMPLATE_NAME_MAX])
+{
+    static const char digest[] = "@sha256:";
+    enum { DIGITS = 16 };
+    const char *at = strstr(reference, digest), *slash = strrchr(reference, '/');
+    size_t len = at ? (size_t)(at - reference) : strlen(reference);
+    char plain[TEMPLATE_NAME_MAX];
+
+    if (!is_reference(reference) || len + (at ? 2 + DIGITS : 0) >= TEMPLATE_NAME_MAX)
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        bool is_port = reference[i] == ':' && slash && reference + i < slash;
+        plain[i] = reference[i] == '/' || is_port ? '_' : reference[i];
+    }
+    plain[len] = '\0';
+    if (at) /* instead of a tag */
+        snprintf(plain + strcspn(plain, ":"), sizeof plain - strcspn(plain, ":"), ":%.*s",
+                 DIGITS, at + strlen(digest));
+    cay_copy_text(ret_name, TEMPLATE_NAME_MAX, plain);
+    return template_check_name(ret_name, op, NULL) == CAY_OK;
 }
 
 /* "DIR[:TAG]": a tag follows the last colon, unless a directory has the whole name. */
@@ -740,6 +779,8 @@ static int fill(struct template_draft *draft, struct cay_error *err)
     case CAY_TEMPLATE_DEBOOTSTRAP:
         code = from_debootstrap(draft, err);
         break;
+    case CAY_TEMPLATE_SANDBOX: /* native/snapshot */
+        break;
     }
     if (!code)
         cay_copy_text(draft->info.shown.source, sizeof draft->info.shown.source,
@@ -762,16 +803,7 @@ static int finish(struct template_draft *draft, int store, const char *draft_nam
     int code = template_info_save(draft->dir, &draft->info, err);
     if (code)
         return code;
-    if (syncfs(draft->dir) != 0)
-        return cay_fail_errno(err, errno, op, name);
-    /* From now on it may be used, but not be swept. */
-    (void)flock(draft->dir, LOCK_SH);
-    int error = path_rename(store, draft_name, store, name, RENAME_NOREPLACE);
-    if (error == -EEXIST)
-        return cay_fail(err, CAY_E_EXISTS, 0, op, name,
-                        "a template with this name exists",
-                        "remove it first, or use another name");
-    return error ? cay_fail_errno(err, -error, op, name) : CAY_OK;
+    return template_publish(store, draft->dir, draft_name, name, false, op, err);
 }
 
 /* Creates the root; for an ordinary user in a user namespace. */
@@ -824,26 +856,38 @@ static int check(const struct cay_template_options *options, int store,
                         "pass a directory, a tar file, an image or a suite");
     if (fstatat(store, options->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return cay_fail(err, CAY_E_EXISTS, 0, op, options->name,
-                        "a template with this name exists",
+                        "a template or a snapshot with this name exists",
                         "remove it first, or use another name");
     return CAY_OK;
 }
 
-/* The template "code", for interpreters: see cay-template(1). */
+/* Templates with a recipe: see cay-template(1). */
 static void use_recipe(struct cay_template_options *options)
 {
-    if (strcmp(options->name, "code") != 0)
+    static const struct {
+        const char *name, *packages;
+    } recipes[] = {
+        {"code", "python3-numpy,python3-pandas,python3-matplotlib,python3-requests,"
+                 "python3-pip,nodejs,node-typescript"},
+        {"e2b-base", "bash,ca-certificates,curl,git,iproute2,procps,python3,python3-pip,"
+                     "python3-venv,nodejs,sudo,wget"},
+    };
+    size_t i = 0, count = sizeof recipes / sizeof *recipes;
+
+    while (i < count && strcmp(options->name, recipes[i].name) != 0)
+        i++;
+    if (i == count)
         return;
     if (!options->from && !options->source) {
         options->source = CAY_TEMPLATE_DEBOOTSTRAP;
         options->from = "bookworm";
     }
     if (options->source == CAY_TEMPLATE_DEBOOTSTRAP && !options->packages)
-        options->packages = "python3-numpy,python3-pandas,python3-matplotlib,"
-                            "python3-requests,python3-pip,nodejs,node-typescript";
+        options->packages = recipes[i].packages;
 }
 
-int cay_template_create(const struct cay_template_options *options, struct cay_error *err)
+int template_create(const struct cay_template_options *options,
+                    struct template_layers *layers, struct cay_error *err)
 {
     struct cay_template_options known;
     char draft_name[NAME_MAX + 1], plain[TEMPLATE_NAME_MAX];
@@ -862,13 +906,15 @@ int cay_template_create(const struct cay_template_options *options, struct cay_e
     if (code)
         return code;
     (void)template_sweep();
-    struct template_draft draft = {.options = &known, .root = -1};
+    struct template_draft draft = {.options = &known, .layers = layers, .root = -1};
     draft.dir = state_draft(store, ".new-", draft_name, err);
     if (draft.dir < 0)
         return draft.dir;
     code = known.source == CAY_TEMPLATE_IMAGE ? template_find_image(&draft, err) : CAY_OK;
     if (!code)
         code = geteuid() == 0 ? make(&draft, err) : make_as_user(&draft, err);
+    if (!code && layers)
+        code = layers->close_root(layers, &draft, err);
     if (!code)
         code = finish(&draft, store, draft_name, err);
     if (code)

@@ -21,6 +21,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "files/tar.h"
 #include "files/walk.h"
 #include "native/template/template.h"
 #include "sys/fs.h"
@@ -48,10 +49,18 @@ static const char *digest_hex(const char *digest)
                : NULL;
 }
 
+static void digest_end(struct sha256_ctx *hash, char ret_hex[DIGEST_HEX + 1])
+{
+    uint8_t digest[SHA256_DIGEST_SIZE];
+
+    sha256_digest(hash, sizeof digest, digest);
+    base16_encode_update(ret_hex, sizeof digest, digest);
+    ret_hex[DIGEST_HEX] = '\0';
+}
+
 static int digest_stream(int from, int to, uint64_t max, char ret_hex[DIGEST_HEX + 1])
 {
     struct sha256_ctx context;
-    uint8_t digest[SHA256_DIGEST_SIZE];
     AUTO_FREE uint8_t *piece = malloc(PIECE);
 
     if (!piece)
@@ -73,9 +82,7 @@ static int digest_stream(int from, int to, uint64_t max, char ret_hex[DIGEST_HEX
         if (error)
             return error;
     }
-    sha256_digest(&context, sizeof digest, digest);
-    base16_encode_update(ret_hex, sizeof digest, digest);
-    ret_hex[DIGEST_HEX] = '\0';
+    digest_end(&context, ret_hex);
     return 0;
 }
 
@@ -83,11 +90,20 @@ static const char op[] = TEMPLATE_OP;
 
 enum { JSON_MAX = 8 << 20, INDEX_DEPTH = 4, LAYERS_MAX = 1024, ENV_MAX = 512 };
 
+/* A layer may have large files of zeros, but few: more is a decompression bomb. */
+enum { RATIO_FREE = 256 << 20, RATIO_MAX = 200 };
+
+struct image_layer {
+    char path[256], hex[DIGEST_HEX + 1], diff_id[DIGEST_HEX + 1];
+};
+
 struct image {
     struct template_draft *draft;
     int dir;      /* of its files */
     bool is_ours; /* a private copy that cannot change */
     const char *architecture;
+    struct image_layer *layers; /* LAYERS_MAX of them */
+    size_t count;
 };
 
 static inline void auto_json_t(json_t **json)
@@ -101,7 +117,7 @@ static int fail_format(const char *subject, const char *message, struct cay_erro
                     "use the output of `docker save NAME`, or an OCI image layout");
 }
 
-static const char *own_architecture(void)
+const char *template_architecture(void)
 {
     static struct utsname name;
 
@@ -281,21 +297,149 @@ static int make_workdir(const struct image *image, struct cay_error *err)
 
 /* --- Layers --- */
 
-static int add_layer(const struct image *image, size_t index, const char *path,
-                     const char *hex, struct cay_error *err)
+/* Compressed layers have two digests: of the blob, and in "diff_ids" of its contents.  A
+ * layer is decompressed to a file once, so that the bytes that match are those that are
+ * unpacked. */
+struct expansion {
+    struct template_draft *draft;
+    const char *path;
+    int to;
+    uint64_t from_bytes, bytes;
+    struct sha256_ctx hash;
+};
+
+static int fail_size(const struct expansion *expansion, const char *limit,
+                     struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_LIMIT, 0, op, expansion->path,
+                    "a layer of the image is too large when decompressed",
+                    "the limit is %s", limit);
+}
+
+static int take_bytes(void *cookie, const void *data, size_t len, struct cay_error *err)
+{
+    struct expansion *expansion = cookie;
+
+    expansion->bytes += len;
+    if (expansion->bytes > TEMPLATE_BYTES_MAX - expansion->draft->bytes)
+        return fail_size(expansion, "64 GiB for all layers of a template", err);
+    if (expansion->bytes > RATIO_FREE &&
+        expansion->bytes / RATIO_MAX > expansion->from_bytes)
+        return fail_size(expansion, "200 times its compressed size, above 256 MiB", err);
+    sha256_update(&expansion->hash, len, data);
+    int error = io_write(expansion->to, data, len);
+    return error ? cay_fail_errno(err, -error, op, expansion->path)
+                 : template_report(expansion->draft, "decompressing", err);
+}
+
+/* The decompressed bytes of a verified blob, from the start. */
+static int expand(struct template_draft *draft, const char *path, int blob,
+                  const char *diff_id, struct cay_error *err)
+{
+    struct expansion expansion = {.draft = draft, .path = path};
+    char found[DIGEST_HEX + 1];
+    struct stat st;
+    AUTO_FD to = openat(draft->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+    if (to < 0 || fstat(blob, &st) != 0)
+        return cay_fail_errno(err, errno, op, path);
+    expansion.to = to;
+    expansion.from_bytes = (uint64_t)st.st_size;
+    sha256_init(&expansion.hash);
+    TRY(tar_expand(op, blob, take_bytes, &expansion, err));
+    digest_end(&expansion.hash, found);
+    if (strcmp(found, diff_id) != 0)
+        return cay_fail(err, CAY_E_INVALID, 0, op, path,
+                        "a layer of the image does not match its diff_id",
+                        "the image's configuration is of another image, or was modified: "
+                        "create the image again");
+    if (lseek(to, 0, SEEK_SET) != 0)
+        return cay_fail_errno(err, errno, op, path);
+    return TAKE_FD(to);
+}
+
+/* The plain archive of a layer.  Its blob has the digest `hex`. */
+static int open_layer(const struct image *image, const char *path, const char *hex,
+                      const char *diff_id, struct cay_error *err)
+{
+    AUTO_FD blob = open_verified(image, path, hex, err);
+
+    if (blob < 0 || strcmp(hex, diff_id) == 0)
+        return TAKE_FD(blob);
+    return expand(image->draft, path, blob, diff_id, err);
+}
+
+static int add_layer(const struct image *image, int root, size_t index,
+                     struct cay_error *err)
 {
     struct template_draft *draft = image->draft;
+    const struct image_layer *layer = &image->layers[index];
     int code = CAY_OK;
 
-    AUTO_FD fd = open_verified(image, path, hex, err);
+    AUTO_FD fd = open_layer(image, layer->path, layer->hex, layer->diff_id, err);
     if (fd < 0)
         return fd;
     if (index > 0) { /* the first layer has nothing below it */
-        code = template_unpack(draft, draft->root, fd, TEMPLATE_WHITEOUTS, err);
+        code = template_unpack(draft, root, fd, TEMPLATE_WHITEOUTS, err);
         if (!code && lseek(fd, 0, SEEK_SET) != 0)
-            code = cay_fail_errno(err, errno, op, path);
+            code = cay_fail_errno(err, errno, op, layer->path);
     }
-    return code ? code : template_unpack(draft, draft->root, fd, TEMPLATE_LAYER, err);
+    return code ? code : template_unpack(draft, root, fd, TEMPLATE_LAYER, err);
+}
+
+struct layer_range {
+    const struct image *image;
+    size_t first, end;
+};
+
+static int add_range(void *cookie, int root, struct cay_error *err)
+{
+    const struct layer_range *range = cookie;
+
+    for (size_t i = range->first; i < range->end; i++)
+        TRY(add_layer(range->image, root, i, err));
+    return CAY_OK;
+}
+
+/* A layer stands on those below it, so its key is of all diff_ids up to its own. */
+static void next_key(char key[DIGEST_HEX + 1], const char *diff_id)
+{
+    struct sha256_ctx hash;
+    char text[2 * DIGEST_HEX + 16];
+    int len = snprintf(text, sizeof text, "image 1 %s %s", key, diff_id);
+
+    sha256_init(&hash);
+    sha256_update(&hash, (size_t)len, (const uint8_t *)text);
+    digest_end(&hash, key);
+}
+
+/* Images with too many layers have the lowest of them in one. */
+static int keep_layers(const struct image *image, struct cay_error *err)
+{
+    enum { MOST = TEMPLATE_LAYERS_MAX - 1 };
+    struct template_layers *layers = image->draft->layers;
+    struct layer_range range = {.image = image};
+    char key[DIGEST_HEX + 1] = "", text[DIGEST_HEX + 8];
+
+    for (; range.end < image->count; range.first = range.end) {
+        uint64_t bytes;
+        bool is_long = range.first == 0 && image->count > MOST;
+        range.end = is_long ? image->count - MOST + 1 : range.first + 1;
+        for (size_t i = range.first; i < range.end; i++)
+            next_key(key, image->layers[i].diff_id);
+        snprintf(text, sizeof text, "sha256:%s", image->layers[range.end - 1].diff_id);
+        TRY(layers->add(layers, key, text, add_range, &range, &bytes, err));
+        image->draft->bytes += bytes;
+    }
+    return layers->open_root(layers, image->draft, err);
+}
+
+static int add_layers(const struct image *image, struct cay_error *err)
+{
+    struct layer_range all = {image, 0, image->count};
+
+    return image->draft->layers ? keep_layers(image, err)
+                                : add_range(&all, image->draft->root, err);
 }
 
 static int check_layers(const json_t *layers, struct cay_error *err)
@@ -307,11 +451,48 @@ static int check_layers(const json_t *layers, struct cay_error *err)
                : fail_format("layers", "the image has no layers, or too many", err);
 }
 
-static int use_manifest(const struct image *image, const json_t *manifest,
+/* Each layer has its diff_id in the configuration. */
+static int take_diff_ids(const json_t *config, const json_t *layers,
+                         const json_t **ret_ids, struct cay_error *err)
+{
+    const json_t *ids = json_object_get(json_object_get(config, "rootfs"), "diff_ids");
+
+    if (json_array_size(ids) != json_array_size(layers))
+        return fail_format("diff_ids",
+                           "the image's layers do not match its configuration", err);
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        const char *id = json_string_value(json_array_get(ids, i));
+        if (!id || !digest_hex(id))
+            return fail_format("diff_ids", "a layer of the image has no SHA-256 digest",
+                               err);
+    }
+    *ret_ids = ids;
+    return CAY_OK;
+}
+
+static const char *diff_id(const json_t *ids, size_t index)
+{
+    return digest_hex(json_string_value(json_array_get(ids, index)));
+}
+
+static int take_layer(struct image *image, const char *path, const char *hex,
+                      const char *diff_id, struct cay_error *err)
+{
+    struct image_layer *layer = &image->layers[image->count++];
+
+    if (strlen(path) >= sizeof layer->path)
+        return fail_format("layers", "the path of a layer is too long", err);
+    cay_copy_text(layer->path, sizeof layer->path, path);
+    cay_copy_text(layer->hex, sizeof layer->hex, hex);
+    cay_copy_text(layer->diff_id, sizeof layer->diff_id, diff_id);
+    return CAY_OK;
+}
+
+static int use_manifest(struct image *image, const json_t *manifest,
                         struct cay_error *err)
 {
     AUTO(json_t) config = NULL;
-    const json_t *layers = json_object_get(manifest, "layers");
+    const json_t *layers = json_object_get(manifest, "layers"), *ids = NULL;
     char path[128];
     const char *hex;
 
@@ -320,6 +501,8 @@ static int use_manifest(const struct image *image, const json_t *manifest,
         code = parse_blob(image, json_object_get(manifest, "config"), &config, err);
     if (!code)
         code = take_config(image, config, err);
+    if (!code)
+        code = take_diff_ids(config, layers, &ids, err);
     for (size_t i = 0; !code && i < json_array_size(layers); i++) {
         const json_t *layer = json_array_get(layers, i);
         const char *type = text_of(layer, "mediaType");
@@ -329,9 +512,9 @@ static int use_manifest(const struct image *image, const json_t *manifest,
         if (!blob_path(layer, path, &hex))
             return fail_format(
                 "layers", "the image refers to a part without a SHA-256 digest", err);
-        code = add_layer(image, i, path, hex, err);
+        code = take_layer(image, path, hex, diff_id(ids, i), err);
     }
-    return code;
+    return code ? code : add_layers(image, err);
 }
 
 /* --- OCI layouts --- */
@@ -383,7 +566,7 @@ static int choose(const struct image *image, const json_t *index, const char *ta
     return CAY_OK;
 }
 
-static int use_index(const struct image *image, const json_t *index, int depth,
+static int use_index(struct image *image, const json_t *index, int depth,
                      struct cay_error *err)
 {
     AUTO(json_t) next = NULL;
@@ -417,11 +600,10 @@ static bool hex_of_name(const char *name, char hex[DIGEST_HEX + 1])
     return name[DIGEST_HEX] == '\0' || strcmp(name + DIGEST_HEX, ".json") == 0;
 }
 
-static int use_saved(const struct image *image, const json_t *saved,
-                     struct cay_error *err)
+static int use_saved(struct image *image, const json_t *saved, struct cay_error *err)
 {
     AUTO(json_t) config = NULL;
-    const json_t *layers = json_object_get(saved, "Layers");
+    const json_t *layers = json_object_get(saved, "Layers"), *ids = NULL;
     const char *name = text_of(saved, "Config");
     char hex[DIGEST_HEX + 1];
 
@@ -437,21 +619,17 @@ static int use_saved(const struct image *image, const json_t *saved,
     code = parse(fd, name, &config, err);
     if (!code)
         code = take_config(image, config, err);
-    const json_t *ids = json_object_get(json_object_get(config, "rootfs"), "diff_ids");
-    if (!code && json_array_size(ids) != json_array_size(layers))
-        code = fail_format("manifest.json",
-                           "the image's layers do not match its configuration", err);
+    if (!code)
+        code = take_diff_ids(config, layers, &ids, err);
     for (size_t i = 0; !code && i < json_array_size(layers); i++) {
         const char *path = json_string_value(json_array_get(layers, i));
-        const char *id = json_string_value(json_array_get(ids, i));
-        id = id ? digest_hex(id) : NULL;
-        if (!path || !id)
-            return fail_format("manifest.json",
-                               "a layer of the image has no SHA-256 digest", err);
+        const char *id = diff_id(ids, i);
+        if (!path)
+            return fail_format("manifest.json", "a layer of the image has no path", err);
         /* A compressed blob is named after its own digest. */
-        code = add_layer(image, i, path, hex_of_name(path, hex) ? hex : id, err);
+        code = take_layer(image, path, hex_of_name(path, hex) ? hex : id, id, err);
     }
-    return code;
+    return code ? code : add_layers(image, err);
 }
 
 /* --- The image --- */
@@ -463,7 +641,7 @@ static bool has(const struct image *image, const char *name)
     return fd >= 0;
 }
 
-static int use_image(const struct image *image, struct cay_error *err)
+static int use_image(struct image *image, struct cay_error *err)
 {
     AUTO(json_t) top = NULL;
     bool is_layout = has(image, "index.json") && has(image, "blobs");
@@ -507,7 +685,11 @@ int template_from_image(struct template_draft *draft, struct cay_error *err)
 {
     bool is_named = draft->options->source == CAY_TEMPLATE_IMAGE;
     const char *path = is_named && *draft->image ? draft->image : draft->options->from;
-    struct image image = {.draft = draft, .dir = -1, .architecture = own_architecture()};
+    AUTO_FREE struct image_layer *layers = calloc(LAYERS_MAX, sizeof *layers);
+    struct image image = {.draft = draft,
+                          .dir = -1,
+                          .architecture = template_architecture(),
+                          .layers = layers};
     struct stat st;
     bool is_downloaded = is_named && !*draft->image;
     AUTO_FD held = is_downloaded ? openat(draft->dir, "image", O_PATH | O_CLOEXEC)
@@ -516,6 +698,8 @@ int template_from_image(struct template_draft *draft, struct cay_error *err)
 
     if (held < 0 || fstat(held, &st) != 0)
         return cay_fail_errno(err, errno, op, path);
+    if (!layers)
+        return cay_fail_memory(err, op);
     image.is_ours = is_downloaded;
     if (S_ISDIR(st.st_mode))
         image.dir = fcntl(held, F_DUPFD_CLOEXEC, 3);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Removes a template together with the layers that only it needs.
+/* Removes a template together with the layers that only it needs, and layers that no
+ * template needs.
  *
  * The templates themselves are the reference counts: each one lists all layers below its
  * root and the template below these.  So a crash can leave a layer too many, which the
@@ -15,7 +16,9 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "native/record/runtime.h"
 #include "native/record/state.h"
+#include "native/record/storage.h"
 #include "native/template/template.h"
 #include "sys/path.h"
 
@@ -25,6 +28,9 @@ struct release {
     void *used;                   /* a tree of the layers of other templates */
     char user[TEMPLATE_NAME_MAX]; /* another template that was built from it, or "" */
     bool is_out_of_memory;
+    char damaged[TEMPLATE_NAME_MAX]; /* a template whose layers are unknown, or "" */
+    size_t count;                    /* layers removed... */
+    uint64_t bytes;                  /* ...and their size */
 };
 
 static int by_name(const void *left, const void *right)
@@ -59,9 +65,13 @@ static void visit_all(struct release *release, int store, visit_info *visit)
         struct template_info info;
         AUTO_FD dir =
             path_open(store, entry->d_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
-        if (entry->d_name[0] == '.' || dir < 0 ||
-            template_info_load(dir, &info, NULL) != CAY_OK)
+        if (entry->d_name[0] == '.' || dir < 0)
             continue;
+        if (template_info_load(dir, &info, NULL) != CAY_OK) {
+            if (strcmp(entry->d_name, release->name) != 0)
+                cay_copy_text(release->damaged, sizeof release->damaged, entry->d_name);
+            continue;
+        }
         visit(release, store, entry->d_name, &info);
         template_info_done(&info);
     }
@@ -79,6 +89,16 @@ static void note_use(struct release *release, int store, const char *name,
         cay_copy_text(release->user, sizeof release->user, name);
 }
 
+static void drop_unused(struct release *release, int store, const char *name,
+                        const struct template_info *info)
+{
+    if (tfind(name, &release->used, by_name) ||
+        state_remove(store, name, "template.remove", NULL) != CAY_OK)
+        return;
+    release->count++;
+    release->bytes += info->shown.bytes;
+}
+
 /* A layer that stands on one that goes, or on the template itself, is of no use. */
 static void drop_layer(struct release *release, int store, const char *name,
                        const struct template_info *info)
@@ -89,8 +109,8 @@ static void drop_layer(struct release *release, int store, const char *name,
     for (char **layer = info->layers; !goes && layer && *layer; layer++)
         goes = is_in(release->info.layers, *layer) &&
                !tfind(*layer, &release->used, by_name);
-    if (goes && !tfind(name, &release->used, by_name))
-        (void)state_remove(store, name, "template.remove", NULL);
+    if (goes)
+        drop_unused(release, store, name, info);
 }
 
 static int remove_with_layers(struct release *release, int store, struct cay_error *err)
@@ -111,7 +131,7 @@ static int remove_with_layers(struct release *release, int store, struct cay_err
                         "a build is running, and may use this template",
                         "try again when it has ended");
     TRY(state_remove(store, release->name, "template.remove", err));
-    if (layers >= 0)
+    if (layers >= 0 && !*release->damaged)
         visit_all(release, layers, drop_layer);
     return CAY_OK;
 }
@@ -125,5 +145,97 @@ int template_remove(int store, int dir, const char *name, struct cay_error *err)
     int code = remove_with_layers(&release, store, err);
     tdestroy(release.used, free);
     template_info_done(&release.info);
+    return code;
+}
+
+/* --- Sandboxes of builds --- */
+
+static bool is_gone(const char *id)
+{
+    struct record record;
+    int code = runtime_load(id, &record, NULL);
+
+    return code == CAY_E_NOT_FOUND || (!code && !runtime_is_alive(&record));
+}
+
+size_t template_sweep_runs(int layers)
+{
+    AUTO_DIR list = path_list(layers);
+    size_t count = 0;
+
+    for (struct dirent *entry; (entry = path_next(list));) {
+        const char *id = entry->d_name + strlen(TEMPLATE_RUN);
+        if (strncmp(entry->d_name, TEMPLATE_RUN, strlen(TEMPLATE_RUN)) != 0 ||
+            !runtime_is_id(id))
+            continue;
+        AUTO_FD dir =
+            path_open(layers, entry->d_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+        if (dir < 0 || flock(dir, LOCK_EX | LOCK_NB) != 0 || !is_gone(id))
+            continue;
+        int code = storage_remove(id, NULL);
+        if (!code || code == CAY_E_NOT_FOUND)
+            count += unlinkat(layers, entry->d_name, AT_REMOVEDIR) == 0;
+    }
+    return count;
+}
+
+/* --- Layers without a template --- */
+
+void template_drop_layers(const char *const *keys, size_t count)
+{
+    struct release release = {.name = ""};
+    struct cay_error none;
+    AUTO_FD layers = state_open(TEMPLATE_LAYERS, false, &none);
+    AUTO_FD store = state_open("templates", false, &none);
+
+    if (layers < 0 || store < 0 || flock(layers, LOCK_EX | LOCK_NB) != 0)
+        return;
+    visit_all(&release, store, note_use);
+    bool is_known = !release.is_out_of_memory && !*release.damaged;
+    for (size_t i = 0; is_known && i < count; i++)
+        if (!tfind(keys[i], &release.used, by_name))
+            (void)state_remove(layers, keys[i], "template.remove", NULL);
+    tdestroy(release.used, free);
+}
+
+static int prune(struct release *release, int layers, struct cay_error *err)
+{
+    AUTO_FD store = state_open("templates", false, err);
+
+    if (store < 0 && store != CAY_E_NOT_FOUND)
+        return store;
+    if (store >= 0)
+        visit_all(release, store, note_use);
+    if (release->is_out_of_memory)
+        return cay_fail_memory(err, "template.prune");
+    if (*release->damaged)
+        return cay_fail(err, CAY_E_IO, 0, "template.prune", release->damaged,
+                        "the template is damaged, and the layers that it needs are "
+                        "unknown",
+                        "remove it first");
+    visit_all(release, layers, drop_unused);
+    return CAY_OK;
+}
+
+int cay_template_prune(size_t *ret_count, uint64_t *ret_bytes, struct cay_error *err)
+{
+    struct release release = {.name = ""};
+    struct cay_error none;
+    AUTO_FD layers = state_open(TEMPLATE_LAYERS, false, &none);
+
+    *ret_count = 0;
+    *ret_bytes = 0;
+    if (layers == CAY_E_NOT_FOUND)
+        return CAY_OK;
+    if (layers < 0)
+        return cay_fail_as(err, layers, &none);
+    if (flock(layers, LOCK_EX | LOCK_NB) != 0)
+        return cay_fail(err, CAY_E_BUSY, 0, "template.prune", TEMPLATE_LAYERS,
+                        "a build is running, and uses layers",
+                        "try again when it has ended");
+    int code = prune(&release, layers, err);
+    tdestroy(release.used, free);
+    *ret_count = release.count;
+    *ret_bytes = release.bytes;
     return code;
 }

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,6 +159,50 @@ static int open_root(int store, const char *name)
                    : path_open(dir, "root", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
 }
 
+/* A snapshot above "base": the root of that, and both layers above /usr. */
+static int open_base(struct template *template, const char *name, struct cay_error *err)
+{
+    struct template base;
+    int code = template_base_open(false, &base, err);
+
+    if (!code && base.root < 0)
+        code =
+            cay_fail(err, CAY_E_UNSUPPORTED, 0, op, name,
+                     "the snapshot stands on the template \"base\", which this machine "
+                     "does not have",
+                     "use it as root, on a system whose programs are all in /usr");
+    if (!code) {
+        template->below[template->below_count++] = TAKE_FD(base.root);
+        template->usr = TAKE_FD(base.usr);
+        template->usr_above =
+            path_open(template->dir, "usr", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+        if (template->usr_above < 0)
+            code = fail_layer(name, "usr", -template->usr_above, err);
+    }
+    template_done(&base);
+    return code;
+}
+
+static int open_template_below(struct template *template, const char *name,
+                               struct cay_error *err)
+{
+    const char *base = template->info.base;
+
+    template->is_host = strcmp(base, "host") == 0;
+    if (!*base || template->is_host)
+        return CAY_OK;
+    if (strcmp(base, "base") == 0)
+        return open_base(template, name, err);
+    AUTO_FD store = state_open("templates", false, err);
+    if (store < 0)
+        return store;
+    int fd = open_root(store, base);
+    if (fd < 0)
+        return fail_layer(name, base, -fd, err);
+    template->below[template->below_count++] = fd;
+    return CAY_OK;
+}
+
 /* Everything below the template's own root. */
 static int open_below(struct template *template, const char *name, struct cay_error *err)
 {
@@ -179,15 +224,7 @@ static int open_below(struct template *template, const char *name, struct cay_er
             return fail_layer(name, layers[i], -fd, err);
         template->below[template->below_count++] = fd;
     }
-    AUTO_FD store = *base ? state_open("templates", false, err) : -1;
-    if (*base && store < 0)
-        return store;
-    int fd = *base ? open_root(store, base) : -1;
-    if (*base && fd < 0)
-        return fail_layer(name, base, -fd, err);
-    if (*base)
-        template->below[template->below_count++] = fd;
-    return CAY_OK;
+    return open_template_below(template, name, err);
 }
 
 int template_layer_with(const struct template *template, const char *path)
@@ -280,22 +317,29 @@ void template_done(struct template *template)
     auto_close(&template->dir);
     auto_close(&template->root);
     auto_close(&template->usr);
+    auto_close(&template->usr_above);
     for (size_t i = 0; i < template->below_count; i++)
         auto_close(&template->below[i]);
     free(template->below);
     template->below = NULL;
     template->below_count = 0;
     template_info_done(&template->info);
-    template->dir = template->root = template->usr = -1;
+    template->dir = template->root = template->usr = template->usr_above = -1;
 }
 
 size_t template_sweep(void)
 {
     AUTO_FD store = state_open("templates", false, NULL);
+    AUTO_FD layers = state_open(TEMPLATE_LAYERS, false, NULL);
+    size_t count = store < 0 ? 0 : template_base_sweep(store);
+    const int stores[] = {store, layers};
 
-    return store < 0 ? 0
-                     : state_sweep(store, ".new-") + state_sweep(store, ".old-") +
-                           template_base_sweep(store);
+    if (layers >= 0)
+        count += template_sweep_runs(layers);
+    for (size_t i = 0; i < 2; i++)
+        if (stores[i] >= 0)
+            count += state_sweep(stores[i], ".new-") + state_sweep(stores[i], ".old-");
+    return count;
 }
 
 int cay_template_list(struct cay_template_info **ret_infos, size_t *ret_count,
@@ -325,12 +369,66 @@ int cay_template_list(struct cay_template_info **ret_infos, size_t *ret_count,
         if (dir < 0 || template_info_load(dir, &info, NULL) != CAY_OK)
             continue;
         cay_copy_text(info.shown.name, sizeof info.shown.name, names[i]->d_name);
-        infos[(*ret_count)++] = info.shown;
+        if (strcmp(info.shown.source, TEMPLATE_SNAPSHOT) != 0)
+            infos[(*ret_count)++] = info.shown;
         template_info_done(&info);
     }
     free_names(names, count);
     *ret_infos = infos;
     return infos ? CAY_OK : cay_fail_memory(err, "template.list");
+}
+
+bool template_is_snapshot(const char *name)
+{
+    char plain[TEMPLATE_NAME_MAX];
+    struct template_info info;
+    AUTO_FD store = state_open("templates", false, NULL);
+
+    name = template_plain_name(name, plain);
+    if (store < 0 || !is_name(name))
+        return false;
+    AUTO_FD dir = path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    if (dir < 0 || template_info_load(dir, &info, NULL) != CAY_OK)
+        return false;
+    bool is_snapshot = strcmp(info.shown.source, TEMPLATE_SNAPSHOT) == 0;
+    template_info_done(&info);
+    return is_snapshot;
+}
+
+static int load(const char *name, struct template_info *ret_info, struct cay_error *err)
+{
+    static const char who[] = "template.inspect";
+    char plain[TEMPLATE_NAME_MAX];
+    struct cay_template_info *shown = &ret_info->shown;
+
+    name = template_plain_name(name ? name : "", plain);
+    if (strcmp(name, "host") == 0 || strcmp(name, "base") == 0) {
+        *ret_info = (struct template_info){.shown = {.source = "builtin"}};
+    } else {
+        TRY(template_check_name(name, who, err));
+        AUTO_FD store = state_open("templates", false, err);
+        if (store < 0)
+            return store == CAY_E_NOT_FOUND ? fail_unknown(-1, who, name, ENOENT, err)
+                                            : store;
+        AUTO_FD dir = path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+        if (dir < 0)
+            return fail_unknown(store, who, name, -dir, err);
+        TRY(template_info_load(dir, ret_info, err));
+    }
+    cay_copy_text(shown->name, sizeof shown->name, name);
+    return CAY_OK;
+}
+
+int cay_template_inspect(const char *name, struct cay_template_info *ret_info,
+                         char **ret_config, struct cay_error *err)
+{
+    struct template_info info = {0};
+
+    TRY(load(name, &info, err));
+    *ret_info = info.shown;
+    *ret_config = info.config ? TAKE_PTR(info.config) : strdup("{}");
+    template_info_done(&info);
+    return *ret_config ? CAY_OK : cay_fail_memory(err, "template.inspect");
 }
 
 struct template_query {
@@ -411,6 +509,37 @@ int template_check_unused(int dir, const char *who, const char *name,
                     "remove the sandbox first: %s", template_query.id);
 }
 
+/* Unless a sandbox uses the template of that name. */
+static int exchange(int store, const char *draft, const char *name, const char *who,
+                    struct cay_error *err)
+{
+    AUTO_FD old = path_open(store, name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+
+    if (old < 0)
+        return cay_fail_errno(err, -old, who, name);
+    TRY(template_check_unused(old, who, name, err));
+    int error = path_rename(store, draft, store, name, RENAME_EXCHANGE);
+    return error ? cay_fail_errno(err, -error, who, name)
+                 : state_remove(store, draft, who, err);
+}
+
+int template_publish(int store, int dir, const char *draft, const char *name,
+                     bool replaces, const char *who, struct cay_error *err)
+{
+    if (syncfs(dir) != 0)
+        return cay_fail_errno(err, errno, who, name);
+    /* From now on it may be used, but not be swept. */
+    (void)flock(dir, LOCK_SH);
+    int error = path_rename(store, draft, store, name, RENAME_NOREPLACE);
+    if (error == -EEXIST && replaces)
+        return exchange(store, draft, name, who, err);
+    if (error == -EEXIST)
+        return cay_fail(err, CAY_E_EXISTS, 0, who, name,
+                        "a template or a snapshot with this name exists",
+                        "remove it first, or use another name");
+    return error ? cay_fail_errno(err, -error, who, name) : CAY_OK;
+}
+
 int cay_template_remove(const char *name, struct cay_error *err)
 {
     static const char who[] = "template.remove";
@@ -472,6 +601,7 @@ int template_info_save(int dir, const struct template_info *info, struct cay_err
         kvfile_add(&file, "layer", *layer);
     kvfile_add(&file, "base", info->layers ? info->base : NULL);
     kvfile_add(&file, "config", info->config);
+    kvfile_add(&file, "origin", *info->origin ? info->origin : NULL);
     int code = file.failed ? cay_fail(err, CAY_E_LIMIT, 0, info_op, shown->from,
                                       "the template's metadata is too large",
                                       "use a source with fewer environment variables")
@@ -540,6 +670,7 @@ int template_info_load(int dir, struct template_info *ret_info, struct cay_error
     copy_value(&kvfile, "user", shown->user, sizeof shown->user);
     copy_value(&kvfile, "workdir", shown->workdir, sizeof shown->workdir);
     copy_value(&kvfile, "map", ret_info->map, sizeof ret_info->map);
+    copy_value(&kvfile, "origin", ret_info->origin, sizeof ret_info->origin);
     shown->created_ms = (int64_t)kvfile_number(&kvfile, "created_ms");
     shown->bytes = kvfile_number(&kvfile, "bytes");
     int code = take_list(&kvfile, "env", &ret_info->env, err);

@@ -32,11 +32,16 @@ struct template_info {
     char **env;           /* "NAME=value" of an image, NULL-terminated, or NULL */
     char map[IDMAP_TEXT]; /* of an ordinary user's template; else "" */
     /* Layers below the root, the highest first: names in STATE/layers, NULL-terminated,
-     * or NULL; and the template below all of them, or "". */
+     * or NULL; and the template below all of them, or "".  If that is "base", the
+     * directory "usr" beside the root has changes of /usr. */
     char **layers;
     char base[TEMPLATE_NAME_MAX];
     char *config; /* the image's configuration: JSON, or NULL */
+    /* The template of the sandbox, if these are the files of one, or "". */
+    char origin[256];
 };
+
+#define TEMPLATE_SNAPSHOT "snapshot" /* the source of a snapshot */
 
 /* The map that this user's templates have: idmap_text() of the level range.  False if
  * there is none. */
@@ -57,14 +62,16 @@ struct template
     int root;   /* the root file system */
     int *below; /* layers under it, the highest first */
     size_t below_count;
-    int usr; /* of "base": a layer above the host's /usr; else -1 */
+    int usr;       /* of "base": a layer above the host's /usr; else -1 */
+    int usr_above; /* of a snapshot above "base": a layer above both; else -1 */
+    bool is_host;  /* of a snapshot above "host": the host's files are mounted on it */
     dev_t dev;
     ino_t ino; /* of root */
     struct template_info info;
 };
 #define TEMPLATE_NONE                                                                    \
     {                                                                                    \
-        .dir = -1, .root = -1, .usr = -1                                                 \
+        .dir = -1, .root = -1, .usr = -1, .usr_above = -1                                \
     }
 /* `name` is the name of a template or the absolute path of a directory; CAY_E_NOT_FOUND
  * lists the available ones.  `is_known`: the path comes from path_name(), so symbolic
@@ -83,6 +90,12 @@ static inline bool template_is_layer(const char *key)
     return strspn(key, "0123456789abcdef") == TEMPLATE_KEY && !key[TEMPLATE_KEY];
 }
 
+/* STATE/layers/.run-ID is a directory that a build locks while it uses the sandbox of
+ * that ID.  Between the end of the sandbox and the new layer, nothing else tells gc that
+ * the sandbox's disk is of no use. */
+#define TEMPLATE_RUN ".run-"
+size_t template_sweep_runs(int layers);
+
 /* The layer of a template that has this path, the highest one; its root if none has. */
 int template_layer_with(const struct template *template, const char *path);
 
@@ -90,6 +103,9 @@ int template_layer_with(const struct template *template, const char *path);
  * it. */
 int template_base_open(bool is_offline, struct template *ret_template,
                        struct cay_error *err);
+
+/* Adds the variables that commands in "base" have. */
+int template_base_env(bool is_offline, struct template *template, struct cay_error *err);
 
 /* Removes versions that are neither used nor current. */
 size_t template_base_sweep(int store);
@@ -117,9 +133,20 @@ extern const char template_profile[];
 int template_check_unused(int dir, const char *who, const char *name,
                           struct cay_error *err);
 
+/* Gives the complete draft, whose locked directory is `dir`, its name; with `replaces`
+ * also if a template has it, unless a sandbox uses that.  It is on the disk by then. */
+int template_publish(int store, int dir, const char *draft, const char *name,
+                     bool replaces, const char *who, struct cay_error *err);
+
+/* Whether there is a snapshot of this name. */
+bool template_is_snapshot(const char *name);
+
 /* Removes the template `name` in the store, whose locked directory is `dir`, and layers
  * that no other template has.  CAY_E_BUSY if another template was built from it. */
 int template_remove(int store, int dir, const char *name, struct cay_error *err);
+
+/* Removes those of the layers that no template has, unless a build is running. */
+void template_drop_layers(const char *const *keys, size_t count);
 
 /* Removes what crashed processes left. */
 size_t template_sweep(void);
@@ -128,11 +155,33 @@ size_t template_sweep(void);
 const char *template_plain_name(const char *name, char ret_name[TEMPLATE_NAME_MAX]);
 int template_check_name(const char *name, const char *who, struct cay_error *err);
 
+struct template_draft;
+
+/* Keeps the layers of an image apart; see native/build/image.c. */
+struct template_layers {
+    /* Adds the layer of a key, filled by `fill` on top of those before; if it is there
+     * already, `fill` is not called, and *ret_bytes is its size, else 0. */
+    int (*add)(struct template_layers *layers, const char *key, const char *text,
+               int (*fill)(void *cookie, int root, struct cay_error *err), void *cookie,
+               uint64_t *ret_bytes, struct cay_error *err);
+    /* Makes the draft's root a view of all layers, whose changes go above them. */
+    int (*open_root)(struct template_layers *layers, struct template_draft *draft,
+                     struct cay_error *err);
+    /* The changes become the root, and the layers are listed in the draft's info. */
+    int (*close_root)(struct template_layers *layers, struct template_draft *draft,
+                      struct cay_error *err);
+};
+
+/* cay_template_create(); `layers` may be NULL: all files go into the root. */
+int template_create(const struct cay_template_options *options,
+                    struct template_layers *layers, struct cay_error *err);
+
 /* A template that is being created. */
 struct template_draft {
     const struct cay_template_options *options;
-    int dir;  /* the draft directory, also for temporary files */
-    int root; /* the root in it */
+    struct template_layers *layers; /* or NULL */
+    int dir;                        /* the draft directory, also for temporary files */
+    int root;                       /* the root in it */
     struct template_info info;
     char
         image[PATH_MAX]; /* of CAY_TEMPLATE_IMAGE: its path, or "" if it was downloaded */
@@ -146,7 +195,18 @@ struct template_draft {
 int template_report(struct template_draft *draft, const char *step,
                     struct cay_error *err);
 
+/* Of this machine, as images name it. */
+const char *template_architecture(void);
+
+/* Copies a directory into the draft's root: files, directories and links, with owners,
+ * modes and times; hard links are kept. */
+int template_copy(struct template_draft *draft, int from, struct cay_error *err);
+
 int template_from_image(struct template_draft *draft, struct cay_error *err);
+
+/* The name of the template of a registry's image: the name of the image with "_" for "/",
+ * and 16 digits of a digest as its tag; false if the reference is invalid or too long. */
+bool template_image_name(const char *reference, char ret_name[TEMPLATE_NAME_MAX]);
 
 /* Finds the image that CAY_TEMPLATE_IMAGE names; one of a registry is downloaded to
  * "image" in the draft.  Not in a user namespace: skopeo has the caller's rights. */
