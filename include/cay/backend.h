@@ -163,13 +163,18 @@ struct cay_backend {
                           struct cay_network_event **ret_events, size_t *ret_count,
                           struct cay_error *err);
 
-    /* Checkpoints: all three or none.  The options are complete, never NULL. */
+    /* Checkpoints: all four or none.  The options are complete, never NULL. */
     int (*checkpoint)(void *cookie, const struct cay_checkpoint_options *options,
                       struct cay_checkpoint *ret_checkpoint, struct cay_error *err);
-    int (*rollback)(void *cookie, const char *which, struct cay_checkpoint *ret_undone,
-                    struct cay_error *err);
+    int (*rollback)(void *cookie, const char *which,
+                    const struct cay_rollback_options *options,
+                    struct cay_rollback *ret_rollback, struct cay_error *err);
     int (*checkpoints)(void *cookie, struct cay_checkpoint **ret_list, size_t *ret_count,
                        struct cay_error *err);
+    int (*remove_checkpoint)(void *cookie, const char *which, uint64_t *ret_freed,
+                             struct cay_error *err);
+    /* Whether each command begins with a checkpoint; may be missing. */
+    bool (*checkpoint_each)(const void *cookie);
 };
 
 /* The table and what it points to must live as long as the process.  The library uses a

@@ -103,6 +103,14 @@ CAY_PUBLIC CAY_NODISC int cay_diff_compare(const struct cay_diff_tree *before,
 CAY_PUBLIC CAY_NODISC int cay_sandbox_diff(const char *id,
                                            const struct cay_diff_options *options,
                                            cay_diff **ret_diff, struct cay_error *err);
+
+/* Compares the files of two checkpoints of a running sandbox, given by number or name, or
+ * of one and of now (`after` NULL).  CAY_E_NOT_FOUND: there is no such checkpoint.
+ * CAY_E_UNSUPPORTED: a sandbox without checkpoints, or of the template "base". */
+CAY_PUBLIC CAY_NODISC int
+cay_sandbox_diff_checkpoints(const char *id, const char *before, const char *after,
+                             const struct cay_diff_options *options, cay_diff **ret_diff,
+                             struct cay_error *err);
 CAY_PUBLIC void cay_diff_free(cay_diff *diff); /* NULL is allowed */
 
 /* The changes in the bytewise order of their paths; they live as long as the diff. */

@@ -419,6 +419,26 @@ CAY_PUBLIC CAY_NODISC int cay_files_mkdir(cay_files *files, const char *path,
                                           const struct cay_name_options *options,
                                           struct cay_error *err);
 
+enum cay_attribute {
+    CAY_ATTRIBUTE_MODE = 1 << 0,
+    CAY_ATTRIBUTE_OWNER = 1 << 1,
+    CAY_ATTRIBUTE_GROUP = 1 << 2
+};
+
+struct cay_attributes {
+    size_t size;
+    unsigned flags; /* enum cay_attribute: the members that are set */
+    uint32_t mode;  /* permission bits, and 01000 */
+    uint32_t uid, gid;
+};
+
+/* Changes the mode, the owner and the group of a file or directory.  A link is not
+ * followed: it can have another owner, but no mode (CAY_E_INVALID).  The kernel decides
+ * whether the user of the handle may do it: CAY_E_DENIED. */
+CAY_PUBLIC CAY_NODISC int cay_files_set_attributes(cay_files *files, const char *path,
+                                                   const struct cay_attributes *wanted,
+                                                   struct cay_error *err);
+
 enum cay_type {
     CAY_TYPE_FILE = 1,
     CAY_TYPE_DIRECTORY = 2,

@@ -20,6 +20,7 @@ typedef struct cay_sandbox cay_sandbox;
 
 #define CAY_ID_MAX       32  /* including the NUL: "sb-" and 16 letters and digits */
 #define CAY_NAME_MAX     64  /* including the NUL */
+#define CAY_VOLUMES_MAX  256 /* of all names of volumes together, including the NUL */
 #define CAY_NETWORKS_MAX 256 /* of all names in networks together, including the NUL */
 
 /* Isolation layers.  A layer in `require` that is missing is an error. */
@@ -39,17 +40,22 @@ enum cay_layer {
     CAY_LAYER_DISK = 1 << 12
 };
 
-/* A host directory or file shown inside.  Its owner on the host is mapped to the default
- * user inside if that is `user`, root, a number or a name of the template's /etc/passwd,
- * else to `user`; that user has the rights of the owner.  Files of other owners appear as
- * owned by nobody, and other users inside cannot create files there (EOVERFLOW).  If a
- * bind is writable, no command of the sandbox can set set-user-id bits.  But such a bit
- * that a file already has survives writes through a memory mapping: do not show files of
- * root as writable without need.  File systems mounted below the source are not shown. */
+/* A host directory or file shown inside; or a volume (cay/volume.h), if the source has no
+ * "/" and is neither "." nor "..".  The owner of a host directory or file on the host is
+ * mapped to the default user inside if that is `user`, root, a number or a name of the
+ * template's /etc/passwd, else to `user`; that user has the rights of the owner.  Files
+ * of other owners appear as owned by nobody, and other users inside cannot create files
+ * there (EOVERFLOW).  If a bind is writable, no command of the sandbox can set
+ * set-user-id bits.  But such a bit that a file already has survives writes through a
+ * memory mapping: do not show files of root as writable without need.  File systems
+ * mounted below the source are not shown. */
 struct cay_bind {
-    const char *source;
+    const char *source; /* a path, or the name of a volume */
     const char *target; /* absolute, inside; created if missing */
     bool writable;
+    /* A directory of the host that takes what is written inside, so that the source never
+     * changes (cay/try.h); NULL: the source takes it. */
+    const char *changes;
 };
 
 /* Where files written inside are stored. */
@@ -94,9 +100,12 @@ struct cay_sandbox_options {
      * changed. */
     const char *template_name;
     uint64_t memory_bytes; /* 0: CAY_MEMORY_DEFAULT; both sizes: at least 1 MiB */
-    uint64_t disk_bytes;   /* 0: CAY_DISK_DEFAULT; must be 0 on disk: not enforced */
-    uint32_t pids;         /* 0: CAY_PIDS_DEFAULT */
-    uint32_t cpu_percent;  /* of one CPU: 150 is one and a half; 0: no limit */
+    /* 0: CAY_DISK_DEFAULT in memory, no limit on disk.  A limit on disk needs root, loop
+     * devices and mkfs.ext4(8); it is 16 MiB or more, reserved at once, and includes
+     * checkpoints and what the file system uses itself. */
+    uint64_t disk_bytes;
+    uint32_t pids;        /* 0: CAY_PIDS_DEFAULT */
+    uint32_t cpu_percent; /* of one CPU: 150 is one and a half; 0: no limit */
     /* CAY_NETWORK_NONE: what the policy says, which is none if it says nothing.
      * CAY_NETWORK_HOST cannot be combined with a policy that has network rules. */
     enum cay_network network;
@@ -136,6 +145,12 @@ struct cay_sandbox_options {
     size_t secret_count;
     const struct cay_header *headers; /* as secrets; the hosts need not be allowed */
     size_t header_count;
+    /* "ID" or "ID:CHECKPOINT", by ids, names or numbers: a fork, which begins with the
+     * files of that sandbox, now or at a checkpoint.  See cay_sandbox_fork(). */
+    const char *from;
+    /* A checkpoint before each command, with the cause "command".  If it fails, the
+     * command does not start.  CAY_E_UNSUPPORTED: see cay_sandbox_checkpoint(). */
+    bool checkpoint_each;
 };
 
 /* The caller owns the handle.  Freeing it does not end the sandbox, unless that is
@@ -204,6 +219,7 @@ struct cay_sandbox_info {
     uint64_t memory_kills;   /* processes killed by the kernel for the memory limit */
     char name[CAY_NAME_MAX]; /* "" if there is none */
     char networks[CAY_NETWORKS_MAX]; /* "NETWORK:NAME NETWORK:NAME", or "" */
+    char volumes[CAY_VOLUMES_MAX];   /* "NAME NAME", or "" */
 };
 
 CAY_PUBLIC CAY_NODISC int cay_sandbox_inspect(cay_sandbox *sandbox,
@@ -230,12 +246,19 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_list_brief(struct cay_sandbox_info **ret_i
 CAY_PUBLIC CAY_NODISC int cay_sandbox_pause(cay_sandbox *sandbox, struct cay_error *err);
 CAY_PUBLIC CAY_NODISC int cay_sandbox_resume(cay_sandbox *sandbox, struct cay_error *err);
 
+/* Kills the processes inside, keeps the files on disk and frees the memory; the sandbox
+ * is then stopped, and cay_sandbox_resume() starts it afresh under the same id.
+ * CAY_E_UNSUPPORTED: its storage is in memory, or it is ephemeral. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_pause_disk(cay_sandbox *sandbox,
+                                                 struct cay_error *err);
+
 /* --- Checkpoints --------------------------------------------------------------------
  */
 
 /* The state of a sandbox's files at one moment.  Directories of the host (binds),
  * /dev/shm and processes are not part of it.  Checkpoints are a tree: each has the one
- * below it as its parent.  They end with the sandbox. */
+ * below it as its parent.  They end with the sandbox, and with storage on disk when it is
+ * removed. */
 struct cay_checkpoint {
     uint32_t id;        /* a number in this sandbox, from 1 */
     uint32_t parent;    /* 0: none */
@@ -244,25 +267,38 @@ struct cay_checkpoint {
     uint64_t bytes,
         files; /* that differ from the parent; only of cay_sandbox_checkpoints() */
     char name[CAY_NAME_MAX]; /* "" if there is none */
-    char cause[16];          /* "checkpoint", or "rollback": what a rollback has undone */
+    /* "checkpoint"; "fork": the files that were forked; "rollback": what it has undone;
+     * "recovered": the process that made it died; "command": see checkpoint_each */
+    char cause[16];
+    uint32_t processes; /* that ran inside, and were frozen while the files were copied */
+    uint32_t below, flags; /* for the library */
 };
 
 enum cay_checkpoint_mode {
-    CAY_CHECKPOINT_IDLE = 0, /* CAY_E_BUSY if a process runs inside */
-    CAY_CHECKPOINT_STOP = 1  /* kills the processes inside first */
+    /* If a process runs inside, or a file is open for writing, all processes are frozen
+     * and what has changed since the last checkpoint is copied. */
+    CAY_CHECKPOINT_AUTO = 0,
+    CAY_CHECKPOINT_STOP = 1, /* kills the processes inside first */
+    CAY_CHECKPOINT_IDLE = 2  /* copies nothing: CAY_E_BUSY if a process runs inside */
 };
 
 struct cay_checkpoint_options {
     size_t size;      /* sizeof(struct cay_checkpoint_options) */
     const char *name; /* letters, digits, "_", ".", "-"; NULL: none */
     enum cay_checkpoint_mode mode;
+    const char *cause; /* at most 15 letters, digits, "_", ".", "-"; NULL: "checkpoint" */
 };
 
-/* The time of both does not depend on the number of files.  A checkpoint of a
- * sandbox in which nothing has changed since the last one is that one.  CAY_E_BUSY: a
- * process runs inside, or a file is open for writing.  CAY_E_UNSUPPORTED: storage on
- * disk, a sandbox that root has not created, or Linux before 6.15.  `options` may be
- * NULL. */
+/* Without processes inside, the time does not depend on the number of files, and nothing
+ * is copied.  With processes, they are frozen while the files are copied; they keep their
+ * open files, working directories and mappings, and notice nothing but the time.  A file
+ * that is being uploaded is in the checkpoint as far as it is there.  The copies count
+ * against the disk limit: CAY_E_NO_SPACE.  CAY_E_TIMEOUT: it would take more than 8
+ * seconds, or a process cannot be frozen; then nothing has changed.
+ *
+ * A checkpoint of a sandbox in which nothing has changed since the last one is that one.
+ * CAY_E_BUSY: see the modes.  CAY_E_UNSUPPORTED: a sandbox that root has not created, or
+ * Linux before 6.15.  `options` may be NULL. */
 CAY_PUBLIC CAY_NODISC int
 cay_sandbox_checkpoint(cay_sandbox *sandbox, const struct cay_checkpoint_options *options,
                        struct cay_checkpoint *ret_checkpoint, struct cay_error *err);
@@ -275,11 +311,69 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_rollback(cay_sandbox *sandbox, const char 
                                                struct cay_checkpoint *ret_undone,
                                                struct cay_error *err);
 
-/* All of them, by number.  The caller frees the list with cay_free(). */
+/* A process that a rollback has killed. */
+struct cay_ended {
+    int pid; /* inside */
+    char command[256];
+};
+
+struct cay_rollback {
+    struct cay_checkpoint undone; /* as above */
+    struct cay_ended *ended;      /* the caller frees the list with cay_free() */
+    size_t ended_count, kept_count;
+};
+
+struct cay_rollback_options {
+    size_t size; /* sizeof(struct cay_rollback_options) */
+    /* Keeps the processes that have no file, program or directory that the rollback
+     * replaces or removes.  All are frozen meanwhile.  The files are replaced one by one,
+     * so if it fails a part has changed, and `undone` has what was there before.
+     * CAY_E_UNSUPPORTED: the template is "base". */
+    bool keep;
+};
+
+/* The same with a report of the processes.  `options` may be NULL. */
+CAY_PUBLIC CAY_NODISC int
+cay_sandbox_rollback_with(cay_sandbox *sandbox, const char *which,
+                          const struct cay_rollback_options *options,
+                          struct cay_rollback *ret_rollback, struct cay_error *err);
+
+/* Removes a checkpoint, given by number or name.  Checkpoints that were created from it
+ * stay: their parent is then the one before it.  Its space is given back, unless the
+ * sandbox's files, another checkpoint or a fork are on it; then when the last of these
+ * checkpoints is removed.  *ret_freed is what was given back, in bytes; it may be NULL.
+ */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_remove_checkpoint(cay_sandbox *sandbox,
+                                                        const char *which,
+                                                        uint64_t *ret_freed,
+                                                        struct cay_error *err);
+
+/* All of them, in the order of their creation.  The caller frees the list with
+ * cay_free(). */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_checkpoints(cay_sandbox *sandbox,
                                                   struct cay_checkpoint **ret_list,
                                                   size_t *ret_count,
                                                   struct cay_error *err);
+
+/* Creates `count` sandboxes that begin with the files of this one: those of a checkpoint,
+ * given by number or name, or as they are now (NULL), which makes a checkpoint unless
+ * nothing has changed since the last one, also while processes run.  The files are shared
+ * until one of the sandboxes changes them, so the time does not depend on their size.
+ * Processes, with the variables of code contexts, environment, mounts, network and
+ * checkpoints do not come along.  Template,
+ * user, working directory and limits are this sandbox's, unless `options` has others; it
+ * may be NULL.  Forks live on when this sandbox ends, or is removed.  A fork on disk has
+ * links to the files of a sandbox on disk, and copies of those in memory, so its time
+ * depends on them.  Several are created by several threads.
+ *
+ * ret_errors NULL: all are created or none.  Otherwise it has room for `count` entries:
+ * the code of each is CAY_OK, or the reason why ret_sandboxes has NULL there.  Returns
+ * the first such code, or CAY_OK. */
+CAY_PUBLIC CAY_NODISC int cay_sandbox_fork(cay_sandbox *sandbox, const char *checkpoint,
+                                           const struct cay_sandbox_options *options,
+                                           size_t count, cay_sandbox **ret_sandboxes,
+                                           struct cay_error *ret_errors,
+                                           struct cay_error *err);
 
 /* Sets the time to live from now on; 0 removes it. */
 CAY_PUBLIC CAY_NODISC int cay_sandbox_set_ttl(cay_sandbox *sandbox, uint64_t ttl_ms,
@@ -620,7 +714,11 @@ enum cay_template_source {
     CAY_TEMPLATE_DEBOOTSTRAP = 4, /* a suite: "bookworm" */
     /* "oci:DIR[:TAG]", "oci-archive:FILE", "docker-archive:FILE", or an image of a
      * registry, "docker://NAME[:TAG]" or the name alone, which skopeo(1) downloads. */
-    CAY_TEMPLATE_IMAGE = 5
+    CAY_TEMPLATE_IMAGE = 5,
+    /* "ID" or "ID:CHECKPOINT" of a sandbox, as `from` of struct cay_sandbox_options, or
+     * the name of a snapshot.  All files are in the template, unless some are those of
+     * "host" or "base". */
+    CAY_TEMPLATE_SANDBOX = 6
 };
 
 struct cay_template_options {
@@ -657,9 +755,18 @@ CAY_PUBLIC CAY_NODISC int cay_template_create(const struct cay_template_options 
 /* "host" first.  Free the array with cay_free(). */
 CAY_PUBLIC CAY_NODISC int cay_template_list(struct cay_template_info **ret_infos,
                                             size_t *ret_count, struct cay_error *err);
+/* *ret_config is the configuration of its image, "config" of an OCI image, as JSON: "{}"
+ * if it has none.  Free it with cay_free(). */
+CAY_PUBLIC CAY_NODISC int cay_template_inspect(const char *name,
+                                               struct cay_template_info *ret_info,
+                                               char **ret_config, struct cay_error *err);
 /* CAY_E_BUSY while a sandbox uses it, running or stopped, or a template that was built
  * from it.  Layers that no other template has are removed, too. */
 CAY_PUBLIC CAY_NODISC int cay_template_remove(const char *name, struct cay_error *err);
+/* Removes layers that no template has: of builds without a name, that failed, or whose
+ * template was replaced.  CAY_E_BUSY while a build runs. */
+CAY_PUBLIC CAY_NODISC int cay_template_prune(size_t *ret_count, uint64_t *ret_bytes,
+                                             struct cay_error *err);
 
 /* --- Builds -------------------------------------------------------------------------
  *
@@ -694,12 +801,36 @@ struct cay_build_options {
     /* A return value other than 0 cancels. */
     int (*on_progress)(void *cookie, const struct cay_build_progress *progress);
     void *cookie;
+    /* Images of FROM and --from that are not templates are downloaded from their
+     * registries, as by CAY_TEMPLATE_IMAGE, and stay as templates. */
+    bool pull;
+    /* ENV is for the steps alone: sandboxes of the template get the variables that those
+     * of the image have.  The template's configuration has all of them. */
+    bool hides_env;
 };
 
 /* Replaces a template of the same name, unless a sandbox uses it: CAY_E_BUSY.
  * CAY_E_EXEC_FAILED: a command of RUN failed.  Errors name the line. */
 CAY_PUBLIC CAY_NODISC int cay_build(const struct cay_build_options *options,
                                     struct cay_error *err);
+
+struct cay_install_options {
+    size_t size;
+    const char *name; /* of the new template */
+    const char *from; /* a template with apt-get(8) */
+    /* Names of Debian's packages, each several with commas between them;
+     * NULL-terminated. */
+    const char *const *packages;
+    const cay_policy *policy; /* the network rules of apt-get; NULL: no network */
+    uint64_t memory_bytes;    /* 0: CAY_MEMORY_DEFAULT */
+    int (*on_progress)(void *cookie, const struct cay_build_progress *progress);
+    void *cookie;
+};
+
+/* A template with more packages: apt-get installs them in a sandbox of its own, and what
+ * it changes is a layer above `from`.  CAY_E_UNSUPPORTED if that has no apt-get. */
+CAY_PUBLIC CAY_NODISC int cay_template_install(const struct cay_install_options *options,
+                                               struct cay_error *err);
 
 /* --- The host -----------------------------------------------------------------------
  */

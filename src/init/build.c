@@ -124,6 +124,7 @@ int build_entry(const struct plan_step *step, const char *path, const char *data
     case PLAN_DEVPTS:
     case PLAN_MASK:
     case PLAN_READ_ONLY:
+    case PLAN_BOOT_ID:
     case PLAN_WRITABLE:
     case PLAN_READABLE:
     case PLAN_ROOT:
@@ -132,6 +133,7 @@ int build_entry(const struct plan_step *step, const char *path, const char *data
     case PLAN_LOWER:
     case PLAN_DISK:
     case PLAN_BOTTOM:
+    case PLAN_CHANGES:
         break;
     }
     return -EINVAL;

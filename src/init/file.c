@@ -675,7 +675,7 @@ static int act(struct job *job)
     case FILE_SET_TIMES:
         return set_times(job);
     case FILE_SET_MODE:
-        return fs->set_mode(fs, fds[0], mode);
+        return fs->set_mode(fs, fds[0], job->head.mode & 01777);
     case FILE_DRAFT:
         return draft(job, -1);
     case FILE_DRAFT_LIKE:
@@ -688,6 +688,9 @@ static int act(struct job *job)
         return look(job);
     case FILE_TAKE_ROOM:
         return take_room(fds[0], job->head.flags, job->head.resolve);
+    case FILE_SET_OWNER:
+        return fs->set_owner(fs, fds[0], (uid_t)job->head.flags,
+                             (gid_t)job->head.resolve);
     }
     return -EINVAL;
 }
@@ -718,6 +721,7 @@ static const struct rule {
     [FILE_COMMIT] = {2, 2, NAME, NAME_OR_NOTHING},
     [FILE_LOOK] = {1, 0, ANYTHING, NOTHING},
     [FILE_TAKE_ROOM] = {1, 1, NOTHING, NOTHING},
+    [FILE_SET_OWNER] = {1, 1, NOTHING, NOTHING},
 };
 
 /* Parses the strings and descriptors of a request; false if they do not fit its
@@ -730,7 +734,7 @@ static bool parse(const struct packet *packet, struct job *job)
     if (packet->head.len < sizeof job->head + 2 || end[-1] != '\0')
         return false;
     memcpy(&job->head, packet->payload, sizeof job->head);
-    if (job->head.op < FILE_FIND || job->head.op > FILE_TAKE_ROOM)
+    if (job->head.op < FILE_FIND || job->head.op > FILE_SET_OWNER)
         return false;
     const struct rule *rule = &rules[job->head.op];
     job->name = packet->payload + sizeof job->head;

@@ -71,6 +71,9 @@ enum plan_kind {
     PLAN_DISK = 16,   /* the directory with the root's "upper" and "work": data and
                          number as above; mode: of a new root, 0: it has its files */
     PLAN_BOTTOM = 17, /* the tmpfs that the root is mounted on, from the library */
+    PLAN_BOOT_ID = 18, /* path inside /proc: covered by a file with a new UUID */
+    PLAN_CHANGES = 19, /* the directory with "upper" and "work" that takes the changes of
+                          the BIND before it: data and number as above */
     PLAN_READABLE = 30 /* like WRITABLE, for reading; only without namespaces */
 };
 
@@ -98,7 +101,7 @@ struct plan_step {
 };
 
 enum {
-    PLAN_VERSION = 11,
+    PLAN_VERSION = 13,
     PLAN_USER = 1000, /* `user` inside */
     PLAN_STEPS_MAX = 512,
     PLAN_FILTER_MAX = 4096,

@@ -65,7 +65,8 @@
  * A pause has two steps: PAUSE makes PID 1 start no more commands, then the library
  * freezes the cgroup of the commands; a resume does the reverse.
  *
- * While PID 1 is held, the library may mount another root.
+ * While PID 1 is held, the library may mount another root, and freeze the commands: PID 1
+ * thaws them when the hold ends, unless the sandbox is paused.
  *
  * A spare of a pool serves only CLAIM, PING and STATUS until it is claimed, once.  Then
  * it ends with the creator instead of the pool, if it has a leash, or lives on.
@@ -238,7 +239,8 @@ enum file_op {
     FILE_LIKE = 15,          /* [file, model] */
     FILE_COMMIT = 16,        /* [file, dir] name, temporary name or "" */
     FILE_LOOK = 17,          /* [dir] names with slashes between them */
-    FILE_TAKE_ROOM = 18      /* [file] flags: where, resolve: how many bytes */
+    FILE_TAKE_ROOM = 18,     /* [file] flags: where, resolve: how many bytes */
+    FILE_SET_OWNER = 19      /* [file] flags: uid, resolve: gid; UINT32_MAX: unchanged */
 };
 
 struct file_request {

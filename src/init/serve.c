@@ -265,6 +265,17 @@ static bool set_pause(struct peer *peer, bool paused)
     return true;
 }
 
+/* What the library has frozen, unless it is a pause. */
+static void thaw(void)
+{
+    AUTO_FD fd = has_cgroup && !process_is_paused
+                     ? openat(CGROUP_FD, "cgroup.freeze", O_WRONLY | O_CLOEXEC)
+                     : -1;
+
+    if (fd >= 0)
+        (void)!write(fd, "0", 1);
+}
+
 /* A library that dies ends the connection, and so the wait. */
 static bool hold(struct peer *peer)
 {
@@ -274,6 +285,7 @@ static bool hold(struct peer *peer)
     if (process_all_executed()) {
         peer_reply(peer, MESSAGE_DONE, NULL, 0);
         (void)poll(&wait, 1, HOLD_MS);
+        thaw();
         file_forget_root();
         return true;
     }

@@ -238,6 +238,42 @@ static void make_read_only(const char *path)
         report_failure(errno, "init.mask", path);
 }
 
+/* Version 4 of RFC 9562, as the kernel's boot_id. */
+static void write_boot_id(int fd, const char *path)
+{
+    unsigned char bits[16];
+    char text[40];
+
+    if (syscall(SYS_getrandom, bits, sizeof bits, 0L) != sizeof bits)
+        report_failure(errno, "init.boot", path);
+    bits[6] = (bits[6] & 0x0F) | 0x40;
+    bits[8] = (bits[8] & 0x3F) | 0x80;
+    int len = 0;
+    for (int i = 0; i < 16; i++)
+        len += snprintf(text + len, sizeof text - (size_t)len, "%02x%s", bits[i],
+                        i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
+    text[len++] = '\n';
+    if (fd < 0 || write(fd, text, (size_t)len) != len)
+        report_failure(errno, "init.boot", path);
+}
+
+/* The start of a sandbox is its boot: programs that compare the id notice that they run
+ * in another one, and not that several run on one kernel. */
+static void cover_boot_id(const char *path)
+{
+    static const char file[] = "dev/.boot_id";
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
+                                                MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC};
+    AUTO_FD fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+
+    write_boot_id(fd, path);
+    if (mount(file, path, NULL, MS_BIND, NULL) != 0 ||
+        syscall(SYS_mount_setattr, AT_FDCWD, path, 0, &attributes, sizeof attributes) !=
+            0 ||
+        unlink(file) != 0)
+        report_failure(errno, "init.boot", path);
+}
+
 /* --- The plan --- */
 
 /* The state of the set-up: the mounts from the library, and how many are attached. */
@@ -425,6 +461,25 @@ static void attach(int fd, const char *path, unsigned flags)
         report_failure(errno, "init.mount", path);
 }
 
+static bool is_of_host(uint32_t kind)
+{
+    return kind == PLAN_BIND || kind == PLAN_CHANGES || kind == PLAN_LOWER ||
+           kind == PLAN_DISK;
+}
+
+/* A copy-on-write view of the last bind. */
+static void cover_bind(struct setup *setup, int changes, const char *source)
+{
+    int *bind = setup->count ? &setup->mounts[setup->count - 1] : NULL;
+    int fd = bind ? layers_overlay(bind, 1, changes, 0) : -EINVAL;
+
+    if (fd < 0)
+        report_failure(-fd, "init.bind", source);
+    (void)close(*bind);
+    (void)close(changes);
+    *bind = fd;
+}
+
 /* Clones the host's mounts before the new root covers WORK. */
 static void take_binds(struct setup *setup)
 {
@@ -432,9 +487,7 @@ static void take_binds(struct setup *setup)
 
     for (uint32_t i = 0; i < setup->plan->step_count; i++) {
         const struct plan_step *step = &plan_steps(setup->plan)[i];
-        bool is_bind = step->kind == PLAN_BIND;
-        if ((!is_bind && step->kind != PLAN_LOWER && step->kind != PLAN_DISK) ||
-            setup->count == PLAN_MOUNTS_MAX)
+        if (!is_of_host(step->kind) || setup->count == PLAN_MOUNTS_MAX)
             continue;
         const char *source = text_of(setup->plan, step->data);
         int fd = build_bind(source, step->flags);
@@ -442,8 +495,10 @@ static void take_binds(struct setup *setup)
             report_failure(-fd, "init.bind", source);
         if (step->number && (fstat(fd, &st) != 0 || st.st_ino != step->number))
             report_failure(ESTALE, "init.bind", source);
-        if (is_bind)
+        if (step->kind == PLAN_BIND)
             setup->mounts[setup->count++] = fd;
+        else if (step->kind == PLAN_CHANGES)
+            cover_bind(setup, fd, source);
         else if (step->kind == PLAN_DISK)
             setup->disk = fd;
         else if (setup->lower_count == LAYERS_MAX)
@@ -637,6 +692,10 @@ static void take_step(struct setup *setup, const struct plan_step *step, enum to
     case PLAN_READ_ONLY:
         make_read_only(path);
         return;
+    case PLAN_BOOT_ID:
+        cover_boot_id(path);
+        return;
+    case PLAN_CHANGES:
     case PLAN_LOWER:
     case PLAN_DISK:
         return; /* opened by take_binds() */

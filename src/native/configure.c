@@ -8,6 +8,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "cay/volume.h"
 #include "native/config-secrets.h"
 #include "native/make/preflight.h"
 #include "native/native.h"
@@ -30,8 +31,9 @@ const struct cay_field native_fields[NATIVE_FIELDS] = {
     {"limits.memory", NULL, CAY_FIELD_BYTES, "1 GiB",
      "memory limit for all processes together", .least = 1, .most = INT64_MAX},
     {"limits.disk", NULL, CAY_FIELD_BYTES, NULL,
-     "size limit of what the sandbox writes, for storage in memory (default: 512 MiB, "
-     "or the memory limit if that is smaller)",
+     "size limit of what the sandbox writes (default: in memory 512 MiB, or the memory "
+     "limit if that is smaller; on disk none); on disk the space is reserved, and needs "
+     "root",
      .least = 1, .most = INT64_MAX},
     {"limits.pids", NULL, CAY_FIELD_INTEGER, "512", "maximum number of processes",
      .least = 1, .most = UINT32_MAX},
@@ -71,7 +73,7 @@ const struct cay_field native_fields[NATIVE_FIELDS] = {
     {"ttl", "timeout", CAY_FIELD_NUMBER, NULL,
      "time to live of the sandbox in seconds (default: unlimited)"},
     {"mounts", NULL, CAY_FIELD_TEXTS, NULL,
-     "bind mounts of host directories or files: SRC:DST, SRC:DST:ro"},
+     "mounts of host paths or of volumes by name: SRC:DST, SRC:DST:ro"},
     {"policy", NULL, CAY_FIELD_POLICY, NULL,
      "a policy; its paths are mounted inside as /NAME"},
     {"require", NULL, CAY_FIELD_TEXTS, NULL,
@@ -79,6 +81,8 @@ const struct cay_field native_fields[NATIVE_FIELDS] = {
     {"level", NULL, CAY_FIELD_CHOICE, "best", "highest isolation level to use", levels},
     {"ephemeral", NULL, CAY_FIELD_BOOLEAN, "false",
      "whether the sandbox ends with the process that creates it"},
+    {"checkpoint_each", NULL, CAY_FIELD_BOOLEAN, "false",
+     "whether each command begins with a checkpoint: see cay-checkpoint(1)"},
 };
 
 /* The options, which must be the first member, and the memory they point to. */
@@ -152,11 +156,12 @@ static int take_mount(char *text, const char *given, struct cay_bind *ret_bind,
     if (mode)
         *mode++ = '\0';
     bool is_read_only = mode && strcmp(mode, "ro") == 0;
-    if (!target || text[0] != '/' || target[0] != '/' ||
+    if (!target || (text[0] != '/' && !cay_volume_is_source(text)) || target[0] != '/' ||
         (mode && !is_read_only && strcmp(mode, "rw") != 0))
         return cay_fail(err, CAY_E_INVALID, 0, op, given, "invalid mount",
-                        "use /SRC:/DST, /SRC:/DST:ro or /SRC:/DST:rw; ${this_file_dir} "
-                        "is the directory of the configuration file");
+                        "use /SRC:/DST, /SRC:/DST:ro or /SRC:/DST:rw, or the name of a "
+                        "volume as SRC; ${this_file_dir} is the directory of the "
+                        "configuration file");
     *ret_bind = (struct cay_bind){text, target, !is_read_only};
     return CAY_OK;
 }
@@ -354,6 +359,7 @@ static int take_options(const cay_config *config, struct config_options *config_
         .make_workdir = true,
         .policy = cay_config_policy(config, "policy"),
         .ephemeral = cay_config_boolean(config, "ephemeral"),
+        .checkpoint_each = cay_config_boolean(config, "checkpoint_each"),
     };
     int code = native_take_ttl(config, &config_options->options.ttl_ms, err);
     if (!code)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of a sandbox on disk against its template. */
+/* The files of a sandbox on disk against its template, and those of two checkpoints. */
 #include "cay/diff.h"
 
 #include <errno.h>
@@ -9,6 +9,8 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "native/make/layer.h"
+#include "native/native.h"
 #include "native/record/storage.h"
 #include "native/template/template.h"
 #include "sys/path.h"
@@ -33,14 +35,63 @@ static int check_template(const char *id, const char *name, struct cay_error *er
     return CAY_OK;
 }
 
-static int open_upper(const char *id, struct cay_error *err)
+/* The layers of a sandbox on disk, the highest first. */
+static int open_layers(const char *id, struct layer_stack *ret_stack,
+                       struct cay_error *err)
 {
+    static const struct inherited nothing = {.namespace = -1};
     struct storage storage;
+    struct layer_tree tree;
 
+    ret_stack->count = 0;
     TRY(storage_lock(id, &storage, err));
-    int upper = path_open(storage.disk, "upper", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    int code = layer_tree_load(storage.disk, &tree, err);
+    AUTO_FD live = code ? -1 : store_open_layer(storage.disk, tree.live);
+    int upper =
+        live < 0 ? live : path_open(live, "upper", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    if (!code && upper < 0)
+        code = cay_fail_errno(err, -upper, op, id);
+    if (!code)
+        code = layer_stack_open(storage.disk, tree.parent, &nothing, "upper", ret_stack,
+                                err);
     storage_done(&storage);
-    return upper < 0 ? cay_fail_errno(err, -upper, op, id) : upper;
+    if (code || ret_stack->count == LAYER_DEPTH_MAX) {
+        auto_close(&upper);
+        layer_stack_close(ret_stack);
+        return code ? code : layer_fail_depth(err);
+    }
+    memmove(ret_stack->fds + 1, ret_stack->fds, ret_stack->count * sizeof upper);
+    ret_stack->fds[0] = upper;
+    ret_stack->count++;
+    return CAY_OK;
+}
+
+/* A tree that is being put together, the highest layer first. */
+struct tree {
+    struct cay_diff_layer layers[2 * LAYER_DEPTH_MAX + OVERLAY_BELOW_MAX + 1];
+    size_t count;
+};
+
+static void add_layers(struct tree *tree, const int *fds, size_t count, uint32_t id_base)
+{
+    for (size_t i = 0; i < count; i++)
+        tree->layers[tree->count++] =
+            (struct cay_diff_layer){fds[i], CAY_DIFF_MARKS_TRUSTED, id_base};
+}
+
+static void add_template(struct tree *tree, const struct template *template)
+{
+    add_layers(tree, &template->root, template->root >= 0, 0);
+    add_layers(tree, template->below, template->below_count, 0);
+}
+
+static int compare_trees(const struct tree *before, const struct tree *after,
+                         const struct cay_diff_options *options, cay_diff **ret_diff,
+                         struct cay_error *err)
+{
+    return cay_diff_compare(&(struct cay_diff_tree){before->layers, before->count},
+                            &(struct cay_diff_tree){after->layers, after->count}, options,
+                            ret_diff, err);
 }
 
 static int compare(const char *id, const char *template_name,
@@ -48,19 +99,20 @@ static int compare(const char *id, const char *template_name,
                    struct cay_error *err)
 {
     struct template template = TEMPLATE_NONE;
+    struct tree before = {.count = 0}, after = {.count = 0};
+    struct layer_stack stack;
 
     TRY(check_template(id, template_name, err));
-    AUTO_FD upper = open_upper(id, err);
-    if (upper < 0)
-        return TAKE_FD(upper);
-    TRY(template_open(template_name, true, &template, err));
-    const struct cay_diff_layer layers[] = {
-        {.fd = upper, .marks = CAY_DIFF_MARKS_TRUSTED},
-        {.fd = template.root, .marks = CAY_DIFF_MARKS_TRUSTED}};
-    int code =
-        cay_diff_compare(&(struct cay_diff_tree){layers + 1, 1},
-                         &(struct cay_diff_tree){layers, 2}, options, ret_diff, err);
+    TRY(open_layers(id, &stack, err));
+    int code = template_open(template_name, true, &template, err);
+    if (!code) {
+        add_layers(&after, stack.fds, stack.count, 0);
+        add_template(&before, &template);
+        add_template(&after, &template);
+        code = compare_trees(&before, &after, options, ret_diff, err);
+    }
     template_done(&template);
+    layer_stack_close(&stack);
     return code;
 }
 
@@ -73,5 +125,54 @@ int cay_sandbox_diff(const char *id, const struct cay_diff_options *options,
     TRY(storage_load(id, &saved, err));
     int code = compare(id, saved.options.template_name, options, ret_diff, err);
     storage_saved_done(&saved);
+    return code;
+}
+
+/* --- Checkpoints --- */
+
+int native_rollback_full(void *cookie, const char *which,
+                         const struct cay_rollback_options *options,
+                         struct cay_rollback *ret_rollback, struct cay_error *err)
+{
+    static const struct checkpoint_differ differ = {cay_diff_compare, cay_diff_changes,
+                                                    cay_diff_cut, cay_diff_free};
+
+    return checkpoint_rollback(cookie, which, options, &differ, ret_rollback, err);
+}
+
+static void fill_tree(const struct checkpoint_pair *pair, const struct layer_stack *own,
+                      struct tree *tree)
+{
+    tree->count = 0;
+    add_layers(tree, own->fds, own->count, pair->id_base);
+    add_layers(tree, pair->shared.fds, pair->shared.count, pair->id_base);
+    add_template(tree, &pair->template);
+}
+
+static int compare_pair(struct native *native, const char *before, const char *after,
+                        const struct cay_diff_options *options, cay_diff **ret_diff,
+                        struct cay_error *err)
+{
+    struct checkpoint_pair pair;
+    struct tree old, new;
+
+    TRY(checkpoint_pair_open(native, before, after, &pair, err));
+    fill_tree(&pair, &pair.before, &old);
+    fill_tree(&pair, &pair.after, &new);
+    int code = compare_trees(&old, &new, options, ret_diff, err);
+    checkpoint_pair_close(&pair);
+    return code;
+}
+
+int cay_sandbox_diff_checkpoints(const char *id, const char *before, const char *after,
+                                 const struct cay_diff_options *options,
+                                 cay_diff **ret_diff, struct cay_error *err)
+{
+    void *native = NULL;
+
+    *ret_diff = NULL;
+    TRY(native_open(id, false, &native, err));
+    int code = compare_pair(native, before, after, options, ret_diff, err);
+    native_free(native);
     return code;
 }

@@ -29,6 +29,21 @@
 
 enum { TIDY_MS = 1000, TIDY_RECORDS = 32, REMOVE_MS = 10000 };
 
+int native_check_defaults(struct native *native,
+                          const struct cay_sandbox_options *options,
+                          struct cay_error *err)
+{
+    int code = CAY_OK;
+
+    if (options->make_workdir && options->workdir)
+        code = create_workdir(native, options, err);
+    else if (options->user || options->workdir)
+        code = create_check_defaults(native, options, err);
+    if (code)
+        (void)native_remove(native, NULL);
+    return code;
+}
+
 int native_create(const struct cay_sandbox_options *options, const char *id,
                   void **ret_cookie, struct cay_error *err)
 {
@@ -39,16 +54,11 @@ int native_create(const struct cay_sandbox_options *options, const char *id,
         return cay_fail_memory(err, "sandbox.create");
     int code = cay_take_struct(&known, sizeof known, options, "sandbox.create", err);
     if (!code)
-        code = create_sandbox(&known, id, NULL, native, err);
+        code = fork_or_create(&known, id, NULL, native, err);
     if (code)
         return code;
-    if (known.make_workdir && known.workdir)
-        code = create_workdir(native, &known, err);
-    else if (known.user || known.workdir)
-        code = create_check_defaults(native, &known, err);
-    if (code)
-        (void)native_remove(native, NULL);
-    else
+    code = native_check_defaults(native, &known, err);
+    if (!code)
         *ret_cookie = TAKE_PTR(native);
     return code;
 }
@@ -187,7 +197,7 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
 {
     *ret_count = 0;
     int code = runtime_visit(collect_one, ret_count, err);
-    *ret_count += storage_sweep() + template_sweep() + runtime_sweep();
+    *ret_count += storage_sweep() + template_sweep() + volume_sweep() + runtime_sweep();
     root_plan_host_sweep();
     program_sweep();
     names_sweep();
@@ -406,8 +416,48 @@ int native_restart(void *cookie, struct cay_error *err)
     if (code) {
         native_close(native);
         fill_stopped_record(id, &native->record);
+    } else {
+        (void)!storage_set_paused(id, false, NULL);
     }
     return code;
+}
+
+/* --- Pauses without memory --- */
+
+int cay_sandbox_pause_disk(cay_sandbox *sandbox, struct cay_error *err)
+{
+    static const char op[] = "sandbox.pause";
+    struct native *native = sandbox->cookie;
+
+    if (sandbox->backend->start != native_restart)
+        return backend_lacks(sandbox->backend, op, err);
+    if (native->record.storage != CAY_STORAGE_DISK)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, native->record.id,
+                        "the files of a sandbox with storage in memory end with it",
+                        "create it with storage on disk, or store its files with cay "
+                        "snapshot create");
+    if (native->record.ephemeral)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, native->record.id,
+                        "the files of an ephemeral sandbox are removed when it ends",
+                        "create it without that option");
+    TRY(native_check(native, err));
+    /* First, since a resume of a running sandbox does not look at it. */
+    TRY(storage_set_paused(native->record.id, true, err));
+    int code = native_kill(native, err);
+    if (code)
+        (void)!storage_set_paused(native->record.id, false, NULL);
+    return code;
+}
+
+int native_wake(void *cookie, struct cay_error *err)
+{
+    struct native *native = cookie;
+    bool is_stopped = native->record.storage == CAY_STORAGE_DISK &&
+                      native_check(native, NULL) != CAY_OK;
+
+    return is_stopped && storage_is_paused(native->record.id)
+               ? native_restart(native, err)
+               : native_resume(native, err);
 }
 
 /* An ended sandbox in memory is gone; one on disk is stopped. */
@@ -514,7 +564,7 @@ int native_run(const struct cay_sandbox_options *options,
         return code ? code : process_start(*ret_native, &command, ret_process, err);
     }
     if (!code)
-        code = create_sandbox(&known, NULL, &first, native, err);
+        code = fork_or_create(&known, NULL, &first, native, err);
     AUTO_PROCESS process = first.process;
     if (code)
         return code;

@@ -22,14 +22,31 @@
 
 /* Those of a sandbox with a root of its own. */
 #define NATIVE_CHECKPOINTS                                                               \
-    .checkpoint = native_checkpoint, .rollback = native_rollback,                        \
-    .checkpoints = native_checkpoints
+    .checkpoint = native_checkpoint, .checkpoints = native_checkpoints,                  \
+    .remove_checkpoint = native_remove_checkpoint,                                       \
+    .checkpoint_each = native_checkpoint_each
+
+/* With the option to keep processes. */
+int native_rollback_full(void *cookie, const char *which,
+                         const struct cay_rollback_options *options,
+                         struct cay_rollback *ret_rollback, struct cay_error *err);
 
 /* Handles on a new sandbox, and on an existing one, even if it is stopped.
  * CAY_E_INVALID: it is local and `is_local` is false, or the other way round. */
 int native_create(const struct cay_sandbox_options *options, const char *id,
                   void **ret_cookie, struct cay_error *err);
 int native_open(const char *id, bool is_local, void **ret_cookie, struct cay_error *err);
+
+/* Checks user and working directory of a new sandbox; removes it if they are invalid. */
+int native_check_defaults(struct native *native,
+                          const struct cay_sandbox_options *options,
+                          struct cay_error *err);
+
+/* create_sandbox() with the files of the sandbox `from` of the options, if that is
+ * given. */
+int fork_or_create(const struct cay_sandbox_options *options, const char *id,
+                   struct create_first *first, struct native *native,
+                   struct cay_error *err);
 
 /* A new sandbox and a command in it, as cay_sandbox_run(): *ret_native is set if the
  * sandbox was created, and *ret_process if the command was started. */
@@ -38,9 +55,11 @@ int native_run(const struct cay_sandbox_options *options,
                struct cay_error *err);
 
 int native_restart(void *cookie, struct cay_error *err);
+/* native_resume(), or a start after cay_sandbox_pause_disk(). */
+int native_wake(void *cookie, struct cay_error *err);
 
 /* The fields of a configuration, and sandboxes created from one. */
-enum { NATIVE_FIELDS = 22 };
+enum { NATIVE_FIELDS = 23 };
 extern const struct cay_field native_fields[NATIVE_FIELDS];
 int native_check_config(void *data, const cay_config *config, struct cay_error *err);
 int native_create_config(void *data, const cay_config *config, void **ret_cookie,

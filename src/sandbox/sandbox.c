@@ -60,9 +60,23 @@ int cay_sandbox_state(cay_sandbox *sandbox, enum cay_state *ret_state,
     return sandbox->backend->state(sandbox->cookie, ret_state, err);
 }
 
+static int before_command(cay_sandbox *sandbox, struct cay_error *err)
+{
+    const struct cay_checkpoint_options options = {.size = sizeof options,
+                                                   .cause = "command"};
+    const struct cay_backend *backend = sandbox->backend;
+    struct cay_checkpoint checkpoint;
+
+    return backend->checkpoint && backend->checkpoint_each &&
+                   backend->checkpoint_each(sandbox->cookie)
+               ? backend->checkpoint(sandbox->cookie, &options, &checkpoint, err)
+               : CAY_OK;
+}
+
 int cay_sandbox_exec(cay_sandbox *sandbox, const struct cay_exec_options *options,
                      struct cay_exec_result *ret_result, struct cay_error *err)
 {
+    TRY(before_command(sandbox, err));
     return sandbox->backend->exec(sandbox->cookie, options, ret_result, err);
 }
 
@@ -198,12 +212,43 @@ int cay_sandbox_checkpoint(cay_sandbox *sandbox,
     return sandbox->backend->checkpoint(sandbox->cookie, &known, ret_checkpoint, err);
 }
 
+int cay_sandbox_rollback_with(cay_sandbox *sandbox, const char *which,
+                              const struct cay_rollback_options *options,
+                              struct cay_rollback *ret_rollback, struct cay_error *err)
+{
+    static const struct cay_rollback_options usual = {.size = sizeof usual};
+    struct cay_rollback_options known;
+
+    *ret_rollback = (struct cay_rollback){.ended = NULL};
+    if (!sandbox->backend->rollback)
+        return backend_lacks(sandbox->backend, "sandbox.rollback", err);
+    TRY(cay_take_struct(&known, sizeof known, options ? options : &usual,
+                        "sandbox.rollback", err));
+    return sandbox->backend->rollback(sandbox->cookie, which, &known, ret_rollback, err);
+}
+
 int cay_sandbox_rollback(cay_sandbox *sandbox, const char *which,
                          struct cay_checkpoint *ret_undone, struct cay_error *err)
 {
-    if (!sandbox->backend->rollback)
-        return backend_lacks(sandbox->backend, "sandbox.rollback", err);
-    return sandbox->backend->rollback(sandbox->cookie, which, ret_undone, err);
+    struct cay_rollback rollback;
+    int code = cay_sandbox_rollback_with(sandbox, which, NULL, &rollback, err);
+
+    *ret_undone = rollback.undone;
+    free(rollback.ended);
+    return code;
+}
+
+int cay_sandbox_remove_checkpoint(cay_sandbox *sandbox, const char *which,
+                                  uint64_t *ret_freed, struct cay_error *err)
+{
+    uint64_t freed = 0;
+
+    if (!sandbox->backend->remove_checkpoint)
+        return backend_lacks(sandbox->backend, "sandbox.checkpoint", err);
+    int code = sandbox->backend->remove_checkpoint(sandbox->cookie, which, &freed, err);
+    if (ret_freed)
+        *ret_freed = freed;
+    return code;
 }
 
 int cay_sandbox_checkpoints(cay_sandbox *sandbox, struct cay_checkpoint **ret_list,
@@ -256,7 +301,9 @@ int cay_process_start(cay_sandbox *sandbox, const struct cay_exec_options *optio
     cay_process *process = sandbox_process_new(backend, err);
     if (!process)
         return CAY_E_NO_MEMORY;
-    int code = backend->processes->start(sandbox->cookie, options, &process->cookie, err);
+    int code = before_command(sandbox, err);
+    if (!code)
+        code = backend->processes->start(sandbox->cookie, options, &process->cookie, err);
     return sandbox_process_finish(process, code, ret_process);
 }
 

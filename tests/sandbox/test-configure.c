@@ -142,7 +142,7 @@ TEST(a_policy_is_shown_too)
 
 TEST(what_no_field_can_say_is_refused_and_leaves_nothing)
 {
-    static const char *const mounts[] = {"/tmp",  "tmp:/x",     "/tmp:x",
+    static const char *const mounts[] = {"/tmp",  "./tmp:/x",   "/tmp:x",
                                          ":/x",   "/tmp:/x:rx", "/tmp:/x:ro:rw",
                                          "/tmp:", "/tmp:/x:"};
     static const char *const times[] = {"0", "-1", "1e300", ".inf", ".nan"};
@@ -166,8 +166,9 @@ TEST(what_no_field_can_say_is_refused_and_leaves_nothing)
     ASSERT_CODE(refused("type: native\nrequire: [seccomp, moat]\n"), CAY_E_INVALID);
     ASSERT_STR(err.subject, "moat");
     ASSERT_HAS(err.hint, "landlock");
-    ASSERT_CODE(refused("type: native\nstorage: disk\nlimits: {disk: 1G}\n"),
-                CAY_E_UNSUPPORTED);
+    ASSERT_CODE(refused("type: native\nstorage: disk\nlimits: {disk: 1M}\n"),
+                CAY_E_INVALID);
+    ASSERT_HAS(err.hint, "16 MiB");
     ASSERT_CODE(refused("type: native\ntemplate: no-such-template\n"), CAY_E_NOT_FOUND);
     ASSERT_CODE(refused("type: native\nmounts: ['/no/such/place:/x']\n"),
                 CAY_E_NOT_FOUND);
@@ -437,7 +438,7 @@ TEST(what_making_it_would_refuse_is_known_before)
 {
     static const char *const bad[] = {
         "limits: {memory: 64M, disk: 128M}\n",
-        "storage: disk\nlimits: {disk: 1G}\n",
+        "storage: disk\nlimits: {disk: 1M}\n",
         "template: no-such\n",
         "mounts: ['/no/such:/x']\n",
         "mounts: ['/usr:/proc']\n",

@@ -44,6 +44,45 @@ TEST(the_host_is_not_in_sight)
     end();
 }
 
+/* The id of the boot as /proc shows it inside. */
+static void read_boot_id(cay_sandbox *one, char ret_id[64])
+{
+    run(one, "cat /proc/sys/kernel/random/boot_id");
+    snprintf(ret_id, 64, "%s", result.out);
+    ASSERT_INT(strlen(ret_id), 37);
+    ASSERT_INT(ret_id[14], '4');
+}
+
+TEST(every_start_of_a_sandbox_has_a_boot_id_of_its_own)
+{
+    const struct cay_sandbox_options on_disk = {.size = sizeof on_disk,
+                                                .storage = CAY_STORAGE_DISK};
+    char host[64] = "", ids[4][64];
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+    ASSERT(file && fgets(host, sizeof host, file));
+    (void)fclose(file);
+    begin();
+    read_boot_id(sandbox, ids[0]);
+    must_fail_for_all("echo x > /proc/sys/kernel/random/boot_id && echo ESCAPE; "
+                      "chmod 666 /proc/sys/kernel/random/boot_id && echo ESCAPE; true");
+    ASSERT_OK(cay_sandbox_pause(sandbox, &err));
+    ASSERT_OK(cay_sandbox_resume(sandbox, &err));
+    read_boot_id(sandbox, ids[1]);
+    ASSERT_STR(ids[1], ids[0]);
+    end();
+    AUTO(cay_sandbox) disk = make_sandbox(&on_disk);
+    read_boot_id(disk, ids[1]);
+    ASSERT_OK(cay_sandbox_kill(disk, &err));
+    ASSERT_OK(cay_sandbox_start(disk, &err));
+    read_boot_id(disk, ids[2]);
+    ASSERT_OK(cay_sandbox_remove(disk, &err));
+    snprintf(ids[3], sizeof ids[3], "%s", host);
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++)
+            ASSERT(strcmp(ids[i], ids[j]) != 0);
+}
+
 TEST(only_the_three_standard_descriptors_are_open)
 {
     begin();

@@ -238,3 +238,28 @@ TEST(a_sandbox_reached_by_its_id_shows_the_same_files)
     cay_sandbox_free(again); /* the handle on the files stands alone */
     expect(others, "a", "A");
 }
+
+TEST(owners_change_inside_and_only_by_root)
+{
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    AUTO(cay_files) user = files_of(sandbox, NULL);
+    AUTO(cay_files) root = files_of(sandbox, "root");
+    struct cay_attributes wanted = {.size = sizeof wanted,
+                                    .flags = CAY_ATTRIBUTE_OWNER | CAY_ATTRIBUTE_GROUP |
+                                             CAY_ATTRIBUTE_MODE,
+                                    .uid = 7,
+                                    .gid = 8,
+                                    .mode = 0640};
+
+    (void)told(sandbox, "cd /home/user; echo x > f; ln -s f link");
+    ASSERT_OK(cay_files_set_attributes(root, "/home/user/f", &wanted, &err));
+    ASSERT_STR(told(sandbox, "stat -c '%u %g %a' /home/user/f"), "7 8 640");
+    ASSERT_CODE(cay_files_set_attributes(user, "f", &wanted, &err), CAY_E_DENIED);
+    wanted.flags = CAY_ATTRIBUTE_OWNER;
+    ASSERT_OK(cay_files_set_attributes(root, "/home/user/link", &wanted, &err));
+    ASSERT_STR(told(sandbox, "stat -c %u /home/user/link"), "7");
+    wanted.uid = 70000; /* the sandbox has 65536 ids */
+    ASSERT_CODE(cay_files_set_attributes(root, "/home/user/f", &wanted, &err),
+                CAY_E_INVALID);
+    cay_exec_done(&result);
+}

@@ -102,7 +102,8 @@ TEST(templates_and_disks_work_on_the_level_range)
                 "the_default_user_and_others_* a_directory_can_be_used_* "
                 "an_overlay_can_be_made_* an_overlay_by_path_* kernels_that_want_paths_* "
                 "one_that_has_put_a_link_*");
-    run_program("test-build", CAY_LEVEL_RANGE, "");
+    run_program("test-build", CAY_LEVEL_RANGE, /* images of users have one root */
+                "images_share_* the_lowest_layers_* hostile_layers_*");
     run_program("test-storage", CAY_LEVEL_RANGE,
                 "one_whose_root_was_moved_* a_maker_that_died_before_* "
                 "a_disk_that_is_just_* tidying_*");

@@ -37,6 +37,7 @@
 #include "native/make/probe.h"
 #include "native/record/cgroup.h"
 #include "native/record/idmap.h"
+#include "native/record/image.h"
 #include "native/record/runtime.h"
 #include "relay/collect.h"
 #include "sys/caps.h"
@@ -400,11 +401,18 @@ static void check_exec_cgroup(struct doctor *doctor, int leaf)
  * system has them. */
 static void check_disk(struct doctor *doctor)
 {
-    if (doctor->has_own_root)
-        add_check(
-            doctor, CAY_FINDING_WEAKER, "disk limit",
-            "use storage in memory (the default) if the limit must be enforced",
-            "enforced for storage in memory by the tmpfs size; not enforced on disk");
+    struct cay_error why = {0};
+    bool has_image = image_check_host("doctor", "disk", &why) == CAY_OK;
+
+    if (doctor->has_own_root && has_image)
+        add_check(doctor, CAY_FINDING_OK, "disk limit", "",
+                  "enforced in memory by the tmpfs size, on disk by an ext4 on a loop "
+                  "device");
+    else if (doctor->has_own_root)
+        add_check(doctor, CAY_FINDING_WEAKER, "disk limit",
+                  "use storage in memory (the default) if the limit must be enforced",
+                  "enforced for storage in memory by the tmpfs size; not on disk: %s",
+                  why.message);
     else
         add_check(doctor, CAY_FINDING_WEAKER, "disk limit",
                   "see \"user namespaces\" and \"/proc\"", "not enforced");

@@ -16,6 +16,7 @@
 #include "native/record/cgroup.h"
 #include "native/record/remove.h"
 #include "native/record/storage.h"
+#include "native/record/volume.h"
 
 static const char op[] = "sandbox.inspect";
 
@@ -96,7 +97,9 @@ static void say_limits(const struct record *record, struct cay_sandbox_info *inf
         else if (layers[i] == CAY_LAYER_PIDS && record->pids_by_rlimit)
             enforce(info, CAY_LAYER_PIDS, "RLIMIT_NPROC per user inside");
     if (record->layers & CAY_LAYER_DISK)
-        enforce(info, CAY_LAYER_DISK, "tmpfs size");
+        enforce(info, CAY_LAYER_DISK, "%s",
+                record->storage == CAY_STORAGE_DISK ? "ext4 on a loop device"
+                                                    : "tmpfs size");
 }
 
 static void copy_record(const struct record *record, struct cay_sandbox_info *info)
@@ -111,6 +114,7 @@ static void copy_record(const struct record *record, struct cay_sandbox_info *in
     memcpy(info->workdir, record->workdir, sizeof info->workdir);
     memcpy(info->name, record->name, sizeof info->name);
     memcpy(info->networks, record->networks, sizeof info->networks);
+    memcpy(info->volumes, record->volumes, sizeof info->volumes);
     info->created_ms = record->created_ms;
     info->memory_bytes = record->memory_bytes;
     info->disk_bytes = record->disk_bytes;
@@ -227,6 +231,7 @@ static int look_at_stopped(const char *id, struct cay_sandbox_info *ret_info,
         .ephemeral = options->ephemeral,
         .created_ms = saved.created_ms,
         .memory_bytes = options->memory_bytes,
+        .disk_bytes = options->disk_bytes,
         .pids = options->pids,
         .cpu_percent = options->cpu_percent,
         .type = "native",
@@ -240,6 +245,9 @@ static int look_at_stopped(const char *id, struct cay_sandbox_info *ret_info,
     cay_copy_text(ret_info->name, sizeof ret_info->name, options->name);
     (void)!join_plan(options->networks, options->name ? options->name : id,
                      ret_info->networks, NULL);
+    for (size_t i = 0; i < options->bind_count; i++)
+        if (cay_volume_is_source(options->binds[i].source))
+            (void)volume_add_name(ret_info->volumes, options->binds[i].source);
     storage_saved_done(&saved);
     return CAY_OK;
 }

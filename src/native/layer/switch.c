@@ -8,9 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mount.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,82 +16,13 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "init/plan.h"
+#include "native/make/visit.h"
 #include "sys/clone.h"
 #include "sys/path.h"
-
-/* --- The process in the mount namespace --- */
-
-/* It shares the memory and the descriptors of this process, which waits for it. */
-struct visit {
-    int namespace;
-    int (*run)(void *cookie);
-    void *cookie;
-    int result;
-    char stack[32 << 10] __attribute__((aligned(16)));
-};
-
-IN_CLONE static void visit_run(void *cookie)
-{
-    struct visit *visit = cookie;
-
-    /* "/" becomes the bottom of the sandbox's mount namespace. */
-    visit->result =
-        setns(visit->namespace, CLONE_NEWNS) == 0 ? visit->run(visit->cookie) : -errno;
-    _exit(0);
-}
-
-int switch_open(pid_t init)
-{
-    char path[64];
-
-    snprintf(path, sizeof path, "/proc/%d/ns/mnt", (int)init);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
-}
-
-static int visit_namespace(int namespace, int (*run)(void *cookie), void *cookie)
-{
-    struct visit *visit = malloc(sizeof *visit);
-    if (!visit)
-        return -ENOMEM;
-    visit->namespace = namespace;
-    visit->run = run;
-    visit->cookie = cookie;
-    visit->result = -EIO;
-    const struct clone_args args = {
-        .flags = CLONE_VM | CLONE_VFORK | CLONE_FILES,
-        .stack = (__u64)(uintptr_t)visit->stack,
-        .stack_size = sizeof visit->stack,
-    };
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    long pid = clone_run(&args, visit_run, visit);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    while (pid > 0 && waitpid((pid_t)pid, NULL, (int)__WCLONE) < 0 && errno == EINTR)
-        continue;
-    int result = pid < 0 ? (int)pid : visit->result;
-    free(visit);
-    return result;
-}
-
-IN_CLONE static int clone_store(void *cookie)
-{
-    (void)cookie;
-    int fd = (int)syscall(SYS_open_tree, AT_FDCWD, "/store",
-                          OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-    return fd < 0 ? -errno : fd;
-}
-
-int switch_open_store(int namespace)
-{
-    return visit_namespace(namespace, clone_store, NULL);
-}
 
 /* --- The mounts on the root --- */
 
@@ -110,7 +38,7 @@ static void unescape(char *text)
 
     for (const char *from = text; *from; from++)
         if (from[0] == '\\' && from[1] >= '0' && from[1] <= '3' && from[2] && from[3]) {
-            *to++ = (char)((from[1] - '0') << 6 | (from[2] - '0') << 3 | (from[3] - '0'));
+            *to++ = (char)((from[1] & 7) << 6 | (from[2] & 7) << 3 | (from[3] & 7));
             from += 3;
         } else {
             *to++ = *from;
@@ -207,20 +135,29 @@ IN_CLONE static int fail(struct root_switch *job, int error, const char *step,
 
 enum { MOUNT_ID = 0x1000 /* STATX_MNT_ID */, MOUNT_ID_AT = 144 / 8 };
 
+IN_CLONE static int mount_id(int fd, uint64_t *ret_id)
+{
+    uint64_t found[32] = {0}; /* struct statx, which older C libraries lack */
+
+    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, MOUNT_ID, found) != 0)
+        return -errno;
+    *ret_id = found[MOUNT_ID_AT];
+    return 0;
+}
+
 /* A clone of the mount with everything on it.  Its path was read before, so it is
  * compared. */
 IN_CLONE static int clone_mount(const struct root_switch *job,
                                 const struct switch_mount *mount)
 {
-    uint64_t found[32] = {0}; /* struct statx, which older C libraries lack */
+    uint64_t id = 0;
     AUTO_FD fd = path_open(job->old, mount->path, O_PATH | O_NOFOLLOW, 0, PATH_PLAIN);
 
     if (fd < 0)
         return TAKE_FD(fd);
-    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, MOUNT_ID, found) != 0)
-        return -errno;
-    if (found[MOUNT_ID_AT] != (unsigned)mount->id)
-        return -ESTALE;
+    int error = mount_id(fd, &id);
+    if (error || id != (unsigned)mount->id)
+        return error ? error : -ESTALE;
     int clone =
         (int)syscall(SYS_open_tree, fd, "",
                      AT_EMPTY_PATH | AT_RECURSIVE | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
@@ -293,7 +230,7 @@ IN_CLONE static int switch_inside(void *cookie)
         return fail(job, error, "writers", "");
     error = pivot(job);
     if (!error)
-        return 0;
+        return job->old; /* the last reference */
     (void)set_read_only(job->old, false);
     return fail(job, error, "pivot", "");
 }
@@ -310,8 +247,41 @@ int switch_root(int namespace, pid_t init, int root, int usr,
         return -ENOMEM;
     int error = read_mounts(init, &job.mounts);
     if (!error)
-        error = visit_namespace(namespace, switch_inside, &job);
-    auto_close(&job.old);
+        error = visit_run_and_close(namespace, switch_inside, &job);
     free(job.mounts.list);
     return error;
+}
+
+/* --- After a switch whose process died --- */
+
+enum { ROOTS_MAX = 8 };
+
+/* The new root is on the old one before pivot_root(2), and the other way round after it.
+ */
+IN_CLONE static int repair_inside(void *cookie)
+{
+    const uint64_t *root = cookie;
+    uint64_t id = 0;
+
+    for (int i = 0; i < ROOTS_MAX; i++) {
+        AUTO_FD top =
+            path_open(AT_FDCWD, PLAN_BOTTOM_ROOT, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+        int error = top < 0 ? top : mount_id(top, &id);
+        if (error || id == *root)
+            return error ? error : set_read_only(top, false);
+        if (umount2(PLAN_BOTTOM_ROOT, MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
+            return -errno;
+    }
+    return -EIO;
+}
+
+int switch_repair(int namespace, pid_t init)
+{
+    char path[64];
+    uint64_t id = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/root", (int)init);
+    AUTO_FD root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int error = root < 0 ? -errno : mount_id(root, &id);
+    return error ? error : visit_run(namespace, repair_inside, &id);
 }

@@ -4,17 +4,6 @@
 
 #include <sys/types.h>
 
-/* Work in the mount namespace of a running sandbox, by a short-lived process of the
- * host's root that is in no other namespace of it: nothing inside sees it.  PID 1 cannot
- * do it, it has no privilege over mounts after its setup. */
-
-/* The mount namespace of a sandbox, by the pid of its PID 1, or a negative errno.  The
- * caller checks afterwards that the sandbox lives: the pid may be another process's. */
-int switch_open(pid_t init);
-
-/* A detached mount of the sandbox's store, or a negative errno. -ENOENT: it has none. */
-int switch_open_store(int namespace);
-
 enum { SWITCH_MOUNTS_MAX = 256 };
 
 /* A mount on the root. */
@@ -36,5 +25,9 @@ struct switch_failure {
  * the old root is open for writing. */
 int switch_root(int namespace, pid_t init, int root, int usr,
                 struct switch_failure *ret_failure);
+
+/* After a switch whose process died: only the root of PID 1 stays, and it is writable.
+ * Returns 0 or a negative errno. */
+int switch_repair(int namespace, pid_t init);
 
 #endif

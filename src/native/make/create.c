@@ -71,6 +71,7 @@ struct create_ctx {
     struct root_sources sources;
     const char *id;    /* requested id, or NULL */
     const char *start; /* the id of a sandbox on disk that is started again, or NULL */
+    const struct inherited *inherited; /* of a fork, or NULL */
     struct create_first *first;        /* or NULL */
     const struct storage_saved *saved; /* of one that is started again */
     int64_t created_ms;
@@ -195,14 +196,15 @@ struct init_fds {
 
 /* PID 1 creates a cgroup below "work" for each command and clones into it.  For that
  * the kernel requires it to own cgroup.procs there and in the common ancestor, and it
- * must own "work" to create directories: nothing else is chowned, so that the limits
- * stay under the host's control.  PID 1 itself is above "work", because a pause
- * freezes "work".  An ordinary user owns these files already, and nothing inside can
- * reach them. */
+ * must own "work" to create directories, and cgroup.freeze to thaw the commands after a
+ * checkpoint: nothing else is chowned, so that the limits stay under the host's control.
+ * PID 1 itself is above "work", because a pause freezes "work".  An ordinary user owns
+ * these files already, and nothing inside can reach them. */
 static int open_cgroup(const struct create_ctx *ctx, int group, struct init_fds *init_fds,
                        struct cay_error *err)
 {
-    static const char *const given[] = {"cgroup.procs", "work", "work/cgroup.procs"};
+    static const char *const given[] = {"cgroup.procs", "work", "work/cgroup.procs",
+                                        "work/cgroup.freeze"};
     const struct record *record = ctx->record;
 
     if (group < 0)
@@ -210,7 +212,8 @@ static int open_cgroup(const struct create_ctx *ctx, int group, struct init_fds 
     if (mkdirat(group, "work", 0755) != 0)
         return cay_fail_errno(err, errno, op, "cgroup");
     for (size_t i = 0; record->has_range && i < sizeof given / sizeof *given; i++)
-        if (fchownat(group, given[i], ctx->owner, ctx->owner, AT_SYMLINK_NOFOLLOW) != 0)
+        if (fchownat(group, given[i], ctx->owner, ctx->owner, AT_SYMLINK_NOFOLLOW) != 0 &&
+            errno != ENOENT) /* no freezer before Linux 5.2 */
             return cay_fail_errno(err, errno, op, "cgroup");
     init_fds->cgroup = openat(group, "work", O_PATH | O_DIRECTORY | O_CLOEXEC);
     return init_fds->cgroup < 0
@@ -440,6 +443,7 @@ static void record_home(struct record *record)
 static void fill_claimed(const struct cay_sandbox_options *options, struct record *record)
 {
     record->ephemeral = options->ephemeral;
+    record->checkpoint_each = options->checkpoint_each;
     record->memory_bytes = options->memory_bytes;
     record->pids = options->pids;
     record->cpu_percent = options->cpu_percent;
@@ -462,12 +466,17 @@ static void fill_record(const struct create_ctx *ctx)
         record_home(record);
     record->template_dev = ctx->sources.template.dev;
     record->template_ino = ctx->sources.template.ino;
+    memcpy(record->volumes, ctx->sources.binds.volumes, sizeof record->volumes);
     record->network =
         ctx->network.rules ? network_kind(ctx->network.rules) : options->network;
     record->is_relayed = ctx->network.rules != NULL;
     record->storage = options->storage;
     record->landlock_abi = runtime_is_local(record) ? 0 : landlock_abi();
     record->disk_bytes = options->disk_bytes;
+    cay_copy_text(record->below, sizeof record->below,
+                  ctx->inherited && options->storage == CAY_STORAGE_MEMORY
+                      ? ctx->inherited->below
+                      : "");
     cay_copy_text(record->template_name, sizeof record->template_name,
                   options->template_name ? options->template_name : "host");
     fill_claimed(options, record);
@@ -576,7 +585,7 @@ static int build_locked(struct create_ctx *ctx, struct native *native,
     if (!code)
         code = check_map(ctx, err);
     if (!code && is_new_disk)
-        code = storage_create(record->id, storage, err);
+        code = storage_create(record->id, ctx->options.disk_bytes, storage, err);
     if (!code)
         code = join_plan(ctx->options.networks,
                          ctx->options.name ? ctx->options.name : record->id,
@@ -826,6 +835,20 @@ static int claim_spare(struct create_ctx *ctx, struct native *native,
     return code;
 }
 
+/* The layers of a fork are changes to one template. */
+static int check_template(const struct create_ctx *ctx, struct cay_error *err)
+{
+    const struct template *template = &ctx->sources.template;
+
+    if (template->dev == ctx->inherited->template_dev &&
+        template->ino == ctx->inherited->template_ino)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op,
+                    ctx->options.template_name ? ctx->options.template_name : "host",
+                    "the sandbox that is forked has another template",
+                    "leave the template out; if it was replaced, create a new sandbox");
+}
+
 static int create_new(struct create_ctx *ctx, struct native *native,
                       struct cay_error *err)
 {
@@ -836,10 +859,16 @@ static int create_new(struct create_ctx *ctx, struct native *native,
     if (ctx->saved) /* the saved options have the default limits, too */
         ctx->given &= ctx->saved->given;
     code = network_take_rules(&ctx->options, ctx->start, &ctx->network, err);
-    if (!code && ctx->network.env)
+    if (code) { /* the sources are not open */
+        network_drop_rules(&ctx->network);
+        return code;
+    }
+    if (ctx->network.env)
         ctx->options.env = ctx->network.env;
-    if (!code)
-        code = root_sources_open(&ctx->options, ctx->start, &ctx->sources, err);
+    code = root_sources_open(&ctx->options, ctx->start, &ctx->sources, err);
+    if (!code && ctx->inherited)
+        code = check_template(ctx, err);
+    ctx->sources.inherited = ctx->inherited;
     if (!code) {
         code = claim_spare(ctx, native, err);
         if (code == CAY_E_NOT_FOUND)
@@ -883,10 +912,11 @@ int create_spare(const struct cay_sandbox_options *options, const char *pool,
 }
 
 int create_sandbox(const struct cay_sandbox_options *options, const char *id,
-                   struct create_first *first, struct native *native,
-                   struct cay_error *err)
+                   const struct inherited *inherited, struct create_first *first,
+                   struct native *native, struct cay_error *err)
 {
-    struct create_ctx ctx = {.options = *options, .id = id, .first = first};
+    struct create_ctx ctx = {
+        .options = *options, .id = id, .inherited = inherited, .first = first};
 
     return create_new(&ctx, native, err);
 }

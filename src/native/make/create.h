@@ -13,10 +13,12 @@ struct create_first {
 
 /* Creates a sandbox and waits until it is ready; fills in the handle except for the
  * output buffer.  `id` is unused so far, or NULL: one is drawn.  A spare of a pool keeps
- * its own id, and its record has `id` as its mark.  `first` may be NULL. */
+ * its own id, and its record has `id` as its mark.  `inherited` is given for a fork, and
+ * `first` may be NULL. */
+struct inherited;
 int create_sandbox(const struct cay_sandbox_options *options, const char *id,
-                   struct create_first *first, struct native *native,
-                   struct cay_error *err);
+                   const struct inherited *inherited, struct create_first *first,
+                   struct native *native, struct cay_error *err);
 
 /* The same for the backend "local", without isolation.  Of the options it uses env, user,
  * workdir, ttl_ms and ephemeral. */

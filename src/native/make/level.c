@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "init/plan.h"
 #include "native/make/probe.h"
+#include "native/record/idmap.h"
+#include "native/record/volume.h"
 #include "sys/caps.h"
 #include "sys/landlock.h"
 
@@ -195,14 +197,55 @@ static int check_root(enum cay_level level, const struct cay_sandbox_options *op
     return CAY_OK;
 }
 
+/* The volumes of host root have the owners of inside, which an idmapped mount shifts. */
+static int check_volumes(enum cay_level level, const struct cay_sandbox_options *options,
+                         struct cay_error *err)
+{
+    bool is_landlock = level == CAY_LEVEL_LANDLOCK;
+
+    for (size_t i = 0; i < options->bind_count; i++)
+        if (cay_volume_is_source(options->binds[i].source) &&
+            (is_landlock || idmap_is_root()))
+            return fail_option("volume", cay_level_slug(level), "cannot have volumes",
+                               is_landlock ? namespaces_hint
+                                           : "create it at isolation level \"root\"",
+                               err);
+    return CAY_OK;
+}
+
+/* A saved sandbox would start again with changes that may have been applied meanwhile. */
+static int check_changes(enum cay_level level, const struct cay_sandbox_options *options,
+                         struct cay_error *err)
+{
+    const char *name = cay_level_slug(level);
+
+    for (size_t i = 0; i < options->bind_count; i++) {
+        if (options->binds[i].changes && level == CAY_LEVEL_LANDLOCK)
+            return fail_option("bind", name, "cannot show a directory copy-on-write",
+                               namespaces_hint, err);
+        if (options->binds[i].changes && options->storage != CAY_STORAGE_MEMORY)
+            return fail_option("storage", name,
+                               "cannot show a directory copy-on-write and be on disk",
+                               "use storage in memory: the changes are kept anyway", err);
+    }
+    return CAY_OK;
+}
+
 static int check_options(enum cay_level level, const struct cay_sandbox_options *options,
                          struct cay_error *err)
 {
     const char *user = options->user, *name = cay_level_slug(level);
 
+    TRY(check_changes(level, options, err));
     if (level == CAY_LEVEL_ROOT || level == CAY_LEVEL_NONE)
         return CAY_OK;
+    if (options->from)
+        return fail_option("from", name, "cannot be a fork", "create it as root", err);
+    if (options->checkpoint_each)
+        return fail_option("checkpoint_each", name, "has no checkpoints",
+                           "create it as root", err);
     TRY(check_root(level, options, err));
+    TRY(check_volumes(level, options, err));
     if (level < CAY_LEVEL_SINGLE)
         return CAY_OK;
     if (user && strcmp(user, "user") != 0 && strcmp(user, "1000") != 0)
@@ -242,7 +285,8 @@ unsigned level_layers(const struct record *record, unsigned limits)
         return 0;
     if (record->level != CAY_LEVEL_LANDLOCK)
         layers |= by_namespaces;
-    if (record->storage == CAY_STORAGE_DISK) /* no size limit on disk */
+    if (record->storage == CAY_STORAGE_DISK &&
+        (!record->disk_bytes || record->level != CAY_LEVEL_ROOT))
         layers &= ~(unsigned)CAY_LAYER_DISK;
     if (record->landlock_abi)
         layers |= CAY_LAYER_LANDLOCK;
@@ -273,7 +317,7 @@ static unsigned left_out(const struct record *record, unsigned missing, unsigned
 {
     unsigned layers = CAY_LAYER_NETWORK | (given & CAY_LAYER_CPU ? 0u : CAY_LAYER_CPU);
 
-    if (record->storage == CAY_STORAGE_DISK)
+    if (record->storage == CAY_STORAGE_DISK && !record->disk_bytes)
         layers |= CAY_LAYER_DISK;
     return missing & layers;
 }
@@ -282,11 +326,14 @@ static unsigned left_out(const struct record *record, unsigned missing, unsigned
 static void explain(const struct record *record, unsigned missing, unsigned without,
                     char *text, size_t room)
 {
-    unsigned lacking = missing & ~without;
+    bool lacks_disk = missing & CAY_LAYER_DISK && record->storage == CAY_STORAGE_DISK;
+    unsigned lacking = missing & ~without & ~(lacks_disk ? CAY_LAYER_DISK : 0u);
     const char *network = without & CAY_LAYER_NETWORK ? "; network is set to host" : "";
     const char *cpu = without & CAY_LAYER_CPU ? "; no CPU limit is set" : "";
-    const char *disk =
-        without & CAY_LAYER_DISK ? "; storage on disk has no size limit" : "";
+    const char *disk = !lacks_disk                ? ""
+                       : without & CAY_LAYER_DISK ? "; storage on disk has no size limit"
+                                                  : "; only the isolation level of root "
+                                                    "can limit storage on disk";
     const char *landlock = lacking & CAY_LAYER_LANDLOCK
                                ? "; landlock is not in the kernel parameter lsm="
                                : "";

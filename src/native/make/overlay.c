@@ -109,9 +109,17 @@ static int create_public(int usr, int host)
 static int create_usr(const struct overlay_layers *layers)
 {
     AUTO_FD public = create_public(layers->usr, layers->host);
+    int lowers[LAYER_DEPTH_MAX + 2];
+    size_t count = 0;
 
-    return public < 0 ? TAKE_FD(public)
-                      : overlay_create(&public, 1, layers->top, "usr", "usr-work");
+    if (public < 0)
+        return TAKE_FD(public);
+    for (; count < layers->usr_count; count++)
+        lowers[count] = layers->usr_lowers[count];
+    if (layers->usr_above >= 0)
+        lowers[count++] = layers->usr_above;
+    lowers[count++] = public;
+    return overlay_create(lowers, count, layers->top, "usr", "usr-work");
 }
 
 static int create(const struct overlay_layers *layers, int *ret_usr)
@@ -258,6 +266,8 @@ int overlay_by_path(const struct overlay_layers *layers, int *ret_usr)
 
     if (layers->lower_count > 1 && places < 0)
         return places;
+    if (layers->usr_above >= 0)
+        return -EOPNOTSUPP;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     long pid = clone_run(&args, mount_by_path, &path_mounts);
@@ -273,15 +283,26 @@ int overlay_by_path(const struct overlay_layers *layers, int *ret_usr)
     return TAKE_FD(root);
 }
 
+/* A directory of the disk, which may be a detached mount. */
+static int show_disk(int disk, const char *path, int map)
+{
+    static const uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+    AUTO_FD fd = path_open(disk, path, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    int mount = fd < 0 ? fd : shift_mount(fd, map, attributes);
+
+    return fd >= 0 && mount == -EINVAL ? shift_mount_below(disk, path, map, attributes)
+                                       : mount;
+}
+
 /* The overlay creates files there as host root, which therefore needs an id on the disk:
  * one that no user inside has. */
-static int open_disk(int disk, uint32_t id_base)
+int overlay_open_disk(int disk, uint32_t id_base)
 {
     char ids[64];
 
     snprintf(ids, sizeof ids, "0 %u 65536\n65536 0 1\n", id_base);
     AUTO_FD map = shift_map(ids, ids);
-    return map < 0 ? map : shift_mount(disk, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    return map < 0 ? map : show_disk(disk, ".", map);
 }
 
 /* The directories an overlay writes to; on a disk they may exist already. */
@@ -309,11 +330,17 @@ static int open_memory(const struct overlay *overlay)
 static int open_top(const struct overlay *overlay, uint32_t id_base)
 {
     bool is_memory = overlay->disk < 0;
-    AUTO_FD top = is_memory ? open_memory(overlay) : open_disk(overlay->disk, id_base);
+    AUTO_FD top =
+        is_memory ? open_memory(overlay) : overlay_open_disk(overlay->disk, id_base);
     int error = top < 0 ? top : 0;
 
+    /* The root of a fork has the owner and the mode that it had before. */
+    if (!error && overlay->layer_count)
+        error = store_mkdir_like(top, "upper", overlay->layers[0]);
     if (!error && is_memory)
         error = make_pair(top, "upper", "work", id_base);
+    if (!error && overlay->layer_count && overlay->usr >= 0)
+        error = store_mkdir_like(top, "usr", overlay->usr_layers[0]);
     if (!error && overlay->usr >= 0)
         error = make_pair(top, "usr", "usr-work", id_base);
     return error ? error : TAKE_FD(top);
@@ -346,55 +373,78 @@ static int show_layers(const struct overlay *overlay, int map, int *ret_lowers,
     return fd < 0 ? fd : 0;
 }
 
-int overlay_below(const struct overlay *overlay, int map, int *ret_lowers,
-                  size_t *ret_count, int *ret_usr)
+int overlay_below(const struct overlay *overlay, int map, struct overlay_below *ret_below)
 {
-    int error = show_layers(overlay, map, ret_lowers, ret_count);
-
-    *ret_usr = -1;
-    if (error || overlay->usr < 0)
-        return error;
+    ret_below->usr_count = 0;
+    int fd = show_layers(overlay, map, ret_below->lowers, &ret_below->count);
+    if (fd || overlay->usr < 0)
+        return fd;
+    if (overlay->usr_above >= 0)
+        fd = ret_below->usr[ret_below->usr_count++] = show_below(overlay->usr_above, map);
+    if (fd < 0)
+        return fd;
     AUTO_FD usr = show_below(overlay->usr, map);
     AUTO_FD host = usr < 0 ? usr : show_host(map);
-    *ret_usr = host < 0 ? host : create_public(usr, host);
-    return *ret_usr < 0 ? *ret_usr : 0;
+    fd = host < 0 ? host : create_public(usr, host);
+    ret_below->usr[ret_below->usr_count++] = fd;
+    return fd < 0 ? fd : 0;
 }
 
-static int mount_over(const struct overlay *overlay, const int *lowers, int top, int map,
-                      int *ret_usr)
+void overlay_below_done(struct overlay_below *below)
+{
+    while (below->count > 0)
+        auto_close(&below->lowers[--below->count]);
+    while (below->usr_count > 0)
+        auto_close(&below->usr[--below->usr_count]);
+}
+
+static int mount_over(const struct overlay *overlay, const int *lowers, size_t count,
+                      int top, int map, int *ret_usr)
 {
     AUTO_FD usr = overlay->usr < 0 ? -1 : show_below(overlay->usr, map);
     AUTO_FD host = overlay->usr < 0 ? -1 : show_host(map);
-    const struct overlay_layers layers = {lowers, overlay->below_count + 1, top, usr,
-                                          host};
+    AUTO_FD above = overlay->usr_above < 0 ? -1 : show_below(overlay->usr_above, map);
+    const struct overlay_layers layers = {.lowers = lowers,
+                                          .lower_count = count,
+                                          .top = top,
+                                          .usr = usr,
+                                          .host = host,
+                                          .usr_above = above,
+                                          .usr_lowers = overlay->usr_layers,
+                                          .usr_count = overlay->layer_count};
 
     if (overlay->usr >= 0 && (usr < 0 || host < 0))
         return usr < 0 ? TAKE_FD(usr) : TAKE_FD(host);
+    if (overlay->usr_above >= 0 && above < 0)
+        return TAKE_FD(above);
     return create(&layers, ret_usr);
 }
 
 static int mount_layers(const struct overlay *overlay, int top, int map, int *ret_usr)
 {
-    int lowers[OVERLAY_BELOW_MAX + 1];
-    size_t count;
-    int fd = show_layers(overlay, map, lowers, &count);
+    int lowers[LAYER_DEPTH_MAX + OVERLAY_BELOW_MAX + 1];
+    size_t above = overlay->layer_count, count = 0;
+    int fd = overlay->lower < 0
+                 ? 0
+                 : show_layers(overlay, map, lowers + overlay->layer_count, &count);
 
+    for (size_t i = 0; i < above; i++)
+        lowers[i] = overlay->layers[i];
     if (!fd)
-        fd = mount_over(overlay, lowers, top, map, ret_usr);
+        fd = mount_over(overlay, lowers, above + count, top, map, ret_usr);
     for (size_t i = 0; i < count; i++)
-        auto_close(&lowers[i]);
+        auto_close(&lowers[above + i]);
     return fd;
 }
 
 int overlay_mount(const struct overlay *overlay, int map, uint32_t id_base, int *ret_usr)
 {
     *ret_usr = -1;
-    if (overlay->lower < 0) { /* no template below: the disk is the root */
-        AUTO_FD upper =
-            path_open(overlay->disk, "upper", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
-        return upper < 0 ? TAKE_FD(upper)
-                         : shift_mount(upper, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
-    }
+    if (overlay->lower < 0 &&
+        !overlay->layer_count) /* no template below: the disk is the root */
+        return show_disk(overlay->disk, "upper", map);
+    if (overlay->top >= 0)
+        return mount_layers(overlay, overlay->top, map, ret_usr);
     AUTO_FD top = open_top(overlay, id_base);
     return top < 0 ? TAKE_FD(top) : mount_layers(overlay, top, map, ret_usr);
 }
@@ -416,10 +466,28 @@ int overlay_mount_plain(const int *lowers, size_t count, int top)
 
     for (; fd >= 0 && used < count; used++)
         fd = clones[used] = clone_mount(lowers[used]);
-    const struct overlay_layers layers = {clones, count, above, -1, -1};
+    const struct overlay_layers layers = {.lowers = clones,
+                                          .lower_count = count,
+                                          .top = above,
+                                          .usr = -1,
+                                          .host = -1,
+                                          .usr_above = -1};
     if (fd >= 0)
         fd = create(&layers, &usr);
     for (size_t i = 0; i < used; i++)
         auto_close(&clones[i]);
     return fd;
+}
+
+int overlay_mount_copy(int lower, int top)
+{
+    const struct overlay_layers layers = {.lowers = &lower,
+                                          .lower_count = 1,
+                                          .top = top,
+                                          .usr = -1,
+                                          .host = -1,
+                                          .usr_above = -1};
+    int usr;
+
+    return create(&layers, &usr);
 }

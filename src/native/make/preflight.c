@@ -9,6 +9,7 @@
 #include "native/make/join.h"
 #include "native/make/level.h"
 #include "native/make/root-plan.h"
+#include "native/record/image.h"
 #include "native/record/names.h"
 #include "sys/landlock.h"
 
@@ -36,16 +37,13 @@ static int check_disk(const struct cay_sandbox_options *options, struct cay_erro
         "raise the memory limit to at least the disk limit, or lower the disk limit");
 }
 
-/* Storage on disk has no limit that can be enforced: quotas are not used. */
+/* Storage on disk has no limit unless one is given, since its space is reserved. */
 static int complete_disk(struct cay_sandbox_options *options, unsigned given,
                          struct cay_error *err)
 {
-    if (options->storage == CAY_STORAGE_DISK && options->disk_bytes)
-        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, "disk",
-                        "a disk limit cannot be enforced for storage on disk",
-                        "leave the disk limit out, or use storage in memory");
     if (options->storage == CAY_STORAGE_DISK)
-        return CAY_OK;
+        return options->disk_bytes ? image_check(options->disk_bytes, op, "disk", err)
+                                   : CAY_OK;
     if (options->storage != CAY_STORAGE_MEMORY)
         return cay_fail(err, CAY_E_INVALID, 0, op, "storage", "unknown kind of storage",
                         "use one of enum cay_storage");
@@ -180,6 +178,7 @@ static int check_host(const struct cay_sandbox_options *options, unsigned given,
     struct record record = {.level = level_from(options->level),
                             .network = options->network,
                             .storage = options->storage,
+                            .disk_bytes = options->disk_bytes,
                             .landlock_abi = landlock_abi(),
                             .has_range = idmap_is_root()};
 

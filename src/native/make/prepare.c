@@ -11,6 +11,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "init/build.h"
+#include "native/make/layer.h"
 #include "native/make/root-plan.h"
 #include "sys/fsid.h"
 
@@ -72,12 +73,30 @@ static int make_tree(const struct mount_ctx *mount_ctx, const struct plan_step *
     return error ? error : build_part(store->dir, "upper", step->flags);
 }
 
+static int make_bind(const struct bind *bind, uint32_t id_base)
+{
+    AUTO_FD mount = bind_mount(bind, id_base);
+
+    if (mount < 0 || bind->changes < 0)
+        return TAKE_FD(mount);
+    AUTO_FD top = bind_mount_changes(bind, id_base);
+    return top < 0 ? TAKE_FD(top) : overlay_mount_copy(mount, top);
+}
+
 static int make_mount(struct mount_ctx *mount_ctx, const struct plan_step *step)
 {
     if (step->kind == PLAN_BOTTOM) {
         int fd = fcntl(mount_ctx->root_plan->store.top, F_DUPFD_CLOEXEC, 0);
         return fd < 0 ? -errno : fd;
     }
+    if (step->kind == PLAN_ROOT && mount_ctx->root_plan->inherited)
+        return inherit_mount(mount_ctx->root_plan->inherited,
+                             &mount_ctx->root_plan->store, &mount_ctx->root_plan->overlay,
+                             mount_ctx->users, mount_ctx->id_base, &mount_ctx->usr);
+    if (step->kind == PLAN_ROOT && mount_ctx->root_plan->keeps_root &&
+        mount_ctx->root_plan->overlay.disk >= 0)
+        return layer_mount(&mount_ctx->root_plan->overlay, mount_ctx->users,
+                           mount_ctx->id_base, &mount_ctx->usr);
     if (step->kind == PLAN_ROOT)
         return overlay_mount(&mount_ctx->root_plan->overlay, mount_ctx->users,
                              mount_ctx->id_base, &mount_ctx->usr);
@@ -86,8 +105,8 @@ static int make_mount(struct mount_ctx *mount_ctx, const struct plan_step *step)
     if (step->flags & PLAN_WITH_LAYER)
         return TAKE_FD(mount_ctx->usr);
     if (step->number)
-        return bind_mount(&mount_ctx->root_plan->binds->list[step->number - 1],
-                          mount_ctx->id_base);
+        return make_bind(&mount_ctx->root_plan->binds->list[step->number - 1],
+                         mount_ctx->id_base);
     return build_bind(root_plan_text(mount_ctx->root_plan, step->data), step->flags);
 }
 

@@ -28,10 +28,11 @@ void root_plan_init(struct root_plan *ret_root_plan)
     ret_root_plan->step_count = 0;
     ret_root_plan->overflow = false;
     ret_root_plan->binds = NULL;
-    ret_root_plan->keeps_root = false;
+    ret_root_plan->keeps_root = ret_root_plan->is_copy = false;
+    ret_root_plan->inherited = NULL;
     ret_root_plan->authority = NULL;
-    ret_root_plan->overlay =
-        (struct overlay){.lower = -1, .usr = -1, .disk = -1, .store = -1};
+    ret_root_plan->overlay = (struct overlay){
+        .lower = -1, .usr = -1, .usr_above = -1, .top = -1, .disk = -1, .store = -1};
     ret_root_plan->store = (struct store)STORE_NONE;
     buf_borrow(&ret_root_plan->bytes, PLAN_BYTES_MAX, ret_root_plan->usual,
                sizeof ret_root_plan->usual);
@@ -89,9 +90,13 @@ static void add_binds(struct root_plan *root_plan, const struct binds *binds)
         const char *source = ours ? bind->source : bind_path(bind, path);
         struct plan_step *step = root_plan_add_data(
             root_plan, PLAN_BIND, bind->target + 1, source, strlen(source));
-        step->flags = (bind->writable ? PLAN_WITH_WRITING : 0u) |
+        bool is_written = bind->writable && bind->changes < 0;
+        step->flags = (is_written ? PLAN_WITH_WRITING : 0u) |
                       (bind->is_directory ? PLAN_ON_DIRECTORY : PLAN_ON_FILE);
         step->number = ours ? i + 1 : bind->inode;
+        if (bind->changes >= 0 && !ours)
+            root_plan_add_source(root_plan, PLAN_CHANGES, bind->changes)->flags =
+                PLAN_WITH_WRITING;
     }
 }
 
@@ -329,6 +334,9 @@ int root_sources_open(struct cay_sandbox_options *options, const char *start,
                                   &ret_sources->template, err);
     else if (name && strcmp(name, "host") != 0)
         code = template_open(name, start != NULL, &ret_sources->template, err);
+    if (!code && ret_sources->template.usr_above >= 0)
+        code = template_base_env(options->network == CAY_NETWORK_NONE,
+                                 &ret_sources->template, err);
     const struct cay_template_info *image = &ret_sources->template.info.shown;
     if (!code && !options->user && *image->user)
         options->user = image->user;
@@ -378,7 +386,16 @@ int root_sources_plan(const struct root_sources *sources,
         size = options->memory_bytes < CAY_DISK_DEFAULT ? options->memory_bytes
                                                         : CAY_DISK_DEFAULT;
     root_plan->overlay.disk = sources->storage.disk;
-    root_plan->keeps_root = sources->is_start;
+    root_plan->inherited = sources->inherited;
+    root_plan->is_copy = sources->inherited || sources->template.is_host;
+    root_plan->keeps_root = sources->is_start || root_plan->is_copy;
+    bool is_snapshot = sources->template.is_host || sources->template.usr_above >= 0;
+    if (is_snapshot && !root_plan->head.prepared)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, create_op,
+                        sources->template.info.shown.name,
+                        "only sandboxes at isolation level \"root\" can be created from "
+                        "this snapshot",
+                        "create the sandbox as root");
     if (root_plan->head.prepared)
         TRY(add_bottom(root_plan, size, err));
     if (sources->storage.disk >= 0 && !root_plan->head.prepared) {
@@ -388,9 +405,9 @@ int root_sources_plan(const struct root_sources *sources,
         step->mode = sources->is_start ? 0 : 0755;
     }
     /* The library mounts the overlay of "base"; without that, "base" is like "host". */
-    if (sources->template.root < 0 ||
+    if (sources->template.root < 0 || sources->template.is_host ||
         (sources->template.usr >= 0 && !root_plan->head.prepared))
-        root_plan_host(root_plan, size);
+        root_plan_host(root_plan, &sources->template, size);
     else
         code = root_plan_template(root_plan, &sources->template, size, err);
     add_binds(root_plan, &sources->binds);

@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "cay/sandbox.h"
 #include "init/plan.h"
+#include "native/make/inherit.h"
 #include "native/make/overlay.h"
 #include "native/make/store.h"
 #include "native/record/binds.h"
@@ -29,8 +30,10 @@ struct root_plan {
     const struct binds *binds; /* a BIND step with number N uses its N-th entry, from 1 */
     struct store store;        /* at the bottom, or STORE_NONE */
     struct overlay overlay;    /* of a ROOT step; the caller owns the descriptors */
-    bool keeps_root;           /* the root has its files already */
-    const char *authority;     /* of cay-net-tls, as text; NULL: none */
+    const struct inherited *inherited; /* of a fork, or NULL */
+    bool keeps_root;                   /* the root has its files already */
+    bool is_copy;                      /* and they are those of another sandbox */
+    const char *authority;             /* of cay-net-tls, as text; NULL: none */
 };
 
 void root_plan_init(struct root_plan *ret_root_plan);
@@ -65,8 +68,10 @@ static inline bool root_plan_is_entry(const struct plan_step *step)
 const char *root_plan_text(const struct root_plan *root_plan, uint32_t offset);
 
 /* The template "host": the host's programs, read-only, and new directories for everything
- * else, of at most `disk_bytes` in memory or on the overlay's disk. */
-void root_plan_host(struct root_plan *root_plan, uint64_t disk_bytes);
+ * else, or those of a snapshot; of at most `disk_bytes` in memory or on the overlay's
+ * disk. */
+void root_plan_host(struct root_plan *root_plan, const struct template *template,
+                    uint64_t disk_bytes);
 
 /* A number that changes when a file of the host does that it copies once for all
  * sandboxes. */
@@ -98,9 +103,10 @@ int prepare_mounts(const struct root_plan *root_plan, int users, uint32_t id_bas
 struct root_sources {
     struct template template; /* its root is -1 for "host" */
     struct binds binds;
-    struct storage storage; /* -1: in memory */
-    bool is_start;          /* of a sandbox that is started again */
-    const char **env;       /* of the caller and of the image */
+    struct storage storage;            /* -1: in memory */
+    const struct inherited *inherited; /* of a fork, or NULL */
+    bool is_start;                     /* of a sandbox that is started again */
+    const char **env;                  /* of the caller and of the image */
 };
 
 /* `start` is the id of a sandbox that is started again; else NULL.  Call

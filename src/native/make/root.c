@@ -358,7 +358,8 @@ static void add_own_trust(struct root_plan *root_plan)
 {
     struct stat st;
 
-    add_directory(root_plan, PLAN_DIRECTORY, "etc/ssl/certs", 0755, 0);
+    add_directory(root_plan, root_plan->is_copy ? PLAN_NEED : PLAN_DIRECTORY,
+                  "etc/ssl/certs", 0755, 0);
     copy_host(root_plan, "/etc/ssl/openssl.cnf");
     trust_plan(root_plan, -1, root_plan->authority);
     if (stat("/etc/ssl/certs/java", &st) == 0 && S_ISDIR(st.st_mode)) {
@@ -388,7 +389,7 @@ static void add_etc(struct root_plan *root_plan)
     add_file(root_plan, PLAN_FILE, "etc/gshadow", 0640, "");
     add_file(root_plan, PLAN_FILE, "etc/shells", 0644, TEMPLATE_SHELLS);
     add_file(root_plan, PLAN_FILE, "etc/profile", 0644, template_profile);
-    add_names(root_plan, PLAN_FILE);
+    add_names(root_plan, root_plan->is_copy ? PLAN_REPLACE : PLAN_FILE);
     add_link(root_plan, "etc/mtab", "/proc/mounts");
     add_link(root_plan, "etc/localtime", "/usr/share/zoneinfo/Etc/UTC");
 }
@@ -441,6 +442,7 @@ static void add_proc(struct root_plan *root_plan)
      * root inside.  Everything else outside /proc/PID belongs to host root, which is
      * unmapped. */
     (void)root_plan_add(root_plan, PLAN_READ_ONLY, "proc/sys");
+    (void)root_plan_add(root_plan, PLAN_BOOT_ID, "proc/sys/kernel/random/boot_id");
 }
 
 /* Devices, shared memory of at most `shm_bytes`, /proc, and landlock write access
@@ -454,9 +456,14 @@ static void add_kernel(struct root_plan *root_plan, uint64_t shm_bytes)
     (void)root_plan_add(root_plan, PLAN_WRITABLE, "/");
 }
 
-void root_plan_host(struct root_plan *root_plan, uint64_t disk_bytes)
+void root_plan_host(struct root_plan *root_plan, const struct template *template,
+                    uint64_t disk_bytes)
 {
-    if (root_plan->overlay.disk >= 0)
+    if (template->is_host) {
+        root_plan->overlay.lower = template->root;
+        root_plan->overlay.size = disk_bytes;
+    }
+    if (root_plan->overlay.disk >= 0 || root_plan->is_copy)
         (void)root_plan_add(root_plan, PLAN_ROOT, "");
     else
         add_tree(root_plan, "", disk_bytes, 0);
@@ -530,6 +537,7 @@ int root_plan_template(struct root_plan *root_plan, const struct template *templ
     root_plan->overlay.below = template->below;
     root_plan->overlay.below_count = template->below_count;
     root_plan->overlay.usr = template->usr;
+    root_plan->overlay.usr_above = template->usr_above;
     root_plan->overlay.size = disk_bytes;
     if (!root_plan->head.prepared)
         root_plan_add_source(root_plan, PLAN_LOWER, template->root);
@@ -545,7 +553,7 @@ int root_plan_template(struct root_plan *root_plan, const struct template *templ
         root_plan_add_data(root_plan, PLAN_BIND, "usr", "/usr", strlen("/usr"))->flags =
             PLAN_WITH_WRITING | PLAN_WITH_LAYER;
     root_plan->head.has_sudo = template->usr >= 0;
-    if (template->dir < 0)
+    if (template->dir < 0 && !root_plan->inherited)
         code = add_user(root_plan, template->root, err);
     add_kernel(root_plan, disk_bytes);
     return code;

@@ -148,9 +148,13 @@ static void add_binds(struct hash *hash, const struct binds *binds)
         const struct bind *bind = &binds->list[i];
         add_text(hash, bind->target);
         add_number(hash, bind->writable);
+        add_number(hash, bind->volume >= 0);
         add_number(hash, bind->inside_uid);
         add_number(hash, bind->inside_gid);
-        add_mount(hash, bind->fd);
+        add_mount(hash, bind->is_mount ? bind->volume : bind->fd);
+        add_number(hash, bind->changes >= 0);
+        if (bind->changes >= 0)
+            add_mount(hash, bind->changes);
     }
 }
 
@@ -161,9 +165,10 @@ bool spare_key(const struct cay_sandbox_options *options,
     struct hash hash = {HASH_STABLE};
     struct stat resolver;
 
-    if (options->storage != CAY_STORAGE_MEMORY || options->secret_count ||
-        options->header_count || (options->policy && options->policy->mount_count) ||
-        level == CAY_LEVEL_BEST || level >= CAY_LEVEL_LANDLOCK)
+    if (options->storage != CAY_STORAGE_MEMORY || options->from ||
+        options->secret_count || options->header_count ||
+        (options->policy && options->policy->mount_count) || level == CAY_LEVEL_BEST ||
+        level >= CAY_LEVEL_LANDLOCK)
         return false;
     add_text(&hash, CAY_VERSION);
     add_number(&hash, CLAIM_VERSION);
@@ -183,9 +188,9 @@ bool spare_key(const struct cay_sandbox_options *options,
     }
     add_number(&hash, sources->template.dev);
     add_number(&hash, sources->template.ino);
-    if (sources->template.root < 0)
+    if (sources->template.root < 0 || sources->template.is_host)
         add_number(&hash, root_plan_host_version());
-    else
+    if (sources->template.root >= 0)
         add_mount(&hash, sources->template.root);
     add_binds(&hash, &sources->binds);
     add_thread(&hash, options->network != CAY_NETWORK_HOST);

@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "init/build.h"
+#include "sys/path.h"
 
 int store_mkdir(int dir, const char *name, unsigned mode, uint32_t owner)
 {
@@ -18,6 +20,37 @@ int store_mkdir(int dir, const char *name, unsigned mode, uint32_t owner)
                    (!owner || fchownat(dir, name, owner, owner, AT_SYMLINK_NOFOLLOW) == 0)
                ? 0
                : -errno;
+}
+
+/* The root's owner, mode and time are those of its upper layer. */
+int store_mkdir_like(int dir, const char *name, int like)
+{
+    struct stat st;
+
+    if (fstat(like, &st) != 0)
+        return -errno;
+    int error = store_mkdir(dir, name, 0700, 0);
+    if (error)
+        return error;
+    const struct timespec times[2] = {st.st_atim, st.st_mtim};
+    return fchownat(dir, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) == 0 &&
+                   fchmodat(dir, name, st.st_mode & 07777, 0) == 0 &&
+                   utimensat(dir, name, times, AT_SYMLINK_NOFOLLOW) == 0
+               ? 0
+               : -errno;
+}
+
+int store_open_layer(int store, uint32_t id)
+{
+    char path[48] = ".";
+    const char *flat = id & LAYER_FLAT ? "/flat" : "";
+    uint32_t number = id & ~(uint32_t)LAYER_FLAT;
+
+    if (number == LAYER_FIRST)
+        snprintf(path, sizeof path, ".%s", flat);
+    else
+        snprintf(path, sizeof path, "layers/%u%s", number, flat);
+    return path_open(store, path, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
 }
 
 void store_done(struct store *store)

@@ -108,8 +108,9 @@ static void add_file(struct root_plan *root_plan, enum plan_kind kind, const cha
 void trust_plan(struct root_plan *root_plan, int template_root, const char *authority)
 {
     bool is_host = template_root < 0;
-    enum plan_kind directory = is_host ? PLAN_DIRECTORY : PLAN_NEED;
-    enum plan_kind file = is_host ? PLAN_FILE : PLAN_REPLACE;
+    bool is_new = is_host && !root_plan->is_copy;
+    enum plan_kind directory = is_new ? PLAN_DIRECTORY : PLAN_NEED;
+    enum plan_kind file = is_new ? PLAN_FILE : PLAN_REPLACE;
     AUTO_FD fd = is_host ? trust_open_host() : open_bundle(template_root);
     AUTO_BUF text;
 

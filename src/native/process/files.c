@@ -562,6 +562,14 @@ static int remote_set_mode(const struct fs *fs, int fd, mode_t mode)
     return request_plain(fs, &call);
 }
 
+static int remote_set_owner(const struct fs *fs, int fd, uid_t uid, gid_t gid)
+{
+    AUTO_CALL call = FILES_CALL(FILE_SET_OWNER, .head.flags = uid, .head.resolve = gid,
+                                .fds = {fd}, .fd_count = 1);
+
+    return request_plain(fs, &call);
+}
+
 static bool is_in_memory(const struct remote *remote, int fd)
 {
     struct statfs fs;
@@ -735,6 +743,7 @@ static const struct fs calls = {
     .remove = remote_remove,
     .set_times = remote_set_times,
     .set_mode = remote_set_mode,
+    .set_owner = remote_set_owner,
     .draft = remote_draft,
     .like = remote_like,
     .commit = remote_commit,

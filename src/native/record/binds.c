@@ -18,6 +18,7 @@
 #include "init/plan.h"
 #include "native/record/idmap.h"
 #include "native/record/runtime.h"
+#include "native/record/try.h"
 #include "native/record/users.h"
 #include "policy/policy.h"
 #include "sys/path.h"
@@ -120,12 +121,62 @@ static int open_source(struct bind *bind, bool is_known, struct cay_error *err)
                     "do not mount devices, sockets or pipes");
 }
 
-static int add(struct binds *binds, const char *source, const char *target, bool writable,
-               bool is_known, struct cay_error *err)
+static int open_volume(struct binds *binds, struct bind *bind, struct cay_error *err)
+{
+    struct stat st;
+
+    TRY(volume_open(bind->source, &bind->volume, &bind->fd, &bind->is_mount, err));
+    if (fstat(bind->fd, &st) != 0)
+        return cay_fail_errno(err, errno, op, bind->source);
+    bind->is_directory = true;
+    bind->inode = st.st_ino;
+    if (volume_add_name(binds->volumes, bind->source))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_LIMIT, 0, op, bind->source, "too many volumes",
+                    "the names of all volumes of a sandbox have at most %d letters",
+                    VOLUME_NAMES - 1);
+}
+
+/* The try whose changes these are, for the record. */
+static bool add_try(struct binds *binds, int changes)
+{
+    char path[PATH_MAX], name[CAY_ID_MAX + 8];
+
+    if (path_name(changes, path))
+        return false;
+    char *last = strrchr(path, '/');
+    *(last ? last : path) = '\0';
+    const char *id = strrchr(path, '/');
+    return snprintf(name, sizeof name, TRY_NAME "%s", id ? id + 1 : "") <
+               (int)sizeof name &&
+           volume_add_name(binds->volumes, name);
+}
+
+static int open_changes(struct binds *binds, struct bind *bind, const char *path,
+                        struct cay_error *err)
+{
+    if (!path)
+        return CAY_OK;
+    if (bind->volume >= 0 || !bind->is_directory)
+        return cay_fail(err, CAY_E_INVALID, 0, op, bind->source,
+                        "only a directory of the host can be shown copy-on-write",
+                        "give its path");
+    bind->changes = path_open(AT_FDCWD, path, O_PATH | O_DIRECTORY, 0, 0);
+    return bind->changes >= 0 && add_try(binds, bind->changes)
+               ? CAY_OK
+               : cay_fail(err, CAY_E_NOT_FOUND, -bind->changes, op, path,
+                          "cannot open the directory for the changes",
+                          "create the try again");
+}
+
+static int add(struct binds *binds, const struct cay_bind *wanted, bool is_known,
+               struct cay_error *err)
 {
     struct bind *bind = &binds->list[binds->count];
+    const char *source = wanted->source, *target = wanted->target;
 
-    *bind = (struct bind){.fd = -1, .writable = writable};
+    *bind = (struct bind){
+        .fd = -1, .volume = -1, .changes = -1, .writable = wanted->writable};
     binds->count++;
     bind->target = tidy(target);
     if (!bind->target)
@@ -136,9 +187,13 @@ static int add(struct binds *binds, const char *source, const char *target, bool
                               "not at or below /proc, /dev or /sys");
     if (!source || !*source)
         return cay_fail(err, CAY_E_INVALID, 0, op, target, "no mount source given",
-                        "use a directory or file of the host");
+                        "use a directory or file of the host, or the name of a volume");
     bind->source = strdup(source);
-    return bind->source ? open_source(bind, is_known, err) : cay_fail_memory(err, op);
+    if (!bind->source)
+        return cay_fail_memory(err, op);
+    TRY(cay_volume_is_source(source) ? open_volume(binds, bind, err)
+                                     : open_source(bind, is_known, err));
+    return open_changes(binds, bind, wanted->changes, err);
 }
 
 /* --- Policies --- */
@@ -175,7 +230,11 @@ static int add_policy(struct binds *binds, const cay_policy *policy,
             snprintf(target, sizeof target, "/workspace");
         else
             snprintf(target, sizeof target, "/%.4000s", mount->point);
-        code = add(binds, mount->host, target, is_writable(mount), false, err);
+        code = add(binds,
+                   &(struct cay_bind){.source = mount->host,
+                                      .target = target,
+                                      .writable = is_writable(mount)},
+                   false, err);
     }
     cay_files_free(files);
     return code;
@@ -239,8 +298,7 @@ int binds_open(const struct cay_sandbox_options *options, bool are_known, int te
     if (options->policy)
         code = add_policy(ret_binds, options->policy, err);
     for (size_t i = 0; !code && i < options->bind_count; i++)
-        code = add(ret_binds, options->binds[i].source, options->binds[i].target,
-                   options->binds[i].writable, are_known, err);
+        code = add(ret_binds, &options->binds[i], are_known, err);
     if (!code) {
         give(ret_binds, options->user, template);
         qsort(ret_binds->list, ret_binds->count, sizeof *ret_binds->list, by_target);
@@ -261,15 +319,20 @@ void binds_done(struct binds *binds)
         free(binds->list[i].source);
         free(binds->list[i].target);
         auto_close(&binds->list[i].fd);
+        auto_close(&binds->list[i].volume);
+        auto_close(&binds->list[i].changes);
     }
     free(binds->list);
     *binds = (struct binds){0};
 }
 
+/* The bits of a volume's files, and of changes, have no effect: no other user of the host
+ * reaches the files, and every sandbox mounts them without set-user-id bits. */
 bool binds_are_writable(const struct binds *binds)
 {
     for (size_t i = 0; i < binds->count; i++)
-        if (binds->list[i].writable)
+        if (binds->list[i].writable && binds->list[i].volume < 0 &&
+            binds->list[i].changes < 0)
             return true;
     return false;
 }
@@ -282,14 +345,35 @@ const char *bind_path(const struct bind *bind, char path[PATH_MAX])
 
 int bind_mount(const struct bind *bind, uint32_t id_base)
 {
-    char uids[64], gids[64];
+    char uids[64], gids[64], whole[64];
 
     snprintf(uids, sizeof uids, "%u %u 1\n", bind->uid, id_base + bind->inside_uid);
     snprintf(gids, sizeof gids, "%u %u 1\n", bind->gid, id_base + bind->inside_gid);
-    AUTO_FD map = shift_map(uids, gids);
+    snprintf(whole, sizeof whole, "0 %u %d\n", id_base, RUNTIME_IDS);
+    bool is_volume = bind->volume >= 0;
+    AUTO_FD map = shift_map(is_volume ? whole : uids, is_volume ? whole : gids);
     if (map < 0)
         return map;
-    return shift_mount(bind->fd, map,
-                       MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
-                           (bind->writable ? 0 : MOUNT_ATTR_RDONLY));
+    uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+                          (bind->writable && bind->changes < 0 ? 0 : MOUNT_ATTR_RDONLY);
+    if (!bind->is_mount)
+        return shift_mount(bind->fd, map, attributes);
+    int error = shift_detached(bind->fd, map, attributes);
+    int fd = error ? error : fcntl(bind->fd, F_DUPFD_CLOEXEC, 0);
+    return fd == -1 ? -errno : fd;
+}
+
+int bind_mount_changes(const struct bind *bind, uint32_t id_base)
+{
+    char uids[64], gids[64];
+
+    /* Another id than that of the owner; nobody inside has it. */
+    snprintf(uids, sizeof uids, "%u %u 1\n%u 0 1\n", bind->uid,
+             id_base + bind->inside_uid, bind->uid ? 0u : 65534u);
+    snprintf(gids, sizeof gids, "%u %u 1\n%u 0 1\n", bind->gid,
+             id_base + bind->inside_gid, bind->gid ? 0u : 65534u);
+    AUTO_FD map = shift_map(uids, gids);
+    return map < 0
+               ? map
+               : shift_mount(bind->changes, map, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 }

@@ -472,7 +472,9 @@ static bool is_sound(const struct record *record, const char *id)
            ends(record->home, sizeof record->home) &&
            ends(record->name, sizeof record->name) &&
            ends(record->mark, sizeof record->mark) &&
-           ends(record->pool, sizeof record->pool);
+           ends(record->pool, sizeof record->pool) &&
+           ends(record->volumes, sizeof record->volumes) &&
+           ends(record->below, sizeof record->below);
 }
 
 enum reading { READ_WHOLE, READ_SHORT, READ_DAMAGED };

@@ -10,6 +10,7 @@
 
 #include "cay/sandbox.h"
 #include "native/record/cgroup.h"
+#include "native/record/volume.h"
 
 /* The record of a running sandbox, in the runtime directory (0700): one file named after
  * its id, with the control socket beside it.  The record is written before any other
@@ -50,6 +51,10 @@ struct record {
     pid_t relay;                     /* the pid of that; 0 until it runs */
     uint64_t relay_start;            /* as init_start */
     char networks[CAY_NETWORKS_MAX]; /* "NETWORK:NAME NETWORK:NAME": see members.h */
+    char volumes[VOLUME_NAMES];      /* the names of its volumes: see volume.h */
+    char below[CAY_ID_MAX]; /* the sandbox on disk whose files this fork in memory shares,
+                               or "" */
+    uint32_t checkpoint_each; /* a checkpoint before each command */
 };
 
 enum { RUNTIME_IDS = 65536, RECORD_VERSION = 5, RECORD_VERSION_MIN = 4 };

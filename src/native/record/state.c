@@ -133,19 +133,31 @@ size_t state_sweep(int dir, const char *prefix)
     return count;
 }
 
-int state_write(int dir, const char *name, const void *data, size_t len,
-                struct cay_error *err)
+static int write_file(int dir, const char *name, const void *data, size_t len,
+                      bool is_durable, struct cay_error *err)
 {
     char temp[NAME_MAX + 1];
 
     snprintf(temp, sizeof temp, ".%.200s.new", name);
     AUTO_FD fd = path_open(dir, temp, O_WRONLY | O_CREAT | O_TRUNC, 0600, PATH_PLAIN);
     int error = fd < 0 ? fd : io_write(fd, data, len);
-    if (!error && (fchmod(fd, 0600) != 0 || fsync(fd) != 0))
+    if (!error && (fchmod(fd, 0600) != 0 || (is_durable && fsync(fd) != 0)))
         error = -errno;
     if (!error && renameat(dir, temp, dir, name) != 0)
         error = -errno;
     return error ? cay_fail_errno(err, -error, "state.write", name) : CAY_OK;
+}
+
+int state_write(int dir, const char *name, const void *data, size_t len,
+                struct cay_error *err)
+{
+    return write_file(dir, name, data, len, true, err);
+}
+
+int state_replace(int dir, const char *name, const void *data, size_t len,
+                  struct cay_error *err)
+{
+    return write_file(dir, name, data, len, false, err);
 }
 
 char *state_read(int dir, const char *name, size_t max, size_t *ret_len)

@@ -40,6 +40,10 @@ size_t state_sweep(int dir, const char *prefix);
 int state_write(int dir, const char *name, const void *data, size_t len,
                 struct cay_error *err);
 
+/* The same without fsync. */
+int state_replace(int dir, const char *name, const void *data, size_t len,
+                  struct cay_error *err);
+
 /* Reads a file of at most `max` bytes; NUL-terminated, the caller frees it.  NULL with
  * errno set on failure. */
 char *state_read(int dir, const char *name, size_t max, size_t *ret_len);

@@ -14,6 +14,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "native/record/image.h"
 #include "native/record/names.h"
 #include "native/record/remove.h"
 #include "native/record/state.h"
@@ -49,18 +50,36 @@ void storage_done(struct storage *storage)
 
 /* --- The disk --- */
 
-static int make_disk(int dir, int *ret_disk, struct cay_error *err)
+/* "disk", or the root of an image. */
+static int open_disk(int dir, struct cay_error *err)
 {
-    static const char *const names[] = {"disk", "disk/upper", "disk/work"};
+    int disk = path_open(dir, "disk", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (mkdirat(dir, names[i], 0755) != 0 || fchmodat(dir, names[i], 0755, 0) != 0)
-            return cay_fail_errno(err, errno, op, names[i]);
-    *ret_disk = path_open(dir, "disk", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
-    return *ret_disk < 0 ? cay_fail_errno(err, -*ret_disk, op, "disk") : CAY_OK;
+    if (disk == -ENOENT)
+        return image_mount(dir, op, "disk", err);
+    return disk < 0 ? cay_fail_errno(err, -disk, op, "disk") : disk;
 }
 
-int storage_create(const char *id, struct storage *ret_storage, struct cay_error *err)
+static int make_directory(int dir, const char *name, struct cay_error *err)
+{
+    if (mkdirat(dir, name, 0755) != 0 || fchmodat(dir, name, 0755, 0) != 0)
+        return cay_fail_errno(err, errno, op, name);
+    return CAY_OK;
+}
+
+static int make_disk(int dir, uint64_t bytes, int *ret_disk, struct cay_error *err)
+{
+    if (!bytes)
+        TRY(make_directory(dir, "disk", err));
+    *ret_disk = bytes ? image_create(dir, bytes, op, "disk", err) : open_disk(dir, err);
+    if (*ret_disk < 0)
+        return *ret_disk;
+    TRY(make_directory(*ret_disk, "upper", err));
+    return make_directory(*ret_disk, "work", err);
+}
+
+int storage_create(const char *id, uint64_t bytes, struct storage *ret_storage,
+                   struct cay_error *err)
 {
     AUTO_FD sandboxes = state_open("sandboxes", true, err);
 
@@ -76,43 +95,84 @@ int storage_create(const char *id, struct storage *ret_storage, struct cay_error
     if (ret_storage->dir < 0 || flock(ret_storage->dir, LOCK_EX | LOCK_NB) != 0)
         return cay_fail(err, CAY_E_BUSY, 0, op, id,
                         "another process has locked the new sandbox's disk", "try again");
-    return make_disk(ret_storage->dir, &ret_storage->disk, err);
+    return make_disk(ret_storage->dir, bytes, &ret_storage->disk, err);
 }
 
-static int hold(int sandboxes, const char *id, struct cay_error *err)
+/* `how` is LOCK_EX or LOCK_SH. */
+static int hold(int sandboxes, const char *id, int how, struct cay_error *err)
 {
     struct stat st;
     AUTO_FD dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
 
     if (dir < 0)
         return fail_unknown(id, -dir, err);
-    if (flock(dir, LOCK_EX | LOCK_NB) != 0)
+    if (flock(dir, how | LOCK_NB) != 0)
         return cay_fail(err, CAY_E_BUSY, 0, op, id,
-                        "another process is starting or removing this sandbox",
+                        "another process is starting, forking or removing this sandbox",
                         "try again");
     if (fstat(dir, &st) != 0 || st.st_nlink == 0)
         return fail_unknown(id, ENOENT, err);
     return TAKE_FD(dir);
 }
 
-int storage_lock(const char *id, struct storage *ret_storage, struct cay_error *err)
+static int open_locked(const char *id, int how, struct storage *ret_storage,
+                       struct cay_error *err)
 {
     AUTO_FD sandboxes = open_sandboxes_with(id, err);
 
     *ret_storage = (struct storage)STORAGE_NONE;
     if (sandboxes < 0)
         return sandboxes;
-    int dir = hold(sandboxes, id, err);
+    int dir = hold(sandboxes, id, how, err);
     if (dir < 0)
         return dir;
     ret_storage->dir = dir;
-    ret_storage->disk = path_open(dir, "disk", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
-    if (ret_storage->disk < 0) {
-        int error = -ret_storage->disk;
+    int disk = ret_storage->disk = open_disk(dir, err);
+    if (disk < 0)
         storage_done(ret_storage);
-        return cay_fail_errno(err, error, op, "disk");
-    }
-    return CAY_OK;
+    return disk < 0 ? disk : CAY_OK;
+}
+
+int storage_lock(const char *id, struct storage *ret_storage, struct cay_error *err)
+{
+    return open_locked(id, LOCK_EX, ret_storage, err);
+}
+
+int storage_share(const char *id, struct storage *ret_storage, struct cay_error *err)
+{
+    return open_locked(id, LOCK_SH, ret_storage, err);
+}
+
+/* --- Forks in memory of a sandbox on disk --- */
+
+struct below {
+    const char *id;
+    bool is_used;
+};
+
+/* A sandbox whose record is unreadable may be a fork of any. */
+static void check_below(const char *id, void *cookie)
+{
+    struct below *below = cookie;
+    struct record record;
+    int code = runtime_load(id, &record, NULL);
+
+    if (code == CAY_E_INTERNAL)
+        below->is_used |= record_recover(id, &record) != 0;
+    else if (code)
+        below->is_used |= code != CAY_E_NOT_FOUND;
+    else
+        below->is_used |=
+            strcmp(record.below, below->id) == 0 && runtime_is_alive(&record);
+}
+
+/* Whether the files are those of a running fork.  The caller has the lock, which a
+ * process that creates a fork shares. */
+static bool is_below(const char *id)
+{
+    struct below below = {.id = id};
+
+    return runtime_visit(check_below, &below, NULL) != CAY_OK || below.is_used;
 }
 
 static bool lives(const char *id)
@@ -166,7 +226,7 @@ int storage_remove(const char *id, struct cay_error *err)
 
     if (sandboxes < 0)
         return sandboxes;
-    AUTO_FD dir = hold(sandboxes, id, err);
+    AUTO_FD dir = hold(sandboxes, id, LOCK_EX, err);
     if (dir < 0)
         return dir;
     if (lives(
@@ -174,7 +234,44 @@ int storage_remove(const char *id, struct cay_error *err)
         return cay_fail(err, CAY_E_BUSY, 0, op, id,
                         "another process has just started this sandbox", "try again");
     release_name(id);
-    return state_remove(sandboxes, id, op, err);
+    if (!is_below(id))
+        return state_remove(sandboxes, id, op, err);
+    /* storage_sweep() removes the rest. */
+    return unlinkat(dir, "options", 0) == 0 || errno == ENOENT
+               ? CAY_OK
+               : cay_fail_errno(err, errno, op, id);
+}
+
+static const char paused_file[] = "paused";
+
+static int open_own(const char *id, struct cay_error *err)
+{
+    AUTO_FD sandboxes = open_sandboxes_with(id, err);
+
+    if (sandboxes < 0)
+        return TAKE_FD(sandboxes);
+    int dir = path_open(sandboxes, id, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    return dir < 0 ? fail_unknown(id, -dir, err) : dir;
+}
+
+int storage_set_paused(const char *id, bool is_paused, struct cay_error *err)
+{
+    AUTO_FD dir = open_own(id, err);
+
+    if (dir < 0)
+        return TAKE_FD(dir);
+    if (is_paused)
+        return state_write(dir, paused_file, "", 0, err);
+    return unlinkat(dir, paused_file, 0) == 0 || errno == ENOENT
+               ? CAY_OK
+               : cay_fail_errno(err, errno, op, paused_file);
+}
+
+bool storage_is_paused(const char *id)
+{
+    AUTO_FD dir = open_own(id, NULL);
+
+    return dir >= 0 && faccessat(dir, paused_file, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 int storage_take(const struct storage *storage, int to, const char *name,
@@ -192,9 +289,9 @@ static bool save_bind(struct buf *file, const struct bind *bind)
 {
     char path[PATH_MAX];
 
-    if (!*bind_path(bind, path))
+    if (bind->volume < 0 && !*bind_path(bind, path))
         return false;
-    kvfile_add(file, "source", path);
+    kvfile_add(file, "source", bind->volume < 0 ? path : bind->source);
     kvfile_add(file, "target", bind->target);
     kvfile_add_number(file, "writable", bind->writable);
     return true;
@@ -216,6 +313,7 @@ int storage_save(const struct storage *storage, const struct cay_sandbox_options
     kvfile_add(&file, "map", *ids ? ids : NULL);
     kvfile_add_number(&file, "given", given);
     kvfile_add_number(&file, "memory_bytes", options->memory_bytes);
+    kvfile_add_number(&file, "disk_bytes", options->disk_bytes);
     kvfile_add_number(&file, "pids", options->pids);
     kvfile_add_number(&file, "cpu_percent", options->cpu_percent);
     kvfile_add_number(&file, "network", options->network);
@@ -223,6 +321,7 @@ int storage_save(const struct storage *storage, const struct cay_sandbox_options
     kvfile_add(&file, "name", options->name);
     kvfile_add_number(&file, "require", options->require);
     kvfile_add_number(&file, "ephemeral", options->ephemeral);
+    kvfile_add_number(&file, "checkpoint_each", options->checkpoint_each);
     kvfile_add_number(&file, "ttl_ms", options->ttl_ms);
     kvfile_add(&file, "user", options->user);
     kvfile_add(&file, "workdir", options->workdir);
@@ -300,6 +399,7 @@ static void take_options(struct storage_saved *saved)
         .size = sizeof saved->options,
         .template_name = kvfile_text(kvfile, "template"),
         .memory_bytes = kvfile_number(kvfile, "memory_bytes"),
+        .disk_bytes = kvfile_number(kvfile, "disk_bytes"),
         .pids = (uint32_t)kvfile_number(kvfile, "pids"),
         .cpu_percent = (uint32_t)kvfile_number(kvfile, "cpu_percent"),
         .network = (enum cay_network)kvfile_number(kvfile, "network"),
@@ -307,6 +407,7 @@ static void take_options(struct storage_saved *saved)
         .name = kvfile_text(kvfile, "name"),
         .require = (unsigned)kvfile_number(kvfile, "require"),
         .ephemeral = kvfile_number(kvfile, "ephemeral"),
+        .checkpoint_each = kvfile_number(kvfile, "checkpoint_each"),
         .ttl_ms = kvfile_number(kvfile, "ttl_ms"),
         .user = kvfile_text(kvfile, "user"),
         .workdir = kvfile_text(kvfile, "workdir"),
@@ -432,10 +533,10 @@ size_t storage_sweep(void)
         AUTO_FD lock = runtime_lock(id);
         if (lock < 0 && errno != ENOENT)
             continue;
-        AUTO_FD dir = hold(sandboxes, id, NULL);
+        AUTO_FD dir = hold(sandboxes, id, LOCK_EX, NULL);
         /* The sandbox may be running: its creator died before it could save the
          * options. */
-        if (dir >= 0 && !has_options(sandboxes, id) && !lives(id))
+        if (dir >= 0 && !has_options(sandboxes, id) && !lives(id) && !is_below(id))
             count += state_remove(sandboxes, id, op, NULL) == CAY_OK;
     }
     return count + state_sweep(sandboxes, ".old-");

@@ -8,23 +8,29 @@
 #include "native/record/runtime.h"
 #include "native/record/state.h"
 
-/* The disk of a sandbox, in STATE/sandboxes/ID/: "disk" with its files (owners as inside)
- * and "options" for the next start, 0600, and "rules" if it has network rules.  "options"
- * is written once the sandbox runs; a directory without it and without a held lock is
- * left from a crash. */
+/* The disk of a sandbox, in STATE/sandboxes/ID/: "disk" with its files (owners as
+ * inside), or an image with them if its size is limited (image.h), "options" for the next
+ * start, 0600, and "rules" if it has network rules.  "options" is written once the
+ * sandbox runs; a directory without it and without a held lock is left from a crash. */
 struct storage {
     int dir;  /* locked while the sandbox is created, started or removed; -1: none */
-    int disk; /* for struct overlay */
+    int disk; /* for struct overlay: a directory, or a detached mount of the image */
 };
 #define STORAGE_NONE                                                                     \
     {                                                                                    \
         .dir = -1, .disk = -1                                                            \
     }
 
-int storage_create(const char *id, struct storage *ret_storage, struct cay_error *err);
+/* `bytes` is the size limit, or 0. */
+int storage_create(const char *id, uint64_t bytes, struct storage *ret_storage,
+                   struct cay_error *err);
 
 /* CAY_E_NOT_FOUND: it has no disk.  CAY_E_BUSY: another process starts or removes it. */
 int storage_lock(const char *id, struct storage *ret_storage, struct cay_error *err);
+
+/* The same of a running sandbox, for several processes at a time: it is not removed
+ * meanwhile. */
+int storage_share(const char *id, struct storage *ret_storage, struct cay_error *err);
 void storage_done(struct storage *storage);
 
 /* The files belong to the ids of `map`; `given` are the limits that the caller set
@@ -52,6 +58,10 @@ int storage_save_rules(const char *id, const char *text, size_t len,
 /* The caller frees the text. */
 int storage_load_rules(const char *id, char **ret_text, size_t *ret_len,
                        struct cay_error *err);
+
+/* A file "paused" beside "options": a resume starts the sandbox. */
+int storage_set_paused(const char *id, bool is_paused, struct cay_error *err);
+bool storage_is_paused(const char *id);
 
 /* Moves the files of a locked, stopped sandbox, its "upper", to `name` in the directory
  * `to`.  The sandbox can then only be removed.  As an ordinary user: in userns_run(). */

@@ -35,14 +35,29 @@ static int fail(int sys_errno, const char *path, struct cay_error *err)
     return cay_fail_errno(err, sys_errno, op, path);
 }
 
+static char *read_etc(int root, const char *name)
+{
+    size_t size;
+    AUTO_FD etc = path_open(root, "etc", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+
+    return etc < 0 ? NULL : state_read(etc, name, PASSWD_MAX, &size);
+}
+
+bool users_find_group(int root, const char *name, uint32_t *ret_gid)
+{
+    struct passwd_line line;
+    AUTO_FREE char *text = read_etc(root, "group");
+
+    return text && passwd_find(text, name, strlen(name), &line) &&
+           passwd_id(&line, 2, RUNTIME_IDS - 1, ret_gid);
+}
+
 bool users_find(int root, const char *name, size_t len, uint32_t *ret_uid,
                 uint32_t *ret_gid)
 {
-    size_t size;
     uint32_t uid;
     struct passwd_line line;
-    AUTO_FD etc = path_open(root, "etc", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
-    AUTO_FREE char *text = etc < 0 ? NULL : state_read(etc, "passwd", PASSWD_MAX, &size);
+    AUTO_FREE char *text = read_etc(root, "passwd");
 
     if (!text || !passwd_find(text, name, len, &line) ||
         !passwd_id(&line, 2, RUNTIME_IDS - 1, &uid) ||

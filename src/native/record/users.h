@@ -31,6 +31,9 @@ void users_done(struct users *users);
 bool users_find(int root, const char *name, size_t len, uint32_t *ret_uid,
                 uint32_t *ret_gid);
 
+/* The same for a group of /etc/group. */
+bool users_find_group(int root, const char *name, uint32_t *ret_gid);
+
 /* Writes these files and creates the home, in a root on the host. */
 int users_add(int root, struct cay_error *err);
 
