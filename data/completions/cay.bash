@@ -45,7 +45,11 @@ _cay_value() { # of the option before the word; false if it takes none we know
     case $previous in
     --config | --edits | --from-tar | --from-oci) _cay_reply_files -f ;;
     --base | --from-dir | --root) _cay_reply_files -d ;;
-    -v | --volume) _cay_reply_files -f ;;
+    -v | --volume)
+        _cay_reply_files -f
+        mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(
+            compgen -S : -W "$(cay volume ls -q 2>/dev/null)" -- "$current")
+        ;;
     --template) _cay_reply "$(cay template ls -q 2>/dev/null)" ;;
     -o | --output) _cay_reply 'text json' ;;
     --approve) _cay_reply 'ask yes no' ;;
@@ -92,6 +96,31 @@ _cay_template() {
         _cay_reply 'create ls rm'
     elif [[ ${COMP_WORDS[2]} == rm ]]; then
         _cay_reply "$(cay template ls -q 2>/dev/null | grep -vx host)"
+    fi
+}
+
+_cay_snapshot() {
+    if [[ $current == -* ]]; then
+        _cay_reply "$(_cay_options cay snapshot "${COMP_WORDS[2]}")"
+    elif ((COMP_CWORD == 2)); then
+        _cay_reply 'create ls inspect rm'
+    elif [[ ${COMP_WORDS[2]} == inspect || ${COMP_WORDS[2]} == rm ]]; then
+        _cay_reply "$(cay snapshot ls -q 2>/dev/null)"
+    fi
+}
+
+_cay_volume() {
+    if [[ $current == -* ]]; then
+        _cay_reply "$(_cay_options cay volume "${COMP_WORDS[2]}")"
+    elif ((COMP_CWORD == 2)); then
+        _cay_reply 'create ls rm cp'
+    elif [[ ${COMP_WORDS[2]} == rm ]]; then
+        _cay_reply "$(cay volume ls -q 2>/dev/null)"
+    elif [[ ${COMP_WORDS[2]} == cp ]]; then
+        _cay_reply_files -f
+        mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(
+            compgen -S : -W "$(cay volume ls -q 2>/dev/null)" -- "$current")
+        compopt -o nospace
     fi
 }
 
@@ -175,7 +204,7 @@ _cay_sandbox() {
         ids=$(cay ls -q 2>/dev/null | sed 's/$/:/')
         mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -W "$ids" -- "$current")
         ;;
-    shell | inspect | ps | network | events | forward | port | checkpoint | rollback | checkpoints | diff | cat | put | pause | \
+    shell | inspect | ps | network | events | forward | port | checkpoint | rollback | checkpoints | fork | diff | cat | put | pause | \
         resume | start | rm)
         _cay_reply "$(_cay_sandboxes)"
         ;;
@@ -197,7 +226,9 @@ _cay() {
     explain) _cay_explain ;;
     files) _cay_files ;;
     session) _cay_session ;;
+    snapshot) _cay_snapshot ;;
     template) _cay_template ;;
+    volume) _cay_volume ;;
     *) _cay_sandbox ;;
     esac
 }

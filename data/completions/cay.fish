@@ -36,6 +36,10 @@ function __cay_options_here
             __cay_options cay session $words[3]
         case template
             __cay_options cay template $words[3]
+        case snapshot
+            __cay_options cay snapshot $words[3]
+        case volume
+            __cay_options cay volume $words[3]
         case '*'
             __cay_options cay $words[2]
     end
@@ -58,7 +62,7 @@ function __cay_sandboxes # ids and names
     cay ls 2>/dev/null | awk 'NR > 1 { print $1; if ($2 != "-") print $2 }'
 end
 
-set -l with_id exec shell inspect ps logs network events forward port checkpoint rollback checkpoints diff cat put pause resume start kill rm
+set -l with_id exec shell inspect ps logs network events forward port checkpoint rollback checkpoints fork diff cat put pause resume start kill rm
 set -l layers user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk
 
 complete -c cay -f
@@ -67,11 +71,11 @@ complete -c cay -n 'not __fish_use_subcommand' -a '(__cay_options_here)'
 complete -c cay -n '__fish_seen_subcommand_from files; and not __cay_files_command' \
     -a '(__cay_commands cay files)'
 complete -c cay -n '__fish_seen_subcommand_from help' -a '(__cay_commands cay)'
-complete -c cay -n "not __fish_seen_subcommand_from session template explain; and __fish_seen_subcommand_from $with_id; and not __fish_seen_subcommand_from (__cay_sandboxes)" \
+complete -c cay -n "not __fish_seen_subcommand_from session snapshot template volume explain; and __fish_seen_subcommand_from $with_id; and not __fish_seen_subcommand_from (__cay_sandboxes)" \
     -a '(__cay_sandboxes)'
 complete -c cay -n '__fish_seen_subcommand_from logs kill; and test (count (__cay_words)) -gt 0' \
     -a '(__cay_tags)'
-complete -c cay -n '__fish_seen_subcommand_from cp' -Fa '(__cay_sandboxes | string replace -r \$ :)'
+complete -c cay -n '__fish_seen_subcommand_from cp; and not __fish_seen_subcommand_from volume' -Fa '(__cay_sandboxes | string replace -r \$ :)'
 complete -c cay -n '__fish_seen_subcommand_from config; and not __fish_seen_subcommand_from check schema' \
     -a 'check schema'
 complete -c cay -n '__fish_seen_subcommand_from config; and __fish_seen_subcommand_from check' -F
@@ -85,6 +89,16 @@ complete -c cay -n '__fish_seen_subcommand_from template; and not __fish_seen_su
     -a 'create ls rm'
 complete -c cay -n '__fish_seen_subcommand_from template; and __fish_seen_subcommand_from rm' \
     -a '(cay template ls -q 2>/dev/null | string match -v host)'
+complete -c cay -n '__fish_seen_subcommand_from snapshot; and not __fish_seen_subcommand_from create ls inspect rm' \
+    -a 'create ls inspect rm'
+complete -c cay -n '__fish_seen_subcommand_from snapshot; and __fish_seen_subcommand_from inspect rm' \
+    -a '(cay snapshot ls -q 2>/dev/null)'
+complete -c cay -n '__fish_seen_subcommand_from volume; and not __fish_seen_subcommand_from create ls rm cp' \
+    -a 'create ls rm cp'
+complete -c cay -n '__fish_seen_subcommand_from volume; and __fish_seen_subcommand_from rm' \
+    -a '(cay volume ls -q 2>/dev/null)'
+complete -c cay -n '__fish_seen_subcommand_from volume; and __fish_seen_subcommand_from cp' \
+    -Fa '(cay volume ls -q 2>/dev/null | string replace -r \$ :)'
 complete -c cay -n '__cay_takes config' -l config -rF
 complete -c cay -n '__cay_takes edits' -l edits -rF
 complete -c cay -n '__cay_takes from-tar' -l from-tar -rF
@@ -92,7 +106,7 @@ complete -c cay -n '__cay_takes from-oci' -l from-oci -rF
 complete -c cay -n '__cay_takes base' -l base -xa '(__fish_complete_directories)'
 complete -c cay -n '__cay_takes root' -l root -xa '(__fish_complete_directories)'
 complete -c cay -n '__cay_takes from-dir' -l from-dir -xa '(__fish_complete_directories)'
-complete -c cay -n '__cay_takes volume' -s v -l volume -rF
+complete -c cay -n '__cay_takes volume' -s v -l volume -rFa '(cay volume ls -q 2>/dev/null | string replace -r \$ :)'
 complete -c cay -n '__cay_takes template' -l template -xa '(cay template ls -q 2>/dev/null)'
 complete -c cay -n '__cay_takes output' -s o -l output -xa 'text json'
 complete -c cay -n '__cay_takes approve' -l approve -xa 'ask yes no'

@@ -16,6 +16,7 @@ int cli_exec(const char *name, char *const *argv, struct cay_error *err);
  * the name of a subcommand. */
 extern const struct grammar build_grammar, code_grammar, config_grammar, context_grammar,
     diff_grammar, explain_grammar, files_grammar, sandbox_grammar, pool_grammar,
-    session_grammar, setup_grammar, template_grammar, warm_grammar;
+    session_grammar, setup_grammar, snapshot_grammar, template_grammar, try_grammar,
+    volume_grammar, warm_grammar;
 
 #endif

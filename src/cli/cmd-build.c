@@ -51,6 +51,7 @@ static int build(struct call *call, struct cay_error *err)
                                      .target = options->target,
                                      .memory_bytes = options->memory,
                                      .no_cache = options->no_cache,
+                                     .pull = options->pull,
                                      .on_progress = show,
                                      .cookie = &shown};
 
@@ -82,6 +83,8 @@ static const struct option_rule option_rules[] = {
     {"target", 0, OPTION_TEXT, 1, FIELD(target), "STAGE",
      "build this stage, not the last"},
     {"build-arg", 0, OPTION_LIST, 1, FIELD(args), "NAME=VALUE", "the value of an ARG"},
+    {"pull", 0, OPTION_FLAG, 1, FIELD(pull), NULL,
+     "download images of FROM that are not templates"},
     {"allow", 0, OPTION_LIST, 1, FIELD(allow), "RULE",
      "let RUN reach a host or a group: pypi, debian, npm, ..."},
     {"deny", 0, OPTION_LIST, 1, FIELD(deny), "RULE", "keep RUN from reaching a host"},

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cay checkpoint, rollback and checkpoints. */
+/* cay checkpoint, rollback, checkpoints and fork. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/auto.h"
 #include "base/error.h"
 #include "cli/cmd-sandbox.h"
+#include "cli/signals.h"
 #include "json/json.h"
 
 static void put_checkpoint(struct json *json, const struct cay_checkpoint *checkpoint)
@@ -19,6 +22,25 @@ static void put_checkpoint(struct json *json, const struct cay_checkpoint *check
     json_set_text(json, "cause", checkpoint->cause);
     json_set_int(json, "created_ms", checkpoint->created_ms);
     json_set_bool(json, "current", checkpoint->is_current);
+    json_set_uint(json, "processes", checkpoint->processes);
+}
+
+static int remove_checkpoint(struct call *call, cay_sandbox *sandbox,
+                             struct cay_error *err)
+{
+    uint64_t freed;
+    char size[QUANTITY_ROOM];
+
+    if (call->line.count < 2)
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.checkpoint", "--rm",
+                        "no checkpoint given",
+                        "pass its number or name; cay checkpoints lists them");
+    TRY(cay_sandbox_remove_checkpoint(sandbox, call->line.arguments[1], &freed, err));
+    if (call->options.as_json)
+        json_set_uint(output_json(&call->output), "freed_bytes", freed);
+    else
+        fprintf(call->output.file, "%s freed\n", quantity_bytes(freed, size));
+    return CAY_OK;
 }
 
 int cmd_checkpoint(struct call *call, struct cay_error *err)
@@ -27,11 +49,13 @@ int cmd_checkpoint(struct call *call, struct cay_error *err)
     const struct cay_checkpoint_options options = {
         .size = sizeof options,
         .name = line->count > 1 ? line->arguments[1] : NULL,
-        .mode = call->options.stop ? CAY_CHECKPOINT_STOP : CAY_CHECKPOINT_IDLE};
+        .mode = call->options.stop ? CAY_CHECKPOINT_STOP : CAY_CHECKPOINT_AUTO};
     struct cay_checkpoint checkpoint;
     AUTO(cay_sandbox) sandbox = NULL;
 
     TRY(find_sandbox(line->arguments[0], &sandbox, err));
+    if (call->options.remove)
+        return remove_checkpoint(call, sandbox, err);
     TRY(cay_sandbox_checkpoint(sandbox, &options, &checkpoint, err));
     if (call->options.as_json)
         put_checkpoint(output_json(&call->output), &checkpoint);
@@ -40,26 +64,53 @@ int cmd_checkpoint(struct call *call, struct cay_error *err)
     return CAY_OK;
 }
 
+static void put_rollback(struct json *json, const struct cay_rollback *rollback)
+{
+    json_put_key(json, "undone");
+    if (rollback->undone.id)
+        json_put_uint(json, rollback->undone.id);
+    else
+        json_put_null(json);
+    json_put_key(json, "ended");
+    json_put_array(json);
+    for (size_t i = 0; i < rollback->ended_count; i++) {
+        json_put_object(json);
+        json_set_int(json, "pid", rollback->ended[i].pid);
+        json_set_text(json, "command", rollback->ended[i].command);
+        json_put_end(json);
+    }
+    json_put_end(json);
+    json_set_uint(json, "kept", rollback->kept_count);
+}
+
+static void print_rollback(FILE *file, const struct cay_rollback *rollback)
+{
+    if (rollback->undone.id)
+        fprintf(file, "the files before the rollback are checkpoint %u\n",
+                rollback->undone.id);
+    for (size_t i = 0; i < rollback->ended_count; i++)
+        fprintf(file, "ended process %d: %s\n", rollback->ended[i].pid,
+                rollback->ended[i].command);
+}
+
 int cmd_rollback(struct call *call, struct cay_error *err)
 {
     const struct command_line *line = &call->line;
-    struct cay_checkpoint undone;
+    struct cay_rollback rollback;
     AUTO(cay_sandbox) sandbox = NULL;
 
     TRY(find_sandbox(line->arguments[0], &sandbox, err));
-    TRY(cay_sandbox_rollback(sandbox, line->arguments[1], &undone, err));
-    if (call->options.as_json) {
-        struct json *json = output_json(&call->output);
-        json_put_key(json, "undone");
-        if (undone.id)
-            json_put_uint(json, undone.id);
-        else
-            json_put_null(json);
-    } else if (undone.id) {
-        fprintf(call->output.file, "the files before the rollback are checkpoint %u\n",
-                undone.id);
-    }
-    return CAY_OK;
+    const struct cay_rollback_options options = {.size = sizeof options,
+                                                 .keep = call->options.keep};
+    int code =
+        sandbox_program.rollback(sandbox, line->arguments[1], &options, &rollback, err);
+    AUTO_FREE struct cay_ended *owned = rollback.ended;
+    (void)owned;
+    if (!code && call->options.as_json)
+        put_rollback(output_json(&call->output), &rollback);
+    else if (!code)
+        print_rollback(call->output.file, &rollback);
+    return code;
 }
 
 /* --- checkpoints --- */
@@ -129,4 +180,107 @@ int cmd_checkpoints(struct call *call, struct cay_error *err)
     TRY(table_open(&table, "CHECKPOINT|NAME|AGE|SIZE|FILES|CAUSE", err));
     add_rows(&table, &list, 0, 0);
     return table_print(&table, &call->output, err);
+}
+
+/* --- fork --- */
+
+enum { FORKS_MAX = 10000 };
+
+struct forks {
+    cay_sandbox **made;
+    struct cay_error *errors; /* NULL: all or none */
+    size_t count;
+};
+
+static int print_forks(struct call *call, const struct forks *forks,
+                       struct cay_error *err)
+{
+    struct json *json = call->options.as_json ? output_list(&call->output, "ids") : NULL;
+
+    for (size_t i = 0; i < forks->count; i++)
+        if (json && forks->made[i])
+            json_put_text(json, cay_sandbox_id(forks->made[i]));
+        else if (forks->made[i])
+            fprintf(call->output.file, "%s\n", cay_sandbox_id(forks->made[i]));
+    return output_finish(&call->output, err);
+}
+
+/* With --partial: prints the reason of each failure. */
+static int print_failures(struct call *call, const struct forks *forks, int code,
+                          struct cay_error *err)
+{
+    size_t failed = 0;
+
+    for (size_t i = 0; i < forks->count; i++)
+        if (forks->errors[i].code) {
+            (void)output_error(&forks->errors[i], call->options.as_json);
+            failed++;
+        }
+    if (!failed)
+        return code;
+    return cay_fail(err, code, 0, "cli.fork", call->line.arguments[0],
+                    "some sandboxes were not created",
+                    "%zu of %zu failed; the messages before this one say why", failed,
+                    forks->count);
+}
+
+/* "ID:CHECKPOINT" */
+static int fork_word(const char *word, const struct cay_sandbox_options *options,
+                     const struct forks *forks, struct cay_error *err)
+{
+    AUTO_FREE char *id = strdup(word);
+    AUTO(cay_sandbox) sandbox = NULL;
+
+    if (!id)
+        return cay_fail_memory(err, "cli.fork");
+    char *checkpoint = strchr(id, ':');
+    if (checkpoint)
+        *checkpoint++ = '\0';
+    TRY(find_sandbox(id, &sandbox, err));
+    return cay_sandbox_fork(sandbox, checkpoint, options, forks->count, forks->made,
+                            forks->errors, err);
+}
+
+/* Without its printed ID the caller could not remove a sandbox. */
+static int make_forks(struct call *call, const struct cay_sandbox_options *options,
+                      struct forks *forks, struct cay_error *err)
+{
+    signals_catch();
+    int code = fork_word(call->line.arguments[0], options, forks, err);
+    int printed = CAY_OK;
+    if (!code || forks->errors)
+        printed = print_forks(call, forks, code ? NULL : err);
+    int signal = signals_take();
+    for (size_t i = 0; i < forks->count; i++) {
+        if (forks->made[i] && (printed || signal))
+            (void)!cay_sandbox_remove(forks->made[i], NULL);
+        cay_sandbox_free(forks->made[i]);
+    }
+    if (signal)
+        signals_die(signal);
+    if (code && forks->errors)
+        code = print_failures(call, forks, code, err);
+    return code ? code : printed;
+}
+
+int cmd_fork(struct call *call, struct cay_error *err)
+{
+    const struct option_number *number = &call->options.count;
+    struct sandbox_plan plan;
+
+    if (number->given && (number->value == 0 || number->value > FORKS_MAX))
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.fork", "--count",
+                        "invalid number of sandboxes", "use a number from 1 to %d",
+                        FORKS_MAX);
+    struct forks forks = {.count = number->given ? number->value : 1};
+    AUTO_FREE cay_sandbox **made = forks.made = calloc(forks.count, sizeof *made);
+    AUTO_FREE struct cay_error *errors = calloc(forks.count, sizeof *errors);
+    if (!made || !errors)
+        return cay_fail_memory(err, "cli.fork");
+    if (call->options.partial)
+        forks.errors = errors;
+    TRY(sandbox_plan(&call->options, NULL, NULL, &plan, err));
+    int code = make_forks(call, &plan.sandbox, &forks, err);
+    sandbox_plan_done(&plan);
+    return code;
 }

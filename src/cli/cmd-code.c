@@ -425,7 +425,7 @@ static const struct option_rule code_options[] = {
     {"template", 0, OPTION_TEXT, 1, FIELD(template_name), "NAME|DIR",
      "with --new: root file system (default: host)"},
     {"volume", 'v', OPTION_LIST, 1, FIELD(binds), "SRC:DST[:ro]",
-     "with --new: make SRC of the host visible inside as DST"},
+     "with --new: make SRC, or a volume, visible inside as DST"},
     {"output", 'o', OPTION_CHOICE, 1, FIELD(as_json), "text|json",
      "output format: text or json"},
     OPTIONS_HELP("show this help"),

@@ -29,11 +29,12 @@ struct inside {
 };
 
 static int open_inside(const char *id, const char *path, const char *user,
-                       struct inside *ret_inside, struct cay_error *err)
+                       cp_opener *opener, struct inside *ret_inside,
+                       struct cay_error *err)
 {
     struct inside inside = {.path = *path ? path : "."};
 
-    int code = find_sandbox(id, &inside.sandbox, err);
+    int code = opener(id, &inside.sandbox, err);
     if (!code)
         code = cay_sandbox_files(inside.sandbox, user, &inside.files, err);
     *ret_inside = inside;
@@ -84,7 +85,8 @@ int cmd_cat(struct call *call, struct cay_error *err)
     const char *const *words = call->line.arguments;
     struct inside inside;
 
-    int code = open_inside(words[0], words[1], call->options.user, &inside, err);
+    int code =
+        open_inside(words[0], words[1], call->options.user, find_sandbox, &inside, err);
     if (!code)
         code = read_out(&inside, STDOUT_FILENO, "standard output", err);
     close_inside(&inside);
@@ -96,7 +98,8 @@ int cmd_put(struct call *call, struct cay_error *err)
     const char *const *words = call->line.arguments;
     struct inside inside;
 
-    int code = open_inside(words[0], words[1], call->options.user, &inside, err);
+    int code =
+        open_inside(words[0], words[1], call->options.user, find_sandbox, &inside, err);
     if (!code)
         code = write_in(STDIN_FILENO, "standard input", &inside, words[1], err);
     close_inside(&inside);
@@ -267,9 +270,7 @@ static int copy_out(struct inside *inside, const char *target, struct cay_error 
 
 /* --- cp --- */
 
-/* Where the path begins in "ID:PATH" or "NAME:PATH"; NULL if the word is no such thing.
- * A file of this machine with a colon is written ./FILE. */
-static const char *path_inside(const char *word)
+const char *cp_path_inside(const char *word)
 {
     const char *colon = strchr(word, ':');
 
@@ -277,11 +278,26 @@ static const char *path_inside(const char *word)
                                                                                : NULL;
 }
 
+int cp_copy(const struct cp_ends *ends, const char *user, cp_opener *opener,
+            struct cay_error *err)
+{
+    struct inside inside = {.files = NULL};
+    int code = open_inside(ends->id, ends->path, user, opener, &inside, err);
+
+    if (!code) {
+        progress_start("Copying", ends->is_out ? PROGRESS_READ : PROGRESS_WRITTEN);
+        code = ends->is_out ? copy_out(&inside, ends->host, err)
+                            : copy_in(ends->host, &inside, err);
+        progress_stop();
+    }
+    close_inside(&inside);
+    return code;
+}
+
 int cmd_cp(struct call *call, struct cay_error *err)
 {
     const char *source = call->line.arguments[0], *target = call->line.arguments[1];
-    const char *from = path_inside(source), *into = path_inside(target);
-    struct inside inside = {.files = NULL};
+    const char *from = cp_path_inside(source), *into = cp_path_inside(target);
 
     if (!from == !into)
         return cay_fail(err, CAY_E_INVALID, 0, op, source,
@@ -293,12 +309,6 @@ int cmd_cp(struct call *call, struct cay_error *err)
     AUTO_FREE char *id = strndup(word, (size_t)(path - word) - 1);
     if (!id)
         return cay_fail_memory(err, op);
-    int code = open_inside(id, path, call->options.user, &inside, err);
-    if (!code) {
-        progress_start("Copying", from ? PROGRESS_READ : PROGRESS_WRITTEN);
-        code = from ? copy_out(&inside, target, err) : copy_in(source, &inside, err);
-        progress_stop();
-    }
-    close_inside(&inside);
-    return code;
+    const struct cp_ends ends = {id, path, from ? target : source, from != NULL};
+    return cp_copy(&ends, call->options.user, find_sandbox, err);
 }

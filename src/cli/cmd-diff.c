@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cay/diff.h"
+#include "cay/try.h"
 #include "cli/cli.h"
 #include "cli/cmd-sandbox.h"
 #include "cli/diff-print.h"
@@ -14,7 +15,8 @@
 static call_runner run;
 
 static const struct subcommand subcommands[] = {
-    {"diff", "ID", "Show what changed in the files of a sandbox", 1, 1, run,
+    {"diff", "[ID [CHECKPOINT [CHECKPOINT]]]",
+     "Show what changed in a try or a sandbox, or between checkpoints", 0, 3, run,
      "Manual: cay-diff(1)."},
 };
 
@@ -54,6 +56,35 @@ static int choose_format(const struct options *options, enum cay_diff_format *re
     return CAY_OK;
 }
 
+static int compare_sandbox(const struct command_line *line,
+                           const struct cay_diff_options *how, cay_diff **ret_diff,
+                           struct cay_error *err)
+{
+    AUTO(cay_sandbox) sandbox = NULL;
+
+    TRY(find_sandbox(line->arguments[0], &sandbox, err));
+    const char *id = cay_sandbox_id(sandbox);
+    return line->count > 1
+               ? cay_sandbox_diff_checkpoints(id, line->arguments[1],
+                                              line->count > 2 ? line->arguments[2] : NULL,
+                                              how, ret_diff, err)
+               : cay_sandbox_diff(id, how, ret_diff, err);
+}
+
+/* Without an ID: the newest try of this directory. */
+static int compare(const struct command_line *line, const struct cay_diff_options *how,
+                   cay_diff **ret_diff, struct cay_error *err)
+{
+    struct cay_try_info info;
+    const char *id = line->count ? line->arguments[0] : NULL;
+
+    if (!id)
+        TRY(cay_try_find(NULL, ".", &info, err));
+    else if (line->count > 1 || cay_try_find(id, NULL, &info, err) != CAY_OK)
+        return compare_sandbox(line, how, ret_diff, err);
+    return cay_try_diff(info.id, how, ret_diff, err);
+}
+
 static int run(struct call *call, struct cay_error *err)
 {
     const struct options *options = &call->options;
@@ -61,13 +92,11 @@ static int run(struct call *call, struct cay_error *err)
         .size = sizeof how,
         .flags = (options->no_renames ? CAY_DIFF_NO_RENAMES : 0) |
                  (options->binary ? CAY_DIFF_BINARY : 0)};
-    AUTO(cay_sandbox) sandbox = NULL;
     enum cay_diff_format format = CAY_DIFF_UNIFIED;
     cay_diff *diff = NULL;
 
     TRY(choose_format(options, &format, err));
-    TRY(find_sandbox(call->line.arguments[0], &sandbox, err));
-    TRY(cay_sandbox_diff(cay_sandbox_id(sandbox), &how, &diff, err));
+    TRY(compare(&call->line, &how, &diff, err));
     int code = diff_print(&call->output, diff, format, err);
     uint64_t cut = cay_diff_cut(diff);
     if (!code && cut)

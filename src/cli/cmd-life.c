@@ -69,6 +69,8 @@ static life_step *step_of(const struct call *call)
         [SANDBOX_RM] = cay_sandbox_remove,
     };
 
+    if (call->options.to_disk)
+        return cay_sandbox_pause_disk;
     return steps[call->line.subcommand - sandbox_grammar.subcommands];
 }
 

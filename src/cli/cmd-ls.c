@@ -96,18 +96,17 @@ static void put_network(struct json *json, const struct cay_sandbox_info *info)
         network_put_rules(json, policy);
 }
 
-static void put_networks(struct json *json, const char *networks)
+static void put_words(struct json *json, const char *key, const char *words)
 {
     char word[CAY_NETWORKS_MAX];
 
-    json_put_key(json, "networks");
+    json_put_key(json, key);
     json_put_array(json);
-    for (networks += strspn(networks, " "); *networks;
-         networks += strspn(networks, " ")) {
-        size_t len = strcspn(networks, " ");
-        snprintf(word, sizeof word, "%.*s", (int)len, networks);
+    for (words += strspn(words, " "); *words; words += strspn(words, " ")) {
+        size_t len = strcspn(words, " ");
+        snprintf(word, sizeof word, "%.*s", (int)len, words);
         json_put_text(json, word);
-        networks += len;
+        words += len;
     }
     json_put_end(json);
 }
@@ -127,7 +126,8 @@ static void put_sandbox(struct json *json, const void *item)
     json_set_text(json, "user", info->user);
     json_set_text(json, "workdir", info->workdir);
     put_network(json, info);
-    put_networks(json, info->networks);
+    put_words(json, "networks", info->networks);
+    put_words(json, "volumes", info->volumes);
     json_set_text(json, "storage", storage_of(info));
     json_set_bool(json, "ephemeral", info->ephemeral);
     json_set_int(json, "created_ms", info->created_ms);
@@ -283,9 +283,10 @@ static void print_limits(FILE *file, const struct cay_sandbox_info *info)
     else
         fputs("memory:    no limit\n", file);
     if (info->layers & CAY_LAYER_DISK)
-        fprintf(file, "disk:      %s of %s, in memory\n",
+        fprintf(file, "disk:      %s of %s, in %s\n",
                 quantity_bytes(info->disk_used, used),
-                quantity_bytes(info->disk_bytes, limit));
+                quantity_bytes(info->disk_bytes, limit),
+                info->storage == CAY_STORAGE_DISK ? "files" : "memory");
     else
         fputs("disk:      in files; no limit\n", file);
     fprintf(file, "processes: %" PRIu32, info->pids_used);
@@ -309,6 +310,9 @@ static void print_stopped(FILE *file, const struct cay_sandbox_info *info)
 {
     char limit[QUANTITY_ROOM];
 
+    if (info->disk_bytes)
+        fprintf(file, "disk:      at most %s, in files\n",
+                quantity_bytes(info->disk_bytes, limit));
     fprintf(file,
             "limits:    %s of memory and %" PRIu32 " processes, once it is started\n",
             quantity_bytes(info->memory_bytes, limit), info->pids);
@@ -339,6 +343,8 @@ static void print_sandbox(FILE *file, const struct cay_sandbox_info *info)
     fprintf(file, "\nnetwork:   %s\n", network_slug(info->network));
     if (info->networks[0])
         fprintf(file, "networks:  %s\n", info->networks);
+    if (info->volumes[0])
+        fprintf(file, "volumes:   %s\n", info->volumes);
     if (info->state == CAY_STATE_STOPPED) {
         print_stopped(file, info);
         return;

@@ -46,7 +46,7 @@ static const struct option_rule option_rules[] = {
     {"network", 0, OPTION_CHOICE, BIT(START), FIELD(network), "none|host|rules",
      "own loopback (default), the host's, or by rules"},
     {"volume", 'v', OPTION_LIST, BIT(START), FIELD(binds), "SRC:DST[:ro]",
-     "make SRC of the host visible inside as DST"},
+     "make SRC of the host, or a volume, visible as DST"},
     {"disk", 0, OPTION_PARSED, BIT(START), FIELD(disk), "SIZE",
      "limit of written files (default 512M)", quantity_parse_size, "like 512M or 2G"},
     {"foreground", 0, OPTION_FLAG, BIT(START), FIELD(foreground), NULL,

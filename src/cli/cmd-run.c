@@ -310,24 +310,36 @@ static void execute_done(struct execute *execute)
 
 /* --- run --- */
 
-int cmd_run(struct call *call, struct cay_error *err)
+int run_in_new(struct call *call,
+               int (*adjust)(struct sandbox_plan *plan, void *cookie,
+                             struct cay_error *err),
+               void (*after)(void *cookie), void *cookie, struct cay_error *err)
 {
     struct execute execute = {.call = call, .is_fresh = true};
     struct sandbox_plan *plan = &execute.plan;
     const char *const *argv = call->line.arguments;
 
     TRY(sandbox_plan(&call->options, call->configured, argv, plan, err));
+    int status = adjust ? adjust(plan, cookie, err) : CAY_OK;
     plan->sandbox.ephemeral = true;
     plan->exec.flags |= CAY_EXEC_LAST;
     signals_catch();
-    int status = execute_wait(&execute, err);
+    if (!status)
+        status = execute_wait(&execute, err);
     if (execute.sandbox)
         (void)!cay_sandbox_remove(execute.sandbox, NULL);
     execute_done(&execute);
     sandbox_plan_done(plan);
+    if (after && status >= 0)
+        after(cookie);
     if (execute.signal)
         signals_die(execute.signal);
     return status;
+}
+
+int cmd_run(struct call *call, struct cay_error *err)
+{
+    return run_in_new(call, NULL, NULL, NULL, err);
 }
 
 /* --- exec and shell --- */

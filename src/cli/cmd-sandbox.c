@@ -11,10 +11,12 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/signal.h"
+#include "cay/volume.h"
 #include "cli/network.h"
 #include "cli/scope.h"
 #include "cli/stream.h"
@@ -100,7 +102,7 @@ static bool parse_signal(const char *text, void *field)
 /* Exit status if cay itself fails, not the command: as env(1) and timeout(1) do. */
 enum { STATUS_OURS = 125 };
 
-static call_runner run_doctor, run_command;
+static call_runner run_doctor, run_command, run_try;
 
 #define MANUAL(page) "Manual: " page "(1)."
 #define MANUAL_OF_COMMAND(page)                                                          \
@@ -110,6 +112,9 @@ static const struct subcommand commands[] = {
     [SANDBOX_RUN] = {"run", "[--] COMMAND [ARGUMENT]...",
                      "Run a command in a new sandbox, then remove the sandbox", 1,
                      UINT32_MAX, cmd_run, MANUAL_OF_COMMAND("cay-run"), 1, STATUS_OURS},
+    [SANDBOX_TRY] = {"try", "[--] COMMAND [ARGUMENT]...",
+                     "Run a command on a copy-on-write view of a directory", 0,
+                     UINT32_MAX, run_try, MANUAL_OF_COMMAND("cay-try"), 1, STATUS_OURS},
     [SANDBOX_CREATE] = {"create", "", "Create a sandbox, and print its ID", 0, 0,
                         cmd_create, MANUAL("cay-create")},
     [SANDBOX_EXEC] = {"exec", "ID [--] COMMAND [ARGUMENT]...",
@@ -149,6 +154,9 @@ static const struct subcommand commands[] = {
                           cmd_rollback, MANUAL("cay-checkpoint")},
     [SANDBOX_CHECKPOINTS] = {"checkpoints", "ID", "List the checkpoints of a sandbox", 1,
                              1, cmd_checkpoints, MANUAL("cay-checkpoint")},
+    [SANDBOX_FORK] = {"fork", "ID[:CHECKPOINT]",
+                      "Create sandboxes with the files of another, and print their IDs",
+                      1, 1, cmd_fork, MANUAL("cay-checkpoint")},
     [SANDBOX_PAUSE] = {"pause", "ID...", "Freeze all processes of a sandbox", 1,
                        UINT32_MAX, cmd_life, MANUAL("cay-kill")},
     [SANDBOX_RESUME] = {"resume", "ID...", "Thaw paused sandboxes", 1, UINT32_MAX,
@@ -170,43 +178,48 @@ static const struct subcommand commands[] = {
 #define BIT(name)   (UINT32_C(1) << SANDBOX_##name)
 #define FIELD(name) offsetof(struct options, name)
 #define CREATES     (BIT(RUN) | BIT(CREATE))
-#define RUNS        (BIT(RUN) | BIT(EXEC))
+#define MAKES       (CREATES | BIT(FORK))
+#define RUNS        (BIT(RUN) | BIT(EXEC) | BIT(TRY))
 #define LIFECYCLE   (BIT(PAUSE) | BIT(RESUME) | BIT(START) | BIT(KILL) | BIT(RM) | BIT(GC))
 #define PRINTS                                                                           \
     (CREATES | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(NETWORK) |      \
      BIT(EVENTS) | BIT(FORWARD) | BIT(PORT) | BIT(CHECKPOINT) | BIT(ROLLBACK) |          \
-     BIT(CHECKPOINTS) | BIT(DOCTOR))
+     BIT(CHECKPOINTS) | BIT(FORK) | BIT(DOCTOR))
 #define COUNT_ALLOWED "a whole number from 1"
 
 static const struct option_rule option_rules[] = {
-    {"memory", 'm', OPTION_PARSED, CREATES, FIELD(memory), "SIZE",
+    {"directory", 'C', OPTION_TEXT, BIT(TRY), FIELD(directory), "DIR",
+     "the directory (default: this one)"},
+    {"use", 0, OPTION_TEXT, BIT(TRY), FIELD(use), "ID", "continue this try"},
+    {"list", 0, OPTION_FLAG, BIT(TRY), FIELD(list), NULL, "list the tries"},
+    {"memory", 'm', OPTION_PARSED, MAKES | BIT(TRY), FIELD(memory), "SIZE",
      "memory limit: 512M, 2G (default 1G)", quantity_parse_size, SIZE_ALLOWED},
-    {"disk", 0, OPTION_PARSED, CREATES, FIELD(disk), "SIZE",
-     "size limit of written files (default 512M)", quantity_parse_size, SIZE_ALLOWED},
-    {"pids", 0, OPTION_PARSED, CREATES, FIELD(pids), "N", "process limit (default 512)",
-     parse_count, COUNT_ALLOWED, .is_rare = true},
-    {"cpus", 0, OPTION_PARSED, CREATES, FIELD(cpu_percent), "N",
+    {"disk", 0, OPTION_PARSED, MAKES, FIELD(disk), "SIZE",
+     "size limit of written files (in memory 512M)", quantity_parse_size, SIZE_ALLOWED},
+    {"pids", 0, OPTION_PARSED, MAKES | BIT(TRY), FIELD(pids), "N",
+     "process limit (default 512)", parse_count, COUNT_ALLOWED, .is_rare = true},
+    {"cpus", 0, OPTION_PARSED, MAKES, FIELD(cpu_percent), "N",
      "CPU limit: 0.5, 2 (default: all)", parse_share, "for example 0.5 or 2"},
     {"timeout", 0, OPTION_PARSED, RUNS, FIELD(timeout_ms), "TIME",
      "kill the command after 500ms, 30, 2m, ...", sandbox_parse_time, TIME_ALLOWED},
-    {"ttl", 0, OPTION_PARSED, BIT(CREATE), FIELD(ttl_ms), "TIME",
+    {"ttl", 0, OPTION_PARSED, BIT(CREATE) | BIT(FORK), FIELD(ttl_ms), "TIME",
      "end the sandbox after 10m, 2h, ...", sandbox_parse_time, TIME_ALLOWED},
-    {"env", 'e', OPTION_LIST, CREATES | BIT(EXEC) | BIT(SHELL), FIELD(env), "NAME=VALUE",
-     "set a variable; NAME alone copies its value"},
-    {"volume", 'v', OPTION_LIST, CREATES, FIELD(binds), "SRC:DST[:ro]",
-     "make SRC of the host visible inside as DST"},
-    {"workdir", 'w', OPTION_TEXT, CREATES, FIELD(workdir), "DIR",
+    {"env", 'e', OPTION_LIST, MAKES | BIT(TRY) | BIT(EXEC) | BIT(SHELL), FIELD(env),
+     "NAME=VALUE", "set a variable; NAME alone copies its value"},
+    {"volume", 'v', OPTION_LIST, MAKES | BIT(TRY), FIELD(binds), "SRC:DST[:ro]",
+     "make SRC of the host, or a volume, visible as DST"},
+    {"workdir", 'w', OPTION_TEXT, CREATES | BIT(TRY), FIELD(workdir), "DIR",
      "working directory (default: home)"},
     {"workdir", 'w', OPTION_TEXT, BIT(EXEC) | BIT(SHELL), FIELD(workdir), "DIR",
      "working directory (default: the sandbox's)"},
     {"user", 'u', OPTION_TEXT,
-     CREATES | BIT(EXEC) | BIT(SHELL) | BIT(CP) | BIT(CAT) | BIT(PUT), FIELD(user),
-     "USER", "run as this user: a name or a number inside"},
-    {"network", 0, OPTION_CHOICE, CREATES, FIELD(network), "none|host|rules|open",
-     "what the sandbox reaches (default: none)"},
-    {"allow", 0, OPTION_LIST, CREATES, FIELD(allow), "RULE",
+     CREATES | BIT(TRY) | BIT(EXEC) | BIT(SHELL) | BIT(CP) | BIT(CAT) | BIT(PUT),
+     FIELD(user), "USER", "run as this user: a name or a number inside"},
+    {"network", 0, OPTION_CHOICE, MAKES | BIT(TRY), FIELD(network),
+     "none|host|rules|open", "what the sandbox reaches (default: none)"},
+    {"allow", 0, OPTION_LIST, MAKES | BIT(TRY), FIELD(allow), "RULE",
      "let it reach pypi, *.example.com, HOST:PORT, ..."},
-    {"deny", 0, OPTION_LIST, CREATES, FIELD(deny), "RULE",
+    {"deny", 0, OPTION_LIST, MAKES | BIT(TRY), FIELD(deny), "RULE",
      "never let it reach these, whatever is allowed", .is_rare = true},
     {"allow", 0, OPTION_LIST, BIT(NETWORK), FIELD(allow), "RULE",
      "also let it reach pypi, HOST:PORT, *.example.com"},
@@ -216,27 +229,36 @@ static const struct option_rule option_rules[] = {
      "remove the present rules before adding these"},
     {"network", 0, OPTION_CHOICE, BIT(NETWORK), FIELD(network), "rules|open",
      "without a rule it reaches nothing, or the internet"},
-    {"network-limit", 0, OPTION_TEXT, CREATES | BIT(NETWORK), FIELD(network_limit),
-     "LIMITS", "connections=64,bytes=1G,rate=10M, or some", .is_rare = true},
+    {"network-limit", 0, OPTION_TEXT, CREATES | BIT(TRY) | BIT(NETWORK),
+     FIELD(network_limit), "LIMITS", "connections=64,bytes=1G,rate=10M, or some",
+     .is_rare = true},
     {"join", 0, OPTION_LIST, CREATES, FIELD(join), "NETWORK[:NAME]",
      "reach the sandboxes of this network by name", .is_rare = true},
-    {"secret", 0, OPTION_LIST, CREATES, FIELD(secrets), "NAME=SOURCE",
+    {"secret", 0, OPTION_LIST, CREATES | BIT(TRY), FIELD(secrets), "NAME=SOURCE",
      "env:VAR, file:PATH, stored:X; inside: a placeholder", .is_rare = true},
-    {"secret-for", 0, OPTION_LIST, CREATES, FIELD(secrets_for), "HOST[:WAY]",
+    {"secret-for", 0, OPTION_LIST, CREATES | BIT(TRY), FIELD(secrets_for), "HOST[:WAY]",
      "send it there: bearer, basic, query, header=NAME", .is_rare = true},
     {"name", 0, OPTION_TEXT, CREATES, FIELD(name), "NAME",
      "a name that can be used instead of the ID"},
-    {"config", 0, OPTION_TEXT, CREATES, FIELD(config), "FILE",
+    {"config", 0, OPTION_TEXT, CREATES | BIT(TRY), FIELD(config), "FILE",
      "configuration: a cay.yaml, or a policy"},
-    {"template", 0, OPTION_TEXT, CREATES, FIELD(template_name), "NAME|DIR",
+    {"template", 0, OPTION_TEXT, CREATES | BIT(TRY), FIELD(template_name), "NAME|DIR",
      "root file system (default: host)"},
-    {"require", 0, OPTION_PARSED, CREATES, FIELD(require), "LAYER,...",
+    {"from", 0, OPTION_TEXT, CREATES, FIELD(from), "ID[:CHECKPOINT]|SNAPSHOT",
+     "begin with the files of this sandbox or snapshot", .is_rare = true},
+    {"checkpoint-each", 0, OPTION_FLAG, CREATES, FIELD(checkpoint_each), NULL,
+     "create a checkpoint before each command", .is_rare = true},
+    {"count", 'n', OPTION_NUMBER, BIT(FORK), FIELD(count), "N",
+     "number of sandboxes (default 1)"},
+    {"partial", 0, OPTION_FLAG, BIT(FORK), FIELD(partial), NULL,
+     "keep those that were created if others fail"},
+    {"require", 0, OPTION_PARSED, CREATES | BIT(TRY), FIELD(require), "LAYER,...",
      "fail unless these isolation layers are active", parse_layers,
      "one or more of user, pid, mount, network, ipc, uts, cgroup, seccomp, landlock, "
      "memory, pids, "
      "cpu, disk",
      .is_rare = true},
-    {"storage", 0, OPTION_CHOICE, CREATES, FIELD(storage), "memory|disk",
+    {"storage", 0, OPTION_CHOICE, MAKES, FIELD(storage), "memory|disk",
      "where written files are stored", .is_rare = true},
     {"interactive", 'i', OPTION_FLAG, RUNS, FIELD(interactive), NULL,
      "pass standard input to the command"},
@@ -254,13 +276,19 @@ static const struct option_rule option_rules[] = {
     {"follow", 'f', OPTION_FLAG, BIT(EVENTS), FIELD(follow), NULL,
      "print new events until the sandbox ends"},
     {"quiet", 'q', OPTION_FLAG, BIT(LS), FIELD(quiet), NULL, "print only the IDs"},
-    {"quiet", 'q', OPTION_FLAG, CREATES, FIELD(quiet), NULL,
+    {"quiet", 'q', OPTION_FLAG, CREATES | BIT(TRY), FIELD(quiet), NULL,
      "print no note about a weak isolation level", .is_rare = true},
     {"all", 0, OPTION_FLAG, BIT(KILL) | BIT(RM), FIELD(all), NULL, "all your sandboxes"},
     {"all", 'a', OPTION_FLAG, BIT(LS), FIELD(all), NULL,
      "also the spares of pools, and saved interpreters"},
+    {"disk", 0, OPTION_FLAG, BIT(PAUSE), FIELD(to_disk), NULL,
+     "end the processes, keep the files on disk"},
     {"stop", 0, OPTION_FLAG, BIT(CHECKPOINT), FIELD(stop), NULL,
-     "end the processes inside first"},
+     "end the processes inside first; copies nothing"},
+    {"rm", 0, OPTION_FLAG, BIT(CHECKPOINT), FIELD(remove), NULL,
+     "remove the checkpoint with this name or number"},
+    {"keep", 0, OPTION_FLAG, BIT(ROLLBACK), FIELD(keep), NULL,
+     "keep processes whose files do not change"},
     {"force", 'f', OPTION_FLAG, BIT(RM), FIELD(force), NULL,
      "ignore sandboxes that do not exist"},
     {"signal", 's', OPTION_PARSED, BIT(KILL), FIELD(signal), "SIGNAL",
@@ -392,7 +420,7 @@ static int plan_bind(char *text, const char *given, struct cay_bind *ret_bind,
         return fail("-v", given, "DST is not an absolute path", "SRC:/DST", err);
     if (ends_in_mode(target))
         return fail("-v", given, "DST ends in a comma and a mode", form, err);
-    *ret_source = realpath(text, NULL);
+    *ret_source = cay_volume_is_source(text) ? strdup(text) : realpath(text, NULL);
     if (!*ret_source && errno == ENOENT)
         return cay_fail(
             err, CAY_E_NOT_FOUND, ENOENT, op, text,
@@ -494,6 +522,30 @@ static int plan_template(const char *given, struct sandbox_plan *plan,
     return plan->template_name ? CAY_OK : cay_fail_errno(err, errno, op, given);
 }
 
+/* The library knows no prefixes of IDs. */
+static int plan_from(const char *given, struct sandbox_plan *plan, struct cay_error *err)
+{
+    const char *rest = given ? strchr(given, ':') : NULL;
+    AUTO(cay_sandbox) sandbox = NULL;
+
+    if (!given || strncmp(given, "sb-", 3) != 0) {
+        plan->sandbox.from = given;
+        return CAY_OK;
+    }
+    plan->from = strdup(given);
+    if (!plan->from)
+        return cay_fail_memory(err, op);
+    plan->from[strcspn(given, ":")] = '\0';
+    TRY(find_sandbox(plan->from, &sandbox, err));
+    free(TAKE_PTR(plan->from));
+    if (asprintf(&plan->from, "%s%s", cay_sandbox_id(sandbox), rest ? rest : "") < 0) {
+        plan->from = NULL;
+        return cay_fail_memory(err, op);
+    }
+    plan->sandbox.from = plan->from;
+    return CAY_OK;
+}
+
 static int check_together(const struct options *options, struct cay_error *err)
 {
     if (options->tty && options->as_json)
@@ -557,6 +609,8 @@ static void fill_sandbox(const struct options *options,
         sandbox->cpu_percent = options->cpu_percent;
     if (options->ttl_ms)
         sandbox->ttl_ms = options->ttl_ms;
+    if (options->checkpoint_each)
+        sandbox->checkpoint_each = true;
     if (options->storage >= 0)
         sandbox->storage = options->storage ? CAY_STORAGE_DISK : CAY_STORAGE_MEMORY;
     if (options->user)
@@ -605,6 +659,8 @@ int sandbox_plan(const struct options *options,
     if (!code)
         code = plan_template(options->template_name, plan, err);
     if (!code)
+        code = plan_from(options->from, plan, err);
+    if (!code)
         code = plan_network(options, plan, err);
     if (!code)
         code = plan_join(&options->join, plan, err);
@@ -639,6 +695,7 @@ void sandbox_plan_done(struct sandbox_plan *plan)
     free(plan->env);
     free(plan->networks);
     free(plan->template_name);
+    free(plan->from);
     cay_policy_free(plan->policy);
     secret_done(&plan->secrets);
     *plan = (struct sandbox_plan){.env = NULL};
@@ -710,6 +767,11 @@ int find_sandbox(const char *word, cay_sandbox **ret_sandbox, struct cay_error *
 /* --- Commands --- */
 
 /* The small program's is another. */
+static int run_try(struct call *call, struct cay_error *err)
+{
+    return sandbox_program.try(call, err);
+}
+
 static int run_doctor(struct call *call, struct cay_error *err)
 {
     return sandbox_program.doctor(call, err);

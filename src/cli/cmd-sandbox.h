@@ -14,6 +14,7 @@
  * is spelled, checked and explained the same wherever it is taken. */
 enum sandbox_command {
     SANDBOX_RUN,
+    SANDBOX_TRY,
     SANDBOX_CREATE,
     SANDBOX_EXEC,
     SANDBOX_SHELL,
@@ -31,6 +32,7 @@ enum sandbox_command {
     SANDBOX_CHECKPOINT,
     SANDBOX_ROLLBACK,
     SANDBOX_CHECKPOINTS,
+    SANDBOX_FORK,
     SANDBOX_PAUSE,
     SANDBOX_RESUME,
     SANDBOX_START,
@@ -49,7 +51,7 @@ struct sandbox_plan {
     char **binds_text; /* of -v, two of `given_count` each */
     size_t given_count;
     const char **env;
-    char *template_name;
+    char *template_name, *from;
     const char **networks; /* of --join and the configuration, or NULL */
     struct cli_secrets secrets;
     cay_policy *policy; /* with the rules of --allow and --deny, or NULL */
@@ -82,19 +84,44 @@ struct sandbox_program {
     int (*receive_dir)(cay_files *files, const char *source, const char *target,
                        struct cay_error *err);
 
+    call_runner *try;
     int (*collect_sessions)(size_t *ret_count, struct cay_error *err);
     call_runner *doctor;
 
     /* Before anything is printed: the small program executes the full one. */
     int (*list_warm)(struct cay_warm_info **ret_infos, size_t *ret_count,
                      struct cay_error *err);
+    int (*rollback)(cay_sandbox *sandbox, const char *which,
+                    const struct cay_rollback_options *options,
+                    struct cay_rollback *ret_rollback, struct cay_error *err);
 };
 extern const struct sandbox_program sandbox_program;
 
-call_runner cmd_checkpoint, cmd_rollback, cmd_checkpoints;
+call_runner cmd_checkpoint, cmd_rollback, cmd_checkpoints, cmd_fork;
 call_runner cmd_run, cmd_create, cmd_exec, cmd_shell, cmd_ls, cmd_inspect, cmd_ps,
     cmd_logs, cmd_network, cmd_events, cmd_forward, cmd_port, cmd_cp, cmd_cat, cmd_put,
-    cmd_life, cmd_kill, cmd_gc, cmd_doctor;
+    cmd_life, cmd_kill, cmd_gc, cmd_doctor, cmd_try;
+
+/* Runs the command of a call in a new sandbox, after `adjust` has changed the plan, and
+ * calls `after` once that is gone; both may be NULL. */
+int run_in_new(struct call *call,
+               int (*adjust)(struct sandbox_plan *plan, void *cookie,
+                             struct cay_error *err),
+               void (*after)(void *cookie), void *cookie, struct cay_error *err);
+
+/* A copy between the host and a sandbox, as cay cp does it. */
+struct cp_ends {
+    const char *id, *path; /* inside */
+    const char *host;      /* a path of the host, or "-" */
+    bool is_out;           /* from the inside to the host */
+};
+typedef int cp_opener(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err);
+int cp_copy(const struct cp_ends *ends, const char *user, cp_opener *opener,
+            struct cay_error *err);
+
+/* Where the path begins in "ID:PATH" or "NAME:PATH"; NULL if the word is no such thing.
+ * A file of this machine with a colon is written ./FILE. */
+const char *cp_path_inside(const char *word);
 
 /* For the whole program's table. */
 int cp_send_dir(cay_files *files, const char *source, const char *target,

@@ -55,7 +55,7 @@ static int collect_sessions(size_t *ret_count, struct cay_error *err)
     return exec_full(err);
 }
 
-static int doctor(struct call *call, struct cay_error *err)
+static int run_full(struct call *call, struct cay_error *err)
 {
     (void)call;
     return exec_full(err);
@@ -69,13 +69,26 @@ static int list_warm(struct cay_warm_info **ret_infos, size_t *ret_count,
     return exec_full(err);
 }
 
+/* Differences of files are in cay-full. */
+static int rollback(cay_sandbox *sandbox, const char *which,
+                    const struct cay_rollback_options *options,
+                    struct cay_rollback *ret_rollback, struct cay_error *err)
+{
+    ret_rollback->ended = NULL;
+    return options->keep
+               ? exec_full(err)
+               : cay_sandbox_rollback_with(sandbox, which, options, ret_rollback, err);
+}
+
 const struct sandbox_program sandbox_program = {
+    .rollback = rollback,
     .open_local = open_local,
     .send_dir = copy_dir,
     .send_archive = send_archive,
     .receive_dir = copy_dir,
     .collect_sessions = collect_sessions,
-    .doctor = doctor,
+    .try = run_full,
+    .doctor = run_full,
     .list_warm = list_warm,
 };
 

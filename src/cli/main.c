@@ -73,6 +73,7 @@ static int collect_sessions(size_t *ret_count, struct cay_error *err)
 }
 
 const struct sandbox_program sandbox_program = {
+    .rollback = cay_sandbox_rollback_with,
     .configure = configure,
     .release = release,
     .open_local = open_local,
@@ -80,6 +81,7 @@ const struct sandbox_program sandbox_program = {
     .send_archive = cp_send_archive,
     .receive_dir = cp_receive_dir,
     .collect_sessions = collect_sessions,
+    .try = cmd_try,
     .doctor = cmd_doctor,
     .list_warm = cay_warm_list,
 };
@@ -87,7 +89,7 @@ const struct sandbox_program sandbox_program = {
 /* --- Commands --- */
 
 static const char commands_help[] =
-    "  run, create               Run a command in a new sandbox; create one\n"
+    "  run, create, fork         Run a command in a new sandbox; create or fork one\n"
     "  exec, shell, ps, logs     Run commands in it; list them; print their output\n"
     "  code, context             Run code in an interpreter that keeps its variables\n"
     "  ls, inspect, checkpoints  List sandboxes; show one; list its checkpoints\n"
@@ -95,15 +97,15 @@ static const char commands_help[] =
     "  network, events           Change what a sandbox reaches; print what it tried\n"
     "  forward, port             Forward ports of a sandbox; list them\n"
     "  checkpoint, rollback      Save the state of a sandbox's files; restore it\n"
-    "  diff, pause, resume       Show changes of files; freeze a sandbox; thaw it\n"
-    "  kill, start, rm           End it, start it again from disk, remove it\n"
+    "  try, diff, apply, discard Work on a view of a directory; look; apply or not\n"
+    "  pause, resume, start      Freeze a sandbox; thaw it; start it again from disk\n"
     "  session, files            Named sandboxes; read and write files under a policy\n"
     "  config, explain           Check a configuration; show which rule decides\n"
+    "  snapshot, volume          Store files under a name; keep them for sandboxes\n"
     "  template, build           Manage templates; build one from a Dockerfile\n"
-    "  pool, warm, gc            Prepare sandboxes ahead; clean up after crashes\n"
+    "  kill, rm, gc, pool, warm  End it; remove it; clean up; prepare others ahead\n"
     "  serve, key, secret, env   Serve the E2B SDKs; manage their keys and secrets\n"
-    "  doctor, setup             Check this machine; give users what sandboxes need\n"
-    "  help, version             Show the help for a command; print the version\n";
+    "  doctor, setup, help, version  Check or prepare this machine; this help\n";
 
 typedef int command(char *const *argv); /* what follows the command's name */
 
@@ -114,11 +116,13 @@ static const struct {
     const struct grammar *grammar; /* or NULL */
     command *run;
 } commands[] = {
+    {"apply", &try_grammar, NULL},
     {"build", &build_grammar, NULL},
     {"code", &code_grammar, NULL},
     {"config", &config_grammar, NULL},
     {"context", &context_grammar, NULL},
     {"diff", &diff_grammar, NULL},
+    {"discard", &try_grammar, NULL},
     {"env", NULL, cmd_serve},
     {"explain", &explain_grammar, NULL},
     {"files", &files_grammar, NULL},
@@ -129,8 +133,10 @@ static const struct {
     {"serve", NULL, cmd_serve},
     {"session", &session_grammar, NULL},
     {"setup", &setup_grammar, NULL},
+    {"snapshot", &snapshot_grammar, NULL},
     {"template", &template_grammar, NULL},
     {"version", NULL, cmd_version},
+    {"volume", &volume_grammar, NULL},
     {"warm", &warm_grammar, NULL},
 };
 
@@ -248,7 +254,8 @@ static int run_command(char *const *argv)
             bool is_whole = commands[i].grammar == &build_grammar ||
                             commands[i].grammar == &code_grammar ||
                             commands[i].grammar == &diff_grammar ||
-                            commands[i].grammar == &setup_grammar;
+                            commands[i].grammar == &setup_grammar ||
+                            commands[i].grammar == &try_grammar;
             return commands[i].grammar
                        ? call_run(commands[i].grammar, is_whole ? argv : argv + 1)
                        : commands[i].run(argv + 1);

@@ -100,13 +100,13 @@ struct options {
     /* Sandboxes */
     uint64_t memory, disk, timeout_ms, ttl_ms;
     struct option_list env, binds, allow, deny, join, ports, secrets, secrets_for;
-    const char *workdir, *template_name, *tag, *name, *network_limit;
+    const char *workdir, *template_name, *from, *tag, *name, *network_limit;
     uint32_t pids, cpu_percent;
     unsigned require;     /* enum cay_layer */
     int network, storage; /* which of the choices; -1: none was made */
     int signal;
 
-    /* Pools */
+    /* Pools; count also fork */
     struct option_number count;
     uint64_t limit;
     bool foreground, daemon;
@@ -123,17 +123,18 @@ struct options {
     /* Explaining */
     const char *method, *address, *sandbox;
 
-    /* Differences */
-    bool names, stat, binary, no_renames;
+    /* Tries */
+    const char *directory, *use;
 
     /* Templates */
     const char *sources[CAY_TEMPLATE_IMAGE]; /* by enum cay_template_source - 1 */
     const char *packages;
+    struct option_list add;
 
     /* Builds */
     const char *file, *target;
     struct option_list args;
-    bool no_cache;
+    bool no_cache, pull;
 
     /* Files */
     const char *base;
@@ -146,15 +147,18 @@ struct options {
 
     int as_json; /* 0 or 1 */
     bool help, help_all, quiet, all;
-    bool reset, stop;                             /* network; checkpoint */
-    bool interactive, tty, detach, follow, force; /* sandboxes */
-    bool load;                                    /* config check */
+    bool reset, stop, remove, keep, checkpoint_each; /* network; checkpoint */
+    bool partial, to_disk;                           /* fork; pause */
+    bool interactive, tty, detach, follow, force;    /* sandboxes */
+    bool load;                                       /* config check */
     bool yes, host, no_follow;             /* files: all; resolve; stat; yes also setup */
     bool lines, bytes, universal_newlines; /* read */
     bool in_place, append, new_file, durable, no_parents, exist_ok; /* write and others */
-    bool exact, recursive;           /* edit; delete, move */
-    bool directories, details, null; /* list, glob; null also grep */
-    bool ignore_case, fixed;         /* grep */
+    bool exact, recursive;                /* edit; delete, move */
+    bool directories, details, null;      /* list, glob; null also grep */
+    bool ignore_case, fixed;              /* grep */
+    bool names, stat, binary, no_renames; /* diff */
+    bool list, merge, skip_conflicts;     /* try; apply */
 };
 
 /* The rules for help, which every grammar has. */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cay checkpoint, rollback and checkpoints."""
+"""cay checkpoint, rollback, checkpoints and fork."""
 
 import json
 import subprocess
@@ -51,11 +51,14 @@ def test_checkpoints_are_listed_as_a_tree(box):
     assert rows[1].startswith("1") and rows[2].startswith("  2") and " * " in rows[3]
 
 
-def test_a_process_makes_a_checkpoint_busy_unless_it_is_stopped(box):
+def test_a_process_runs_on_after_a_checkpoint_unless_it_is_stopped(box):
     cay("exec", "-d", box, "--", "sleep", "1000")
-    done = cay("checkpoint", box, check=False)
-    assert done.returncode != 0 and "a process runs in the sandbox" in done.stderr
-    assert cay("checkpoint", "--stop", box).stdout == "1\n"
+    made = json.loads(cay("checkpoint", "-o", "json", box).stdout)
+    assert made["processes"] == 1 and made["current"]
+    assert sh(box, "pgrep -c sleep") == "1\n"
+    made = json.loads(cay("checkpoint", "-o", "json", "--stop", box).stdout)
+    assert made["processes"] == 0
+    assert sh(box, "pgrep -c sleep || true") == "0\n"
 
 
 @pytest.mark.parametrize("words, told", [
@@ -66,3 +69,137 @@ def test_a_process_makes_a_checkpoint_busy_unless_it_is_stopped(box):
 def test_invalid_checkpoints_are_refused(box, words, told):
     done = cay(*(word.format(box) for word in words), check=False)
     assert done.returncode != 0 and told in done.stderr
+
+
+def test_a_rollback_prints_the_processes_that_it_has_ended(box):
+    cay("checkpoint", box, "a")
+    cay("exec", "-d", box, "--", "sleep", "1000")
+    done = json.loads(cay("rollback", "-o", "json", box, "a").stdout)
+    assert [one["command"] for one in done["ended"]] == ["sleep 1000"] and done["kept"] == 0
+    cay("exec", "-d", box, "--", "sleep", "2000")
+    assert ": sleep 2000\n" in cay("rollback", box, "a").stdout
+    cay("exec", "-d", box, "--", "sleep", "3000")
+    sh(box, "echo x > /x")
+    done = json.loads(cay("rollback", "--keep", "-o", "json", box, "a").stdout)
+    assert done["ended"] == [] and done["kept"] == 1
+    assert sh(box, "ls /x 2>/dev/null; pgrep -c sleep") == "1\n"
+
+
+def test_a_removed_checkpoint_is_not_listed_and_others_stay(box):
+    for name in ("a", "b", "c"):
+        sh(box, f"head -c 1M /dev/urandom > /{name}")
+        cay("checkpoint", box, name)
+    assert cay("checkpoint", "--rm", box, "b").stdout == "0 B freed\n"
+    found = json.loads(cay("checkpoints", box, "-o", "json").stdout)["checkpoints"]
+    assert [(one["name"], one["parent"]) for one in found] == [("a", None), ("c", 1)]
+    cay("rollback", box, "a")
+    freed = json.loads(cay("checkpoint", "--rm", "-o", "json", box, "c").stdout)["freed_bytes"]
+    assert 2 << 20 <= freed < 3 << 20
+    assert sh(box, "ls /a /b 2>/dev/null || true") == "/a\n"
+    done = cay("checkpoint", "--rm", box, check=False)
+    assert done.returncode != 0 and "no checkpoint given" in done.stderr
+
+
+def test_each_command_begins_with_a_checkpoint_if_requested(tmp_path):
+    config = tmp_path / "cay.yaml"
+    config.write_text("type: native\ncheckpoint_each: true\n")
+    for words in (["--checkpoint-each"], ["--config", config]):
+        box = cay("create", *words).stdout.strip()
+        try:
+            cay("exec", "-d", box, "--", "sleep", "1000")
+            for step in range(3):
+                sh(box, f"echo {step} > /step")
+            found = json.loads(cay("checkpoints", box, "-o", "json").stdout)["checkpoints"]
+            assert [(one["cause"], one["processes"]) for one in found] == [
+                ("command", 0), ("command", 1), ("command", 1)]
+            cay("rollback", box, found[-1]["id"])
+            assert sh(box, "cat /step") == "1\n"
+        finally:
+            cay("rm", "-f", box)
+
+
+def test_forks_begin_with_the_files_of_a_checkpoint_or_of_now(box):
+    sh(box, "echo one > /a")
+    cay("checkpoint", box, "first")
+    sh(box, "echo two > /a")
+    old = cay("create", "--from", f"{box[:8]}:first", "-m", "256M").stdout.strip()
+    now = json.loads(cay("fork", "-n", "3", "-o", "json", box).stdout)["ids"]
+    try:
+        assert len(set(now)) == 3
+        assert [sh(made, "cat /a") for made in (old, *now)] == ["one\n"] + ["two\n"] * 3
+        assert cay("run", "--from", f"{old}", "--", "cat", "/a").stdout == "one\n"
+        assert "256 MiB" in cay("inspect", old).stdout
+    finally:
+        cay("rm", "-f", old, *now)
+
+
+@pytest.mark.parametrize("words, told", [
+    (["fork", "-n", "0", "{}"], "use a number from 1"),
+    (["fork", "{}:none"], "cay checkpoints lists them"),
+    (["create", "--from", "{}:"], "use ID or ID:CHECKPOINT"),
+    (["create", "--from", "{}", "--template", "base"], "leave the template out"),
+])
+def test_invalid_forks_are_refused(box, words, told):
+    done = cay(*(word.format(box) for word in words), check=False)
+    assert done.returncode != 0 and told in done.stderr
+
+
+def test_a_fork_of_now_does_not_have_the_processes(box):
+    cay("checkpoint", box)
+    cay("exec", "-d", box, "--", "sleep", "1000")
+    sh(box, "echo now > /a")
+    for source in (box, f"{box}:1"):
+        made = cay("fork", source).stdout.strip()
+        assert sh(made, "cat /a; pgrep -c sleep || true") == ("now\n0\n" if source == box else "0\n")
+        cay("rm", "-f", made)
+    assert sh(box, "pgrep -c sleep") == "1\n"
+
+
+def test_a_diff_shows_what_changed_since_a_checkpoint_and_between_two(box):
+    sh(box, "mkdir /w; echo one > /w/a")
+    cay("checkpoint", box, "first")
+    sh(box, "echo two > /w/a")
+    cay("checkpoint", box, "second")
+    sh(box, "touch /w/b")
+    assert cay("diff", "--names", box, "first").stdout == "M\tw/a\nA\tw/b\n"
+    assert cay("diff", "--names", box, "second", "first").stdout == "M\tw/a\n"
+    assert "-one\n+two\n" in cay("diff", box, "first", "second").stdout
+    done = cay("diff", box, "none", check=False)
+    assert done.returncode != 0 and "cay checkpoints lists them" in done.stderr
+
+
+def test_forks_are_from_and_to_disk():
+    made = [cay("create", "--storage", "disk").stdout.strip()]
+    try:
+        sh(made[0], "echo one > /a")
+        made.append(cay("fork", made[0]).stdout.strip())
+        made.append(cay("fork", "--storage", "disk", made[1]).stdout.strip())
+        cay("rm", made[0])
+        assert [sh(box, "cat /a") for box in made[1:]] == ["one\n"] * 2
+        cay("kill", made[2])
+        cay("start", made[2])
+        assert sh(made[2], "cat /a") == "one\n"
+        kinds = [json.loads(cay("inspect", "-o", "json", box).stdout)["storage"] for box in made[1:]]
+        assert kinds == ["memory", "disk"]
+    finally:
+        for box in made:
+            cay("rm", "-f", box, check=False)
+
+
+def test_forks_are_all_created_or_with_partial_each_failure_is_printed(box):
+    few = f"ulimit -n 90; exec {CAY} fork -n 40 {{}} {box}"
+    for option in ("", "--partial"):
+        before = set(cay("ls", "-q").stdout.split())
+        done = subprocess.run(["bash", "-c", few.format(option)], capture_output=True, text=True,
+                              timeout=PATIENCE, stdin=subprocess.DEVNULL, check=False)
+        made = done.stdout.split()
+        assert done.returncode != 0
+        assert set(cay("ls", "-q").stdout.split()) == before | set(made)
+        if made:
+            cay("rm", "-f", *made)
+        if option:
+            assert 0 < len(made) < 40
+            assert f"{40 - len(made)} of 40 failed" in done.stderr
+            assert len(done.stderr.splitlines()) > 40 - len(made)
+        else:
+            assert not made

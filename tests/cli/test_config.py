@@ -110,7 +110,7 @@ def test_a_file_that_is_not_there_has_a_status_of_its_own(config):
 
 @pytest.mark.parametrize("text, status, message", [
     ("limits: {memory: 64M, disk: 128M}\n", 2, "disk: the disk limit is larger than the memory limit"),
-    ("storage: disk\nlimits: {disk: 1G}\n", 12, "disk: a disk limit cannot be enforced for storage on disk"),
+    ("storage: disk\nlimits: {disk: 1M}\n", 2, "disk: invalid size limit on disk (use 16 MiB"),
     ("template: no-such\n", 4, "no-such: there is no such template (available templates"),
     ("template: /no/such\n", 4, "/no/such: this directory cannot be used as a template"),
     ("mounts: ['/no/such:/inside']\n", 4, "/no/such: cannot open the mount source"),

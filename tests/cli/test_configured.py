@@ -52,7 +52,7 @@ def test_a_sandbox_that_stays_is_as_its_configuration_says(boxes, written):
 
 def test_options_win_over_the_configuration(boxes, written):
     words = (*written(), "-m", "300M", "--pids", "50", "-e", "ONE=1", "-e", "THREE=3", "-u",
-             "user", "-w", "/tmp", "-v", "other:/shared")
+             "user", "-w", "/tmp", "-v", "./other:/shared")
     tell = "id -un; pwd; echo $ONE $TWO $THREE; cat /shared/name /other/name"
     expected = "user\n/tmp\n1 two 3\nother\nother\n"
     assert boxes.ok("run", *words, "--", "sh", "-c", tell).text == expected

@@ -273,7 +273,7 @@ def test_a_place_that_is_taken_is_not_proposed(boxes):
     folder = work(boxes)
     (folder / "d").mkdir()
     script(folder / "hello.py", "print('hello')\n")
-    given = ("-v", "d:/src", "-w", "/src")
+    given = ("-v", "./d:/src", "-w", "/src")
     done = boxes.cay("run", *given, "--", "python3", "hello.py", cwd=folder)
     assert advice(done) == ["-v", f"{folder}:{folder}", "-w", str(folder)]
     assert boxes.ok("run", *given, *advice(done), "--", "python3", "hello.py",

@@ -9,7 +9,8 @@ import subprocess
 import pytest
 from conftest import CAY, PATIENCE, ROOT
 from test_options import (COMMANDS, CONFIG_COMMANDS, EXPLAIN_COMMANDS, SANDBOX_COMMANDS,
-                          SESSION_COMMANDS, TEMPLATE_COMMANDS)
+                          SESSION_COMMANDS, SNAPSHOT_COMMANDS, TEMPLATE_COMMANDS,
+                          VOLUME_COMMANDS)
 
 DOCS = ROOT / "docs"
 COMPLETIONS = ROOT / "data" / "completions"
@@ -42,6 +43,7 @@ def transcripts(block):
 CONTEXT_COMMANDS = ["ls", "create", "restart", "interrupt", "rm"]
 PAGES = {
     "cay-run": ["run"],
+    "cay-try": ["try"],
     "cay-create": ["create"],
     "cay-exec": ["exec", "shell"],
     "cay-ls": ["ls", "inspect"],
@@ -51,7 +53,7 @@ PAGES = {
     "cay-network": ["network"],
     "cay-events": ["events"],
     "cay-forward": ["forward", "port"],
-    "cay-checkpoint": ["checkpoint", "rollback", "checkpoints"],
+    "cay-checkpoint": ["checkpoint", "rollback", "checkpoints", "fork"],
     "cay-doctor": ["doctor"],
 }
 
@@ -129,7 +131,7 @@ def test_every_command_about_sandboxes_is_on_a_page():
             assert re.search(rf"^\*cay {command}\*", text, re.M), command
     overview = page("cay.1.scd")
     for command in [*SANDBOX_COMMANDS, "config", "session", "template", "files", "code", "context", "setup", "warm",
-                    "build", "diff"]:
+                    "build", "diff", "volume", "snapshot"]:
         assert re.search(rf"^\*.*\b{command}\*", overview, re.M), command
 
 
@@ -143,11 +145,15 @@ def test_every_command_about_sandboxes_is_on_a_page():
     ("cay-diff", [["diff"]]),
     ("cay-explain", [["explain", command] for command in EXPLAIN_COMMANDS]),
     ("cay-session", [["session", command] for command in SESSION_COMMANDS]),
-    ("cay-template", [["template", command] for command in TEMPLATE_COMMANDS])])
+    ("cay-template", [["template", command] for command in TEMPLATE_COMMANDS]),
+    ("cay-snapshot", [["snapshot", command] for command in SNAPSHOT_COMMANDS]),
+    ("cay-volume", [["volume", command] for command in VOLUME_COMMANDS])])
 def test_each_page_has_the_options_of_its_commands_and_no_others(name, helps):
     text = page(f"{name}.1.scd")
     assert set(re.findall(r"\*(--?[a-z][a-z-]*)\*", text.split("# OPTIONS")[1].split("# JSON")[0])
                ) - {"-it"} >= options_of(*helps)
+    if name == "cay-try":  # the page has those of two more commands
+        helps = [*helps, ["apply"], ["discard"]]
     known = options_of(*helps, *([["exec"], ["create"]] if name not in ("cay-run", "cay-create") else []))
     known |= {"--storage", "--template", "--network", "--require", "-it", "--help", "--version"}
     assert set(re.findall(r"\*(--?[a-z][a-z-]*)\*", text)) <= known
@@ -184,6 +190,7 @@ def test_bash_completes_commands_options_and_values(path):
     assert complete_in_bash(["cay", "create", "--storage", ""], path) == ["memory", "disk"]
     assert complete_in_bash(["cay", "template", "create", "--from-d"], path) == ["--from-dir"]
     assert complete_in_bash(["cay", "template", "c"], path) == ["create"]
+    assert complete_in_bash(["cay", "volume", ""], path) == ["create", "ls", "rm", "cp"]
     assert complete_in_bash(["cay", "config", ""], path) == ["check", "schema"]
     assert complete_in_bash(["cay", "explain", ""], path) == ["network"]
     assert complete_in_bash(["cay", "explain", "network", "--meth"], path) == ["--method"]
@@ -259,7 +266,7 @@ def test_fish_completes_what_the_command_takes_and_nothing_else(path, boxes):
     assert {"run", "inspect", "version"} <= set(commands) and "cay" not in commands
     assert set(commands) <= set(complete_in_fish("cay help ", path))
     assert complete_in_fish("cay run --ti", path) == ["--timeout"]
-    assert complete_in_fish("cay run --appr", path) == complete_in_fish("cay run --from", path) == []
+    assert complete_in_fish("cay run --appr", path) == complete_in_fish("cay run --from-", path) == []
     assert complete_in_fish("cay run --storage ", path) == ["disk", "memory"]
     assert box in complete_in_fish("cay exec ", path)
     assert complete_in_fish(f"cay logs {box} c", path) == ["counting"]

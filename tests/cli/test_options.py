@@ -9,9 +9,11 @@ from conftest import CAY, PATIENCE
 
 COMMANDS = ("resolve explain roots read stat exists list glob grep write append edit delete move "
             "copy mkdir export import").split()
-SANDBOX_COMMANDS = ("run create exec shell ls inspect ps logs cp cat put pause resume start kill rm gc "
-                    "network events forward port checkpoint rollback checkpoints doctor").split()
-TEMPLATE_COMMANDS = ["create", "ls", "rm"]
+SANDBOX_COMMANDS = ("run try create exec shell ls inspect ps logs cp cat put pause resume start kill rm gc "
+                    "network events forward port checkpoint rollback checkpoints fork doctor").split()
+TEMPLATE_COMMANDS = ["create", "ls", "inspect", "rm", "prune"]
+SNAPSHOT_COMMANDS = ["create", "ls", "inspect", "rm"]
+VOLUME_COMMANDS = ["create", "ls", "rm", "cp"]
 SESSION_COMMANDS = ["ls", "show", "start", "pause", "resume", "stop", "rm"]
 CONFIG_COMMANDS = ["check", "schema"]
 EXPLAIN_COMMANDS = ["network"]
@@ -124,7 +126,8 @@ def test_the_help_names_every_command():
              for name in names.split(", ")]
     assert sorted(named) == sorted([*SANDBOX_COMMANDS, "config", "session", "template", "explain", "files", "help",
                                     "version", "serve", "key", "env", "pool", "code", "context",
-                                    "setup", "warm", "build", "diff", "secret"])
+                                    "setup", "warm", "build", "diff", "secret", "volume", "snapshot",
+                                    "apply", "discard"])
 
 
 @pytest.mark.parametrize("command", SANDBOX_COMMANDS)
@@ -149,7 +152,7 @@ def test_rare_options_are_named_and_explained_on_demand():
 
 
 @pytest.mark.parametrize("group, commands", [
-    ("template", TEMPLATE_COMMANDS), ("config", CONFIG_COMMANDS), ("explain", EXPLAIN_COMMANDS),
+    ("template", TEMPLATE_COMMANDS), ("volume", VOLUME_COMMANDS), ("snapshot", SNAPSHOT_COMMANDS), ("config", CONFIG_COMMANDS), ("explain", EXPLAIN_COMMANDS),
     ("session", SESSION_COMMANDS)])
 def test_groups_of_commands_have_their_help(group, commands):
     status, out, err = run(group, "--help")
@@ -176,7 +179,7 @@ def test_groups_of_commands_have_their_help(group, commands):
     (["create", "-e", "A B=1"], "A B=1", "write -e NAME=VALUE"),
     (["create", "--rm"], "--rm", "leave it out"),
     (["ls", "--follow"], "--follow", "it is an option of logs; cay ls --help lists the options"),
-    (["create", "--timeout", "5"], "--timeout", "it is an option of run, exec; cay create --help"),
+    (["create", "--timeout", "5"], "--timeout", "it is an option of run, try, exec; cay create --help"),
     (["create", "-d"], "-d", "it is an option of exec; cay create --help"),
     (["ls", "--rm"], "--rm", "cay ls --help lists the options"),
     (["ls", "x"], "x", "(usage: cay ls)"),

@@ -390,6 +390,22 @@ def test_a_stopped_sandbox_shows_the_limit_it_will_have(boxes):
     boxes.ok("rm", box)
 
 
+def test_a_limit_on_disk_is_enforced_and_shown(boxes):
+    box = boxes.create("--storage", "disk", "--disk", "32M")
+    full = boxes.cay("exec", box, "--", "sh", "-c", "head -c 64M /dev/zero > ~/big")
+    assert full.status == 1 and b"No space left" in full.err
+    shown = boxes.ok("inspect", box).text
+    assert " of 32 MiB, in files\n" in shown and "ext4 on a loop device" in shown
+    data = boxes.ok("inspect", "-o", "json", box).json
+    assert data["limits"]["disk_bytes"] == 32 << 20
+    assert data["used"]["disk_bytes"] > 16 << 20
+    boxes.ok("kill", box)
+    assert "disk:      at most 32 MiB, in files\n" in boxes.ok("inspect", box).text
+    boxes.ok("start", box)
+    boxes.ok("exec", box, "--", "rm", "/home/user/big")
+    boxes.ok("rm", box)
+
+
 def test_a_run_on_disk_whose_cay_was_killed_leaves_nothing(boxes):
     running = boxes.start("run", "--storage", "disk", "--", "sh", "-c", "hostname; sleep 1000")
     box = running.stdout.readline().decode().strip()

@@ -104,6 +104,68 @@ def test_an_image_of_a_registry_is_downloaded(cay, registry):
     assert sorted(os.listdir(f"{home}/templates")) == ["tiny:0", "tiny:1"]
 
 
+def test_inspect_prints_the_configuration_of_the_image(cay, tmp_path):
+    cay("template", "create", "tiny", "--from", f"oci-archive:{make('oci-tar', tmp_path / 'layout.tar')}")
+    told = json.loads(cay("template", "inspect", "tiny:latest"))
+    assert told["name"] == "tiny" and told["source"] == "image" and told["user"] == "33:33"
+    assert told["config"] == {"User": "33:33", "WorkingDir": "/srv",
+                              "Env": ["FROM_IMAGE=yes", "PATH=/bin:/from-image"]}
+    (tmp_path / "Dockerfile").write_text(
+        'FROM tiny\nCMD ["sh"]\nEXPOSE 80\nLABEL a="\u00e9\\"" b=2\nHEALTHCHECK --interval=5s CMD true\n')
+    cay("build", "-t", "app", ".")
+    config = json.loads(cay("template", "inspect", "app"))["config"]
+    assert config["Cmd"] == ["sh"] and config["ExposedPorts"] == {"80/tcp": {}}
+    assert config["Labels"] == {"a": 'é"', "b": "2"} and config["User"] == "33:33"
+    assert config["Healthcheck"] == {"Test": ["CMD-SHELL", "true"], "Interval": 5000000000}
+    assert json.loads(cay("template", "inspect", "host")) == {
+        "name": "host", "source": "builtin", "from": "", "created_ms": 0, "bytes": 0, "user": "",
+        "workdir": "", "config": {}}
+    assert "there is no such template" in cay("template", "inspect", "none", status=4)
+    assert "invalid template name" in cay("template", "inspect", "../x", status=2)
+
+
+def test_a_build_downloads_images_if_it_may(cay, registry, tmp_path):
+    place, layout = registry
+    (tmp_path / "Dockerfile").write_text(f"FROM {place}/team/tiny:1\nRUN cat /srv/new\n")
+    assert "or pass --pull" in cay("build", ".", status=4)
+    done = subprocess.run([CAY, "build", "--pull", "-t", "app", "."], cwd=tmp_path, capture_output=True,
+                          text=True, timeout=PATIENCE, check=True)
+    assert done.stderr == f"downloading {place}/team/tiny:1\n[1/1] RUN cat /srv/new\nnew\n"
+    name = f"{place.replace(':', '_')}_team_tiny:1"
+    assert sorted(cay("template", "ls", "-q").split()) == sorted(["host", "base", name, "app"])
+    (tmp_path / "Dockerfile").write_text(f"FROM {place}/team/tiny:1\nCOPY --from={place}/team_tiny:1 / /\n")
+    assert "is of another source" in cay("build", ".", status=6)
+    digest = json.loads((layout / "index.json").read_text())["manifests"][0]["digest"]
+    (tmp_path / "Dockerfile").write_text(f"FROM {place}/team/tiny@{digest}\n")
+    cay("build", "--pull", "-q", "-t", "pinned", ".")
+    assert f"{place.replace(':', '_')}_team_tiny:{digest[7:23]}" in cay("template", "ls", "-q").split()
+    (tmp_path / "Dockerfile").write_text(f"FROM {place}/team/missing:1\n")
+    assert "could not be downloaded" in cay("build", "--pull", ".", status=13)
+
+
+def test_an_image_without_skopeo_or_a_network_names_what_is_missing(cay, tmp_path):
+    """In a mount and a network namespace of its own, where skopeo is another program."""
+    def told(program, name):
+        done = subprocess.run(
+            ["unshare", "-mn", "sh", "-c", 'mount --bind "$0" /usr/bin/skopeo && exec "$@"', program,
+             CAY, "template", "create", "x", "--from", name],
+            capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == 13, done
+        return done.stderr
+
+    assert "skopeo, which downloads images, is not installed (apt-get install skopeo; " in told(
+        "/dev/null", "python:3")
+    unreachable = told("/usr/bin/skopeo", "192.0.2.1:5000/python:3")
+    assert "the registry cannot be reached (" in unreachable
+    assert "docker-archive:FILE" in unreachable and "network is unreachable" in unreachable
+    spy = tmp_path / "skopeo"
+    spy.write_text("#!/bin/sh\necho $@\nexit 1\n")
+    spy.chmod(0o755)
+    arch = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
+    assert f"--override-os linux --override-arch {arch} copy --quiet docker://python:3 oci:" in told(
+        spy, "python:3")
+
+
 def test_a_name_that_is_no_image_is_refused(cay):
     for name in ("--policy", "a b", "/etc", "docker://", "oci:", "./x"):
         assert "invalid name of an image" in cay("template", "create", "x", f"--from={name}", status=2)

@@ -52,7 +52,7 @@ def test_a_command_runs_as_user_inside(cay):
 
 def test_nothing_that_is_shown_becomes_a_program_of_its_owners(cay):
     script = "touch x; chmod 755 x; chmod 4755 x 2>/dev/null; chmod g+s x 2>/dev/null; stat -c %a x"
-    assert cay("run", "-v", "shared:/src", "-w", "/src", "--", "sh", "-c", script).text == "755\n"
+    assert cay("run", "-v", "./shared:/src", "-w", "/src", "--", "sh", "-c", script).text == "755\n"
     assert cay("run", "-w", "/tmp", "--", "sh", "-c", script).text == "6755\n"
 
 

@@ -32,7 +32,7 @@ def test_what_is_shown_belongs_to_who_runs_the_command(boxes, shared, user):
 
 
 def test_a_relative_source_starts_here(boxes, shared):
-    for source, where in ((".", shared), ("shared", boxes.folder), ("../shared", shared)):
+    for source, where in ((".", shared), ("./shared", boxes.folder), ("../shared", shared)):
         assert boxes.ok("run", "-v", f"{source}:/src", "-w", "/src", "--", "cat", "file",
                         cwd=where).out == b"from outside\n"
 
