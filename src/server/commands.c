@@ -346,6 +346,7 @@ void commands_print_exports(const struct serve_options *options, const char *key
 
     put_url(options, url, sizeof url);
     printf("export E2B_API_URL=%s\nexport E2B_SANDBOX_URL=%s\n", url, url);
+    printf("export E2B_VOLUME_API_URL=%s\n", url);
     if (*key)
         printf("export E2B_API_KEY=%s\n", key);
 }

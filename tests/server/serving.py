@@ -126,7 +126,7 @@ class Server:
 
     # --- Its life ---
 
-    def start(self, exports=3):
+    def start(self, exports=4):
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.before, CAY, "serve", "--listen", f"127.0.0.1:{self.port}", "--access-log",

@@ -175,7 +175,7 @@ TEST(records_are_found_by_tenant_state_and_page)
 
     for (int i = 0; i < 4; i++) {
         AUTO_RECORD row = row_of(ids[i], i == 2 ? "other" : "me", 100 + i / 2);
-        ASSERT_OK(registry_add(registry, &row, &err));
+        ASSERT_OK(registry_add(registry, &row, NULL, &err));
     }
     ASSERT_OK(registry_visit(registry, &filter, see, &seen, &err));
     ASSERT_INT(seen.count, 2);
@@ -199,8 +199,8 @@ TEST(a_record_survives_and_is_forgotten_in_time)
     AUTO_RECORD row = row_of("abc", "me", 100), found = {0};
 
     found = (struct record_row)RECORD_INIT;
-    ASSERT_OK(registry_add(registry, &row, &err));
-    ASSERT_CODE(registry_add(registry, &row, &err), CAY_E_IO);
+    ASSERT_OK(registry_add(registry, &row, NULL, &err));
+    ASSERT_CODE(registry_add(registry, &row, NULL, &err), CAY_E_IO);
     row.state = RECORD_GONE;
     cay_copy_text(row.reason, sizeof row.reason, "was killed");
     ASSERT_OK(registry_update(registry, &row, &err));
@@ -244,7 +244,7 @@ TEST(dead_sandboxes_take_no_more_memory_than_the_page_cache)
         snprintf(row.id, sizeof row.id, "sandbox%08d", i);
         row.state = RECORD_RUNNING;
         row.started_ms = i;
-        ASSERT_OK(registry_add(registry, &row, &err));
+        ASSERT_OK(registry_add(registry, &row, NULL, &err));
         row.state = RECORD_GONE;
         ASSERT_OK(registry_update(registry, &row, &err));
         if (i == FULL)

@@ -104,7 +104,7 @@ def test_a_server_on_all_addresses_warns_and_prints_one_that_others_reach(tmp_pa
                 [CAY, "serve", "--listen", "0.0.0.0:0", *words], env=env, text=True,
                 stdout=subprocess.PIPE, stderr=err) as server:
             try:
-                printed = exports("".join(server.stdout.readline() for _ in range(3)))
+                printed = exports("".join(server.stdout.readline() for _ in range(4)))
                 wait_until(lambda: "without TLS" in (tmp_path / "err").read_text(), "no warning")
                 url = printed["E2B_API_URL"]
                 assert re.match(rf"http://{re.escape(host)}:\d+$", url), url

@@ -402,3 +402,16 @@ def test_an_invalid_limit_of_the_server_is_refused(tmp_path, words, message):
                           env={**os.environ, "CAY_HOME": str(tmp_path)}, capture_output=True, text=True,
                           timeout=PATIENCE, check=False)
     assert done.returncode != 0 and message in done.stderr, done.stderr
+
+
+def test_a_fork_has_the_network_rules_of_its_sandbox(sdk):
+    rules, before, after = sdk("open", f"""
+        box = create(network=dict(deny_out=["0.0.0.0/0"], allow_out=["good.test"], mask_request_host="a.test"))
+        [fork] = box.fork()
+        made.append(fork)
+        shown = [one.get_info().network for one in (box, fork)]
+        print(json.dumps(shown[0] == shown[1] and bool(shown[0])))
+        print(json.dumps(reach(box, "good.test", "{PUBLIC}")))
+        print(json.dumps(reach(fork, "good.test", "{PUBLIC}")))
+        """)
+    assert rules is True and before == after == ["200", "403"]

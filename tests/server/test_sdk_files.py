@@ -515,7 +515,7 @@ def test_an_upload_that_is_none_is_refused(shared, name):
 @pytest.mark.long
 def test_a_large_file_goes_both_ways_without_being_held(own_server):
     """1 GiB unless CAY_LARGE_FILE says otherwise; on the disk, as it would not fit elsewhere."""
-    server = own_server("--storage", "disk", "--disk", "4G")
+    server = own_server("--storage", "disk")
     sandbox = Sandbox.create()
     block = content(MIB)
     sent = hashlib.sha256()

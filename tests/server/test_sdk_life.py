@@ -288,6 +288,7 @@ def test_snapshots_and_forks_are_made_or_refused_and_never_pretended(create):
     if not isinstance(snapshot, Exception):
         copy = create(snapshot.snapshot_id)
         assert copy.files.read("mark") == "of the first"
+        copy.kill()
         assert Sandbox.delete_snapshot(snapshot.snapshot_id) is True
     forks = outcome(lambda: sandbox.fork())
     if not isinstance(forks, Exception):

@@ -29,7 +29,7 @@ class Serving:
         self.process = subprocess.Popen(
             [CAY, "serve", "--listen", "127.0.0.1:0", *options], env=self.env,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        lines = [self.process.stdout.readline() for _ in range(3)]
+        lines = [self.process.stdout.readline() for _ in range(4)]
         self.exports = dict(re.fullmatch(r"export (\w+)=(\S+)\n", line).groups() for line in lines)
 
     def __enter__(self):
@@ -142,7 +142,7 @@ def test_what_a_process_that_was_killed_has_left_is_in_nobodys_way(place):
     with subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", CAY, "serve", "--listen",
                            "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                           text=True, env={**os.environ, "CAY_HOME": str(home)}) as server:
-        printed = [server.stdout.readline() for _ in range(3)]
+        printed = [server.stdout.readline() for _ in range(4)]
         server.kill()
     key = (home / "serve.api-key").read_text()
     assert f"export E2B_API_KEY={key}\n" in printed

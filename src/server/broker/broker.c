@@ -206,23 +206,19 @@ static bool check_credential(struct broker *broker, struct request_packet *reque
 /* The front gets the mask back from the keeper, with the connection. */
 static void add_mask(struct request_packet *request, const struct record_row *row)
 {
-    const char *at = row->metadata.data, *end = at + row->metadata.len;
+    const char *mask = broker_find_metadata(row, RECORD_MASK);
+    size_t len = mask ? strlen(mask) + 1 : 0;
 
     if (request->head.op != OP_DIAL)
         return;
     request->head.count = request->head.strings_len = 0;
     if (request->memfd >= 0)
         (void)close(TAKE_FD(request->memfd));
-    while (at && at < end) {
-        const char *value = at + strlen(at) + 1;
-        size_t len = strlen(value) + 1;
-        if (strcmp(at, RECORD_MASK) == 0 && len <= sizeof request->strings) {
-            memcpy(request->strings, value, len);
-            request->head.count = 1;
-            request->head.strings_len = (uint32_t)len;
-        }
-        at = value + len;
-    }
+    if (!mask || len > sizeof request->strings)
+        return;
+    memcpy(request->strings, mask, len);
+    request->head.count = 1;
+    request->head.strings_len = (uint32_t)len;
 }
 
 static void handle_data(struct broker *broker, struct request_packet *request)
@@ -265,7 +261,7 @@ static void handle_data(struct broker *broker, struct request_packet *request)
         return;
     add_mask(request, &row);
     if (row.flags & CREATE_AUTO_RESUME && request->head.op != OP_HEALTH &&
-        control_is_paused(broker, &row))
+        control_is_paused(broker, &row) && !control_is_cold(broker, &row))
         control_resume_for(broker, request, &row);
     else if (row.state == RECORD_RUNNING)
         broker_forward(broker, request, row.id);
@@ -275,14 +271,17 @@ static void handle_data(struct broker *broker, struct request_packet *request)
 
 static void handle_request(struct broker *broker, struct request_packet *request)
 {
+    enum credential credential = request_credential((enum op)request->head.op);
     char tenant[TENANT_MAX];
 
-    if (request_credential((enum op)request->head.op) == CREDENTIAL_BROKER) {
+    if (credential == CREDENTIAL_BROKER) {
         broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return;
     }
-    if (request_credential((enum op)request->head.op) != CREDENTIAL_KEY) {
-        handle_data(broker, request);
+    if (credential != CREDENTIAL_KEY) {
+        (credential == CREDENTIAL_VOLUME   ? broker_handle_content
+         : credential == CREDENTIAL_UPLOAD ? broker_upload
+                                           : handle_data)(broker, request);
         return;
     }
     struct cay_error error;
@@ -452,10 +451,31 @@ static void end_front(struct broker *broker)
     kill_front(broker);
 }
 
+/* A build is not waited for: the next server reports it as failed. */
+static bool has_work(const struct broker *broker)
+{
+    const struct broker_request *pending = broker->pending;
+
+    while (pending && pending->op == OP_BUILD)
+        pending = pending->next;
+    return pending != NULL;
+}
+
+/* What the last server left. */
+static void recover(struct broker *broker)
+{
+    struct cay_error error = {0};
+
+    if (catalog_open(broker->registry, &error) != CAY_OK && broker->log_error)
+        broker->log_error("the templates cannot be read", &error);
+    broker_reconcile(broker);
+    broker_reconcile_snapshots(broker);
+    broker_expire(broker);
+}
+
 void broker_run(struct broker *broker, int (*restart_front)(struct broker *broker))
 {
-    broker_reconcile(broker);
-    broker_expire(broker);
+    recover(broker);
     while (!broker->is_over && restart_if_gone(broker, restart_front)) {
         struct epoll_event events[EVENTS];
         int64_t left_ms = broker->drain_end_ms - (int64_t)clock_ms();
@@ -471,7 +491,7 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
         if (count == 0)
             keepers_start_next(broker);
         keepers_free_dropped(broker);
-        if (broker->drain_end_ms && ((broker->front < 0 && !broker->pending) ||
+        if (broker->drain_end_ms && ((broker->front < 0 && !has_work(broker)) ||
                                      (int64_t)clock_ms() >= broker->drain_end_ms))
             broker->is_over = true; /* all requests are finished, or out of time */
         check_front(broker);

@@ -6,7 +6,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "server/broker/catalog.h"
 #include "server/broker/secrets.h"
+#include "server/broker/snapshot.h"
 #include "server/keeper/keeper.h"
 #include "server/wire/channel.h"
 #include "server/wire/options.h"
@@ -122,12 +124,13 @@ void broker_wake_at(struct broker *broker, int64_t end_ms);
 struct keeper_handle {
     struct source source;
     struct keeper_handle *next;
-    char id[SANDBOX_ID_MAX]; /* "": none yet */
-    pid_t pid;               /* 0: no process */
-    int socket;              /* -1: no process, or one that is about to exit */
-    uint64_t sent;           /* requests */
-    int life;                /* the pidfd; -1 while there is a keeper */
-    char *state;             /* struct keeper_spec */
+    char id[SANDBOX_ID_MAX];   /* "": none yet */
+    char volume[CAY_NAME_MAX]; /* whose files it serves; "": none, it has a sandbox */
+    pid_t pid;                 /* 0: no process */
+    int socket;                /* -1: no process, or one that is about to exit */
+    uint64_t sent;             /* requests */
+    int life;                  /* the pidfd; -1 while there is a keeper */
+    char *state;               /* struct keeper_spec */
     size_t state_len;
 };
 
@@ -136,6 +139,8 @@ struct keeper_handle *keepers_start(struct broker *broker, const char *id);
 
 /* The keeper of a sandbox, started if necessary; NULL on failure. */
 struct keeper_handle *keepers_find(struct broker *broker, const char *id);
+/* The same for the files of a volume. */
+struct keeper_handle *keepers_find_volume(struct broker *broker, const char *volume);
 
 /* Closes its socket; the keeper then exits and closes its channels.  The handle is freed
  * by keepers_free_dropped(), since events that were already received may point to it. */
@@ -172,19 +177,30 @@ struct broker_request {
     enum op op;
     int channel;       /* to the keeper */
     int client;        /* channel of the waiting client, or -1 */
+    bool is_cold;      /* OP_PAUSE, OP_RESUME: PAUSE_COLD */
     bool has_no_reply; /* its channel was closed without a reply */
     bool is_lost;      /* its keeper exited */
     int64_t timeout_s;
     int64_t number;   /* of broker_request_send() */
     int64_t force_ms; /* when to kill a keeper that has not read it; 0: never */
     pid_t keeper;
+    char volume[CAY_NAME_MAX]; /* for the keeper of this volume */
     struct record_row row;
     struct request_packet *held; /* forwarded after a resume */
+    struct buf env;              /* of a new sandbox: each variable with its NUL */
+    struct forks *forks;         /* it is one of several that a client waits for */
+    struct snapshot_row *snapshot;
+    struct fork_plan *plan; /* OP_FORK: what the new sandboxes get */
+    char template_id[CATALOG_ID_MAX], build[CATALOG_BUILD_MAX]; /* of builds.c */
     /* Called once if the keeper exits without a reply; NULL: fail. */
     void (*retry)(struct broker *broker, struct broker_request *pending);
     /* Called when it is done; an error is sent to the client. */
     int (*done)(struct broker *broker, struct broker_request *pending,
                 const struct reply_packet *reply, struct cay_error *err);
+    /* Called if it failed, whether or not there is a client; may be NULL. */
+    void (*failed)(struct broker *broker, struct broker_request *pending,
+                   const struct cay_error *error);
+    struct broker *broker;
 };
 
 /* Copies the row, and takes the channel of the client's request; both may be NULL.
@@ -231,6 +247,9 @@ int broker_find_record(struct broker *broker, const char *id, struct record_row 
 /* Applies changes that are not written yet to a row that was just read. */
 void broker_apply_unwritten(struct broker *broker, struct record_row *row);
 
+/* The value of a key of metadata, or NULL. */
+const char *broker_find_metadata(const struct record_row *row, const char *key);
+
 /* "was killed", ...: why the sandbox ended or is about to end; NULL: it has not. */
 const char *broker_end_reason(const struct broker *broker, const struct record_row *row);
 
@@ -265,9 +284,19 @@ void broker_sandbox_ended(struct broker *broker, const char *id, bool had_memory
 /* Also true while a pause is pending: later requests are handled after it. */
 bool control_is_paused(const struct broker *broker, const struct record_row *row);
 
+/* Whether it was paused without its memory, or is about to be. */
+bool control_is_cold(const struct broker *broker, const struct record_row *row);
+
+/* A pause without memory has failed: the sandbox runs. */
+void control_pause_failed(struct broker *broker, const char *id);
+
 /* Resumes a paused sandbox, then forwards the request. */
 void control_resume_for(struct broker *broker, struct request_packet *request,
                         const struct record_row *row);
+
+/* Pauses a sandbox; without its memory if `cold`.  `request` may be NULL. */
+void control_pause(struct broker *broker, struct record_row *row,
+                   struct request_packet *request, bool cold);
 
 /* Sends a request to the keeper of a sandbox, and updates the row when it is done.
  * `reason` is the end reason for OP_KILL, `seconds` the new timeout. */
@@ -290,11 +319,98 @@ void control_set_end(struct broker *broker, struct record_row *row, int64_t seco
 void broker_create(struct broker *broker, struct request_packet *request,
                    const char *tenant);
 
+/* Creates sandboxes that begin with the files of another one, and have everything else of
+ * it: fork.c. */
+void broker_fork(struct broker *broker, struct request_packet *request,
+                 const struct record_row *row);
+
+/* Reports one of the sandboxes to the waiting client: as created, or an error.  After the
+ * last one the client has its reply. */
+void fork_report_created(struct broker *broker, struct forks *forks,
+                         const struct record_row *row);
+void fork_report_failed(struct forks *forks, int status, const char *message);
+void fork_plan_free(struct fork_plan *plan);
+
+struct broker_template {
+    char shown[TEMPLATE_MAX];  /* to clients: an id, or a name */
+    char source[TEMPLATE_MAX]; /* the template of Cay */
+    bool is_own;               /* the tenant's; then it has a build */
+    struct catalog_build build;
+};
+static inline void broker_template_done(struct broker_template *template)
+{
+    catalog_build_done(&template->build);
+}
+#define BROKER_TEMPLATE_INIT                                                             \
+    {                                                                                    \
+        .build = CATALOG_BUILD_INIT                                                      \
+    }
+#define AUTO_BROKER_TEMPLATE                                                             \
+    __attribute__((cleanup(broker_template_done))) struct broker_template
+
+/* Sends OP_CREATE to a keeper, for a row that is complete except for its id and times,
+ * which the keeper returns.  `strings` are those of CREATE_RULES, CREATE_HEADERS and
+ * CREATE_VOLUMES; `from` may be "". */
+void create_send(struct broker *broker, struct broker_request *pending,
+                 const struct broker_template *template, const int64_t *numbers,
+                 const struct buf *strings, const char *from);
+
+/* A request for a sandbox with this row, which may be NULL. */
+struct broker_request *create_new(struct broker *broker, const struct record_row *row,
+                                  struct request_packet *request);
+
+/* Whether the numbers of the request match its strings. */
+bool create_has_counts(const struct request_packet *request);
+
+/* Adds rules, headers and volumes of a client as a keeper gets them; replies with an
+ * error and returns false if one is invalid.  The caller wipes the strings. */
+bool create_add_parts(struct broker *broker, struct request_packet *request,
+                      const char *tenant, const char *const *rules, struct buf *strings);
+
+/* Whether this machine and the store have room for another sandbox; replies if not, with
+ * this status if memory is short. */
+bool create_has_room(const struct broker *broker, struct request_packet *request,
+                     int status);
+
+/* Appends the environment of a sandbox, each variable with its NUL; the caller wipes it.
+ */
+enum { CREATE_SEAL_MAX = 64 }; /* more bytes of a sealed one */
+int create_find_env(struct broker *broker, const char *id, struct buf *ret_env,
+                    struct cay_error *err);
+
 /* Repeats OP_CONFIRM for a server that exited after it wrote the row. */
 void broker_confirm(struct broker *broker, const struct record_row *row);
 
-/* Replies whether a template exists. */
-void broker_find_template(struct request_packet *request);
+/* Whether the memory that --reserve leaves free is available; else replies with 429. */
+bool broker_check_memory(const struct broker *broker, struct request_packet *request,
+                         int status);
+
+/* --- Templates of tenants: templates.c, builds.c --- */
+
+/* The template of Cay that a build starts from if its client names E2B's base. */
+#define BROKER_BASE "e2b-base"
+
+/* A tenant's own template, or one of this machine.  CAY_E_NOT_FOUND also for those of
+ * other tenants. */
+int broker_resolve_template(struct broker *broker, const char *tenant, const char *text,
+                            struct broker_template *ret_template, struct cay_error *err);
+
+/* Adds the strings of OP_RESUME for a sandbox that was paused without its memory, and
+ * returns their number: 0 if its template has no start command. */
+uint32_t broker_add_start(struct broker *broker, const struct record_row *row,
+                          struct buf *strings);
+
+/* OP_TEMPLATE..., OP_TAGS..., OP_BUILD... */
+void broker_handle_template(struct broker *broker, struct request_packet *request,
+                            const char *tenant);
+/* Those of builds.c; replies unless it fails. */
+int broker_handle_build(struct broker *broker, struct request_packet *request,
+                        const char *tenant, const char *const *strings,
+                        struct cay_error *err);
+int broker_reply_build(int channel, const struct catalog_build *build, int log);
+
+/* OP_UPLOAD, which needs no key. */
+void broker_upload(struct broker *broker, struct request_packet *request);
 
 /* --- Stored secrets: secret-requests.c --- */
 
@@ -308,6 +424,32 @@ void broker_handle_secret(struct broker *broker, struct request_packet *request,
 bool broker_add_headers(struct broker *broker, struct request_packet *request,
                         const char *tenant, const char *const *headers, int64_t count,
                         struct buf *strings);
+
+/* --- Snapshots: snapshot-requests.c --- */
+
+void broker_create_snapshot(struct broker *broker, struct request_packet *request,
+                            const struct record_row *row);
+void broker_list_snapshots(struct broker *broker, struct request_packet *request,
+                           const char *tenant);
+/* By name or id; replies unless it fails.  CAY_E_NOT_FOUND. */
+int broker_remove_snapshot(struct broker *broker, struct request_packet *request,
+                           const char *tenant, const char *text, struct cay_error *err);
+/* Removes snapshots without a row, and rows without a snapshot. */
+void broker_reconcile_snapshots(struct broker *broker);
+
+/* --- Volumes: volumes.c --- */
+
+/* OP_VOLUMES and OP_VOLUME... */
+void broker_handle_volume(struct broker *broker, struct request_packet *request,
+                          const char *tenant);
+
+/* OP_CONTENT_...: checks the token of the volume, and forwards the request. */
+void broker_handle_content(struct broker *broker, struct request_packet *request);
+
+/* Adds the volumes of a new sandbox (name, path) as a keeper gets them; replies with an
+ * error and returns false if a name is invalid. */
+bool broker_add_volumes(struct request_packet *request, const char *tenant,
+                        const char *const *mounts, int64_t count, struct buf *strings);
 
 /* --- Replies --- */
 

@@ -93,6 +93,13 @@ static int paused(struct broker *broker, struct broker_request *pending,
     return CAY_OK;
 }
 
+bool control_is_cold(const struct broker *broker, const struct record_row *row)
+{
+    const struct broker_request *pause = broker_request_find(broker, OP_PAUSE, row->id);
+
+    return pause ? pause->is_cold : row->flags & RECORD_COLD;
+}
+
 /* The rules are in force.  The row may have changed meanwhile. */
 static int network_changed(struct broker *broker, struct broker_request *pending,
                            const struct reply_packet *reply, struct cay_error *err)
@@ -131,7 +138,9 @@ static int resumed(struct broker *broker, struct broker_request *pending,
     (void)err;
     bool is_awake = broker_find_record(broker, row->id, &now, NULL) == CAY_OK &&
                     now.state == RECORD_RUNNING;
+    bool was_cold = row->flags & RECORD_COLD || pending->is_cold;
     row->state = RECORD_RUNNING;
+    row->flags &= ~(uint32_t)RECORD_COLD;
     if (is_awake && now.end_ms > server_clock_ms() + pending->timeout_s * 1000) {
         /* A concurrent request has resumed the sandbox with a later end: keep that, and
          * set the sandbox's own TTL, which was just set from this request. */
@@ -141,6 +150,8 @@ static int resumed(struct broker *broker, struct broker_request *pending,
         control_set_end(broker, row, pending->timeout_s);
     }
     broker_write_record(broker, row);
+    if (was_cold)
+        broker_confirm(broker, row); /* it has no note */
     if (pending->client >= 0)
         (void)broker_reply_sandbox(broker, pending->client, row, true);
     if (pending->held)
@@ -188,8 +199,20 @@ static void set_timeout_again(struct broker *broker, struct broker_request *pend
         broker_request_free(broker, pending);
 }
 
-void control_start(struct broker *broker, enum op op, struct record_row *row,
-                   struct request_packet *request, const char *reason, int64_t seconds)
+static void send_resume(struct broker *broker, struct broker_request *pending)
+{
+    struct request request = {.numbers = {[TIMEOUT_SECONDS] = pending->number},
+                              .flags = pending->is_cold ? PAUSE_COLD : 0};
+    AUTO_BUF strings = {.max = CHANNEL_STRINGS};
+
+    if (pending->row.flags & RECORD_COLD)
+        request.count = broker_add_start(broker, &pending->row, &strings);
+    broker_request_send_to(broker, pending, &request, &strings);
+}
+
+static void start(struct broker *broker, enum op op, struct record_row *row,
+                  struct request_packet *request, const char *reason, int64_t seconds,
+                  bool cold)
 {
     struct broker_request *pending = broker_request_new(broker, op, row, request);
 
@@ -199,8 +222,11 @@ void control_start(struct broker *broker, enum op op, struct record_row *row,
                     : op == OP_PAUSE  ? paused
                     : op == OP_RESUME ? resumed
                                       : NULL;
-    pending->retry = op == OP_TIMEOUT ? set_timeout_again : broker_request_resend;
+    pending->retry = op == OP_TIMEOUT  ? set_timeout_again
+                     : op == OP_RESUME ? send_resume
+                                       : broker_request_resend;
     pending->timeout_s = seconds;
+    pending->is_cold = cold;
     cay_copy_text(pending->row.reason, REASON_MAX, reason);
     if (op == OP_KILL) {
         pending->force_ms = server_clock_ms() + KILL_PATIENCE_MS;
@@ -208,8 +234,50 @@ void control_start(struct broker *broker, enum op op, struct record_row *row,
     }
     /* A sandbox that the broker pauses at its end must not kill itself. */
     bool sets_ttl = op == OP_TIMEOUT || op == OP_RESUME;
-    broker_request_send(broker, pending,
-                        sets_ttl && !(row->flags & CREATE_AUTO_PAUSE) ? seconds : 0);
+    pending->number = sets_ttl && !(row->flags & CREATE_AUTO_PAUSE) ? seconds : 0;
+    (op == OP_RESUME ? send_resume : broker_request_resend)(broker, pending);
+}
+
+void control_start(struct broker *broker, enum op op, struct record_row *row,
+                   struct request_packet *request, const char *reason, int64_t seconds)
+{
+    start(broker, op, row, request, reason, seconds, false);
+}
+
+/* The row has the flag before the sandbox is stopped: a server that is killed in between
+ * must not take it for one that has ended. */
+static void set_cold(struct broker *broker, struct record_row *row)
+{
+    row->flags |= RECORD_COLD;
+    broker_write_record(broker, row);
+}
+
+void control_pause(struct broker *broker, struct record_row *row,
+                   struct request_packet *request, bool cold)
+{
+    if (cold)
+        set_cold(broker, row);
+    start(broker, OP_PAUSE, row, request, "", 0, cold);
+}
+
+void control_pause_failed(struct broker *broker, const char *id)
+{
+    AUTO_RECORD row = RECORD_INIT;
+
+    if (broker_find_record(broker, id, &row, NULL) != CAY_OK ||
+        row.state != RECORD_RUNNING)
+        return;
+    row.flags &= ~(uint32_t)RECORD_COLD;
+    broker_write_record(broker, &row);
+}
+
+/* `cold`: a sandbox that was paused with its memory loses that. */
+static void resume(struct broker *broker, struct record_row *row,
+                   struct request_packet *request, int64_t seconds, bool cold)
+{
+    if (cold)
+        set_cold(broker, row);
+    start(broker, OP_RESUME, row, request, "", seconds, cold);
 }
 
 static void set_timeout(struct broker *broker, struct record_row *row, int64_t seconds)
@@ -235,7 +303,7 @@ static void connect_to(struct broker *broker, struct request_packet *request,
     if (seconds < 0)
         seconds = DEFAULT_LONG_TIMEOUT_S;
     if (control_is_paused(broker, row)) {
-        control_start(broker, OP_RESUME, row, request, "", seconds);
+        resume(broker, row, request, seconds, request->head.flags & PAUSE_COLD);
         return;
     }
     if (server_clock_ms() + seconds * 1000 > row->end_ms)
@@ -276,10 +344,10 @@ static void pause_or_resume(struct broker *broker, struct request_packet *reques
                  pauses ? "already paused" : "already running");
         broker_refuse(request, 409, CAY_E_BUSY, message, "");
     } else if (pauses) {
-        control_start(broker, OP_PAUSE, row, request, "", 0);
+        control_pause(broker, row, request, request->head.flags & PAUSE_COLD);
     } else if (control_check_timeout(broker, request, seconds)) {
-        control_start(broker, OP_RESUME, row, request, "",
-                      seconds < 0 ? DEFAULT_TIMEOUT_S : seconds);
+        resume(broker, row, request, seconds < 0 ? DEFAULT_TIMEOUT_S : seconds,
+               request->head.flags & PAUSE_COLD);
     }
 }
 
@@ -389,12 +457,16 @@ void control_handle(struct broker *broker, struct request_packet *request,
         broker_create(broker, request, tenant);
     else if (op == OP_LIST)
         broker_list(broker, request, tenant);
-    else if (op == OP_TEMPLATE)
-        broker_find_template(request);
+    else if (op >= OP_TEMPLATE && op <= OP_UPLOAD_LINK)
+        broker_handle_template(broker, request, tenant);
     else if (op == OP_CHECK)
         broker_reply_done(request);
+    else if (op == OP_SNAPSHOTS)
+        broker_list_snapshots(broker, request, tenant);
     else if (op >= OP_SECRETS && op <= OP_SECRET_REMOVE)
         broker_handle_secret(broker, request, tenant);
+    else if (op >= OP_VOLUMES && op <= OP_VOLUME_REMOVE)
+        broker_handle_volume(broker, request, tenant);
     else if (!find(broker, request, tenant, &row))
         return;
     else if (op == OP_CONNECT)
@@ -405,11 +477,18 @@ void control_handle(struct broker *broker, struct request_packet *request,
         change_timeout(broker, request, &row);
     else if (op == OP_PAUSE || op == OP_RESUME)
         pause_or_resume(broker, request, &row);
+    else if (op == OP_SNAPSHOT)
+        broker_create_snapshot(broker, request, &row);
+    else if (op == OP_FORK)
+        broker_fork(broker, request, &row);
     else if (op == OP_NETWORK)
         change_network(broker, request, &row);
     else if (op == OP_INFO) {
         (void)broker_reply_sandbox(broker, request->channel, &row, false);
         request_packet_done(request);
-    } else /* only the keeper can answer */
+    } else if (op >= OP_CHECKPOINTS && op <= OP_DIFF && control_is_paused(broker, &row))
+        broker_refuse(request, 409, CAY_E_BUSY, "the sandbox is paused",
+                      "connect to it first");
+    else /* only the keeper can answer */
         broker_forward(broker, request, row.id);
 }

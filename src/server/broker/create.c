@@ -9,36 +9,7 @@
 #include "base/error.h"
 #include "server/broker/broker.h"
 #include "server/broker/recovery.h"
-
-#define CODE_TEMPLATE     "code" /* of cay template create code */
-#define E2B_CODE_TEMPLATE "code-interpreter-v1"
-
-static bool is_stored(const char *name)
-{
-    struct cay_template_info *infos = NULL;
-    size_t count = 0;
-    bool found = false;
-
-    if (cay_template_list(&infos, &count, NULL) == CAY_OK)
-        for (size_t i = 0; i < count; i++)
-            found |= strcmp(infos[i].name, name) == 0;
-    cay_free(infos);
-    return found;
-}
-
-static bool has_template(const char *name)
-{
-    return strcmp(name, KEEPER_TEMPLATE) == 0 || strcmp(name, E2B_CODE_TEMPLATE) == 0 ||
-           is_stored(name);
-}
-
-/* The template of Cay for one that exists under the name that clients use. */
-static const char *template_of(const char *name)
-{
-    if (strcmp(name, E2B_CODE_TEMPLATE) != 0)
-        return name;
-    return is_stored(CODE_TEMPLATE) ? CODE_TEMPLATE : KEEPER_TEMPLATE;
-}
+#include "server/broker/stored.h"
 
 /* MemAvailable: what the kernel could give to a new program without swapping. */
 static uint64_t available_memory(void)
@@ -55,54 +26,74 @@ static uint64_t available_memory(void)
     return kib << 10;
 }
 
-/* The row is complete except for its id and times, which the keeper returns. */
-static void send_create(struct broker *broker, struct broker_request *pending,
-                        const char *const *env, const int64_t *numbers,
-                        const struct buf *headers)
+void create_send(struct broker *broker, struct broker_request *pending,
+                 const struct broker_template *template, const int64_t *numbers,
+                 const struct buf *strings, const char *from)
 {
-    int64_t env_count = numbers[CREATE_ENV], rule_count = numbers[CREATE_RULES];
-    int64_t header_count = numbers[CREATE_HEADERS] / 3 * 4;
-    const char *name = pending->row.template_name;
-    AUTO_BUF strings = {.max = CHANNEL_STRINGS};
+    int64_t header_count = numbers[CREATE_HEADERS] / 3 * 4, env_count = 0;
+    const struct catalog_build *build = &template->build;
+    AUTO_BUF sent = {.max = CHANNEL_STRINGS};
+
+    for (size_t i = 0; i < pending->env.len; i++)
+        env_count += pending->env.data[i] == '\0';
     struct request request = {.flags = pending->row.flags,
                               .count = CREATE_ENV_AT +
-                                       (uint32_t)(env_count + rule_count + header_count),
+                                       (uint32_t)(env_count + numbers[CREATE_RULES] +
+                                                  header_count + numbers[CREATE_VOLUMES]),
                               .numbers = {[CREATE_TIMEOUT] = pending->timeout_s,
                                           [CREATE_ENV] = env_count,
-                                          [CREATE_RULES] = rule_count,
-                                          [CREATE_HEADERS] = header_count}};
-
-    strings_add(&strings, template_of(name));
-    strings_add(&strings, name);
-    strings_add(&strings, pending->row.tenant);
-    strings_add(&strings, broker->pool.name);
-    for (int64_t i = 0; i < env_count + rule_count; i++)
-        strings_add(&strings, env[i]); /* the rules follow the environment */
-    (void)buf_append(&strings, headers->data, headers->len);
-    broker_request_send_to(broker, pending, &request, &strings);
-    if (strings.data)
-        explicit_bzero(strings.data, strings.len);
+                                          [CREATE_RULES] = numbers[CREATE_RULES],
+                                          [CREATE_HEADERS] = header_count,
+                                          [CREATE_VOLUMES] = numbers[CREATE_VOLUMES]}};
+    strings_add(&sent, template->source);
+    strings_add(&sent, pending->row.template_name);
+    strings_add(&sent, pending->row.tenant);
+    strings_add(&sent, broker->pool.name);
+    strings_add(&sent, from);
+    strings_add(&sent, build->start.len ? build->start.data : "");
+    strings_add(&sent, build->ready.len ? build->ready.data : "");
+    (void)buf_append(&sent, pending->env.data, pending->env.len);
+    (void)buf_append(&sent, strings->data, strings->len);
+    broker_request_send_to(broker, pending, &request, &sent);
+    if (sent.data)
+        explicit_bzero(sent.data, sent.len);
 }
 
-static void refuse_template(struct request_packet *request, const char *name)
+bool broker_check_memory(const struct broker *broker, struct request_packet *request,
+                         int status)
 {
-    char message[TEMPLATE_MAX + 32];
-
-    snprintf(message, sizeof message, "template \"%.*s\" not found", TEMPLATE_MAX, name);
-    broker_refuse(request, 404, CAY_E_NOT_FOUND, message,
-                  "base always exists; cay template ls lists the others");
+    if (available_memory() >= broker->options->reserve_bytes)
+        return true;
+    broker_refuse(request, status, CAY_E_LIMIT, "not enough memory for another sandbox",
+                  "kill some sandboxes, or try again later");
+    return false;
 }
 
-void broker_find_template(struct request_packet *request)
+bool create_has_room(const struct broker *broker, struct request_packet *request,
+                     int status)
 {
-    AUTO_FREE char *room = NULL;
-    AUTO_FREE const char **strings = request_strings(request, &room);
-
-    if (!strings || !has_template(strings[0])) {
-        refuse_template(request, strings ? strings[0] : "");
-        return;
+    if (registry_is_exclusive(broker->registry)) {
+        broker_refuse(request, 507, CAY_E_NO_SPACE,
+                      "the disk with the server's records is full", "free some space");
+        return false;
     }
-    broker_reply_done(request);
+    return broker_check_memory(broker, request, status);
+}
+
+bool create_has_counts(const struct request_packet *request)
+{
+    const int64_t *numbers = request->head.numbers;
+
+    return numbers[CREATE_METADATA] >= 0 && numbers[CREATE_METADATA] <= 2048 &&
+           numbers[CREATE_ENV] >= 0 && numbers[CREATE_ENV] <= 4096 &&
+           numbers[CREATE_RULES] >= 0 && numbers[CREATE_RULES] <= 4096 &&
+           numbers[CREATE_HEADERS] >= 0 && numbers[CREATE_HEADERS] <= 900 &&
+           numbers[CREATE_HEADERS] % 3 == 0 && numbers[CREATE_VOLUMES] >= 0 &&
+           numbers[CREATE_VOLUMES] <= 128 && numbers[CREATE_VOLUMES] % 2 == 0 &&
+           1 + 2 * numbers[CREATE_METADATA] + numbers[CREATE_ENV] +
+                   numbers[CREATE_RULES] + numbers[CREATE_HEADERS] +
+                   numbers[CREATE_VOLUMES] ==
+               request->head.count;
 }
 
 static bool may_create(struct broker *broker, struct request_packet *request,
@@ -110,19 +101,8 @@ static bool may_create(struct broker *broker, struct request_packet *request,
 {
     const int64_t *numbers = request->head.numbers;
 
-    if (numbers[CREATE_METADATA] < 0 || numbers[CREATE_METADATA] > 2048 ||
-        numbers[CREATE_ENV] < 0 || numbers[CREATE_ENV] > 4096 ||
-        numbers[CREATE_RULES] < 0 || numbers[CREATE_RULES] > 4096 ||
-        numbers[CREATE_HEADERS] < 0 || numbers[CREATE_HEADERS] > 900 ||
-        numbers[CREATE_HEADERS] % 3 ||
-        1 + 2 * numbers[CREATE_METADATA] + numbers[CREATE_ENV] + numbers[CREATE_RULES] +
-                numbers[CREATE_HEADERS] !=
-            request->head.count) {
+    if (!create_has_counts(request)) {
         broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
-        return false;
-    }
-    if (strlen(strings[0]) >= TEMPLATE_MAX || !has_template(strings[0])) {
-        refuse_template(request, strings[0]);
         return false;
     }
     if (request->head.flags & CREATE_INTERNET_EXPLICIT &&
@@ -130,6 +110,14 @@ static bool may_create(struct broker *broker, struct request_packet *request,
         broker_refuse(request, 501, CAY_E_UNSUPPORTED,
                       "sandboxes of this server have no internet access",
                       "start it with --internet open, or do not request it");
+        return false;
+    }
+    /* A sandbox that cannot be paused at its end would never end. */
+    if (request->head.flags & CREATE_PAUSE_COLD &&
+        broker->options->storage != CAY_STORAGE_DISK) {
+        broker_refuse(request, 501, CAY_E_UNSUPPORTED,
+                      "pausing without memory needs a server with --storage disk",
+                      "leave autoPauseMemory out");
         return false;
     }
     if (!control_check_rules(broker, request,
@@ -143,17 +131,29 @@ static bool may_create(struct broker *broker, struct request_packet *request,
                       "start it with --internet open or rules");
         return false;
     }
-    if (registry_is_exclusive(broker->registry)) {
-        broker_refuse(request, 507, CAY_E_NO_SPACE,
-                      "the disk with the server's records is full", "free some space");
-        return false;
+    return create_has_room(broker, request, 429) &&
+           control_check_timeout(broker, request, numbers[CREATE_TIMEOUT]);
+}
+
+/* A snapshot, or a template.  Clients see the id of a snapshot, whatever they named. */
+static bool find_source(struct broker *broker, struct request_packet *request,
+                        const char *tenant, const char *text,
+                        struct broker_template *template)
+{
+    struct snapshot_row snapshot;
+    struct cay_error error = {0};
+    int code = snapshot_find(broker->registry, tenant, text, &snapshot, &error);
+
+    if (!code) {
+        cay_copy_text(template->shown, sizeof template->shown, snapshot.id);
+        snapshot_source(broker->registry, snapshot.id, template->source);
+    } else if (code == CAY_E_NOT_FOUND) {
+        code = broker_resolve_template(broker, tenant, text, template, &error);
     }
-    if (available_memory() < broker->options->reserve_bytes) {
-        broker_refuse(request, 429, CAY_E_LIMIT, "not enough memory for another sandbox",
-                      "kill some sandboxes, or try again later");
-        return false;
-    }
-    return control_check_timeout(broker, request, numbers[CREATE_TIMEOUT]);
+    if (code)
+        broker_refuse(request, code == CAY_E_NOT_FOUND ? 404 : 503, code, error.message,
+                      error.hint);
+    return !code;
 }
 
 /* The sandbox has its full time to live; reply to the client only now. */
@@ -164,6 +164,8 @@ static int confirmed(struct broker *broker, struct broker_request *pending,
     (void)err;
     if (pending->client >= 0)
         (void)broker_reply_sandbox(broker, pending->client, &pending->row, false);
+    if (pending->forks)
+        fork_report_created(broker, TAKE_PTR(pending->forks), &pending->row);
     return CAY_OK;
 }
 
@@ -200,6 +202,41 @@ void broker_confirm(struct broker *broker, const struct record_row *row)
         send_confirm(broker, pending);
 }
 
+enum { ENV_LABEL_MAX = SANDBOX_ID_MAX + 16 };
+
+static void fill_env_label(const char *id, char ret_label[ENV_LABEL_MAX])
+{
+    snprintf(ret_label, ENV_LABEL_MAX, "environment %s", id);
+}
+
+int create_find_env(struct broker *broker, const char *id, struct buf *ret_env,
+                    struct cay_error *err)
+{
+    char label[ENV_LABEL_MAX];
+
+    fill_env_label(id, label);
+    TRY(registry_find_env(broker->registry, id, ret_env, err));
+    return !ret_env->len || stored_unseal(&broker->secrets, label, ret_env)
+               ? CAY_OK
+               : cay_fail(err, CAY_E_IO, 0, "server.fork", NULL,
+                          "the environment of the sandbox was sealed with another key",
+                          "the store and serve.key belong together");
+}
+
+/* Forks of the sandbox get its environment, which has secrets of clients. */
+static int add_row(struct broker *broker, const struct broker_request *pending,
+                   struct cay_error *err)
+{
+    AUTO_BUF sealed = {.max = CHANNEL_STRINGS + CREATE_SEAL_MAX};
+    char label[ENV_LABEL_MAX];
+
+    fill_env_label(pending->row.id, label);
+    if (pending->env.len)
+        TRY(stored_seal(&broker->secrets, label, pending->env.data, pending->env.len,
+                        &sealed, err));
+    return registry_add(broker->registry, &pending->row, &sealed, err);
+}
+
 /* The sandbox is ready; its time starts now. */
 static int created(struct broker *broker, struct broker_request *pending,
                    const struct reply_packet *reply, struct cay_error *err)
@@ -214,7 +251,7 @@ static int created(struct broker *broker, struct broker_request *pending,
     memcpy(pending->row.id, keeper->id, sizeof pending->row.id);
     pending->row.started_ms = server_clock_ms();
     control_set_end(broker, &pending->row, pending->timeout_s);
-    int code = registry_add(broker->registry, &pending->row, err);
+    int code = add_row(broker, pending, err);
     if (code) {
         struct broker_request *end =
             broker_request_new(broker, OP_KILL, &pending->row, NULL);
@@ -230,8 +267,33 @@ static int created(struct broker *broker, struct broker_request *pending,
         return cay_fail_memory(err, "server.create");
     confirm->client = pending->client;
     pending->client = -1;
+    confirm->forks = TAKE_PTR(pending->forks);
     send_confirm(broker, confirm);
     return CAY_OK;
+}
+
+struct broker_request *create_new(struct broker *broker, const struct record_row *row,
+                                  struct request_packet *request)
+{
+    struct broker_request *pending = broker_request_new(broker, OP_CREATE, row, request);
+
+    if (pending)
+        pending->done = created;
+    return pending;
+}
+
+bool create_add_parts(struct broker *broker, struct request_packet *request,
+                      const char *tenant, const char *const *rules, struct buf *strings)
+{
+    const int64_t *numbers = request->head.numbers;
+    const char *const *headers = rules + numbers[CREATE_RULES];
+    const char *const *volumes = headers + numbers[CREATE_HEADERS];
+
+    for (int64_t i = 0; i < numbers[CREATE_RULES]; i++)
+        strings_add(strings, rules[i]);
+    return broker_add_headers(broker, request, tenant, headers, numbers[CREATE_HEADERS],
+                              strings) &&
+           broker_add_volumes(request, tenant, volumes, numbers[CREATE_VOLUMES], strings);
 }
 
 void broker_create(struct broker *broker, struct request_packet *request,
@@ -246,21 +308,20 @@ void broker_create(struct broker *broker, struct request_packet *request,
         broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return;
     }
-    AUTO_BUF headers = {.max = CHANNEL_PACKET};
     const char *const *env = strings + 1 + 2 * pairs;
+    AUTO_BUF sent = {.max = CHANNEL_STRINGS};
+    AUTO_BROKER_TEMPLATE template = BROKER_TEMPLATE_INIT;
     if (!may_create(broker, request, strings) ||
-        !broker_add_headers(broker, request, tenant,
-                            env + head.numbers[CREATE_ENV] + head.numbers[CREATE_RULES],
-                            head.numbers[CREATE_HEADERS], &headers))
+        !find_source(broker, request, tenant, strings[0], &template) ||
+        !create_add_parts(broker, request, tenant, env + head.numbers[CREATE_ENV], &sent))
         return;
-    struct broker_request *pending = broker_request_new(broker, OP_CREATE, NULL, request);
+    struct broker_request *pending = create_new(broker, NULL, request);
     if (!pending)
         return;
-    pending->done = created;
     cay_copy_text(pending->row.tenant, TENANT_MAX, tenant);
-    cay_copy_text(pending->row.template_name, TEMPLATE_MAX, strings[0]);
+    cay_copy_text(pending->row.template_name, TEMPLATE_MAX, template.shown);
     pending->row.state = RECORD_RUNNING;
-    pending->row.flags = head.flags & ~(uint32_t)CREATE_INTERNET_EXPLICIT;
+    pending->row.flags = head.flags & ~(uint32_t)(CREATE_INTERNET_EXPLICIT | RECORD_COLD);
     if (broker->options->internet == CAY_NETWORK_NONE)
         pending->row.flags &= ~(uint32_t)CREATE_INTERNET;
     pending->row.token_version = 1;
@@ -270,6 +331,12 @@ void broker_create(struct broker *broker, struct request_packet *request,
             head.flags & CREATE_LONG ? DEFAULT_LONG_TIMEOUT_S : DEFAULT_TIMEOUT_S;
     for (int64_t i = 0; i < 2 * pairs; i++)
         strings_add(&pending->row.metadata, strings[1 + i]);
+    for (int64_t i = 0; i < head.numbers[CREATE_ENV]; i++)
+        strings_add(&pending->env, env[i]);
+    if (template.build.start.len || template.build.ready.len) {
+        strings_add(&pending->row.metadata, RECORD_BUILD);
+        strings_add(&pending->row.metadata, template.build.id);
+    }
     if (pending->row.metadata.failed) {
         struct cay_error error;
         cay_fail(&error, CAY_E_INVALID, 0, "server", NULL, "too much metadata",
@@ -278,7 +345,9 @@ void broker_create(struct broker *broker, struct request_packet *request,
         broker_request_free(broker, pending);
         return;
     }
-    send_create(broker, pending, env, head.numbers, &headers);
-    if (headers.data)
-        explicit_bzero(headers.data, headers.len);
+    if (template.is_own)
+        (void)!catalog_count_spawn(broker->registry, template.shown, NULL);
+    create_send(broker, pending, &template, head.numbers, &sent, "");
+    if (sent.data)
+        explicit_bzero(sent.data, sent.len);
 }

@@ -58,9 +58,12 @@ void broker_expire(struct broker *broker)
         due.next_ms = due.now_ms + 1000;
     for (size_t i = 0; i < due.count; i++) {
         bool pauses = rows[i].flags & CREATE_AUTO_PAUSE;
-        if (!broker_request_is_pending(broker, rows[i].id))
-            control_start(broker, pauses ? OP_PAUSE : OP_KILL, &rows[i], NULL,
-                          pauses ? "" : "reached its end of life", 0);
+        if (broker_request_is_pending(broker, rows[i].id))
+            continue;
+        if (pauses)
+            control_pause(broker, &rows[i], NULL, rows[i].flags & CREATE_PAUSE_COLD);
+        else
+            control_start(broker, OP_KILL, &rows[i], NULL, "reached its end of life", 0);
     }
     if (due.count)
         broker_wake_at(broker, due.now_ms + AGAIN_MS);
@@ -114,24 +117,30 @@ static bool add_known(const struct record_row *row, void *cookie)
     return true;
 }
 
-static enum record_state state_of(const struct cay_sandbox_info *info)
+/* `flags` of its row: a sandbox that was paused without memory is stopped. */
+static enum record_state state_of(const struct cay_sandbox_info *info, uint32_t flags)
 {
     /* A damaged sandbox is still running, and a client can kill it. */
     if (info && (info->state == CAY_STATE_RUNNING || info->state == CAY_STATE_DAMAGED))
         return RECORD_RUNNING;
+    if (info && info->state == CAY_STATE_STOPPED && flags & RECORD_COLD)
+        return RECORD_PAUSED;
     return info && info->state == CAY_STATE_PAUSED ? RECORD_PAUSED : RECORD_GONE;
 }
 
-static void correct(struct broker *broker, const char *id,
+static void correct(struct broker *broker, const struct known *known,
                     const struct cay_sandbox_info *info)
 {
+    enum record_state state = state_of(info, known->flags);
     AUTO_RECORD row = RECORD_INIT;
 
-    if (state_of(info) == RECORD_GONE) {
-        broker_sandbox_ended(broker, id, info && info->memory_kills > 0);
-    } else if (broker_find_record(broker, id, &row, NULL) == CAY_OK) {
-        bool wakes = row.state == RECORD_PAUSED && state_of(info) == RECORD_RUNNING;
-        row.state = state_of(info);
+    if (state == RECORD_GONE) {
+        broker_sandbox_ended(broker, known->id, info && info->memory_kills > 0);
+    } else if (broker_find_record(broker, known->id, &row, NULL) == CAY_OK) {
+        bool wakes = row.state == RECORD_PAUSED && state == RECORD_RUNNING;
+        row.state = state;
+        if (info && info->state != CAY_STATE_STOPPED)
+            row.flags &= ~(uint32_t)RECORD_COLD;
         if (wakes) /* the row has the end from before the pause */
             row.end_ms = server_clock_ms() +
                          recovery_left_ms(info, broker->options->max_timeout_s);
@@ -139,6 +148,14 @@ static void correct(struct broker *broker, const char *id,
         if (wakes)
             broker_confirm(broker, &row);
     }
+}
+
+/* Whether the row differs from the sandbox.  The flag may be set although a pause without
+ * memory has not begun, or has ended. */
+static bool is_wrong(const struct known *known, const struct cay_sandbox_info *info)
+{
+    return state_of(info, known->flags) != known->state ||
+           (known->flags & RECORD_COLD && info && info->state != CAY_STATE_STOPPED);
 }
 
 static void end_one(struct broker *broker, const char *id)
@@ -188,7 +205,7 @@ static bool adopt(struct broker *broker, const struct cay_sandbox_info *info)
     if (code == CAY_E_NOT_FOUND && origin == RECOVERY_OF_PATH)
         return false;
     if (code == CAY_E_NOT_FOUND)
-        (void)registry_add(broker->registry, &recovery.row, NULL);
+        (void)registry_add(broker->registry, &recovery.row, NULL, NULL);
     else if (code == CAY_OK && row.state == RECORD_GONE)
         end_one(broker, row.id);
     return true;
@@ -214,11 +231,11 @@ void broker_reconcile(struct broker *broker)
         for (size_t j = 0; j < count && !info; j++)
             if (strcmp(infos[j].id + 3, known.list[i].id) == 0)
                 info = &infos[j];
-        if (state_of(info) != known.list[i].state)
-            correct(broker, known.list[i].id, info);
+        bool wrong = is_wrong(&known.list[i], info);
+        if (wrong)
+            correct(broker, &known.list[i], info);
         AUTO_RECORD row = RECORD_INIT;
-        if (state_of(info) == known.list[i].state &&
-            is_unconfirmed(broker, &known.list[i], info) &&
+        if (!wrong && is_unconfirmed(broker, &known.list[i], info) &&
             broker_find_record(broker, known.list[i].id, &row, NULL) == CAY_OK)
             broker_confirm(broker, &row);
     }

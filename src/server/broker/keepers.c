@@ -127,10 +127,13 @@ static void receive_notice(struct broker *broker, struct keeper_handle *keeper)
         broker_poll_remove(broker, keeper->socket); /* SIGCHLD follows */
         return;
     }
-    if (len < (ssize_t)sizeof notice || notice.version != CHANNEL_VERSION ||
-        notice.received != keeper->sent || life < 0 || !*keeper->id ||
+    bool is_valid = len >= (ssize_t)sizeof notice && notice.version == CHANNEL_VERSION &&
+                    notice.received == keeper->sent;
+    if (is_valid && *keeper->volume) /* it has no sandbox now, and exits */
+        keepers_drop(broker, keeper);
+    if (!is_valid || life < 0 || !*keeper->id ||
         !become_idle(broker, keeper, life, state, (size_t)len - sizeof notice))
-        rights_close(&life, 1);
+        rights_close(&life, count);
 }
 
 /* A notice of the keeper; or, without a keeper, the end of the sandbox: the next keeper
@@ -161,6 +164,7 @@ static bool launch(struct broker *broker, struct keeper_handle *keeper)
     cay_copy_text(spec.id, sizeof spec.id, keeper->id);
     cay_copy_text(spec.template_name, sizeof spec.template_name, row.template_name);
     cay_copy_text(spec.tenant, sizeof spec.tenant, row.tenant);
+    spec.may_be_stopped = row.flags & RECORD_COLD;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return false;
@@ -231,6 +235,17 @@ struct keeper_handle *keepers_find(struct broker *broker, const char *id)
         if (strcmp(keeper->id, id) == 0)
             return keeper->socket >= 0 || launch(broker, keeper) ? keeper : NULL;
     return keepers_start(broker, id);
+}
+
+struct keeper_handle *keepers_find_volume(struct broker *broker, const char *volume)
+{
+    struct keeper_handle *keeper = broker->keepers;
+
+    while (keeper && strcmp(keeper->volume, volume) != 0)
+        keeper = keeper->next;
+    if (!keeper && (keeper = keepers_start(broker, "")))
+        cay_copy_text(keeper->volume, sizeof keeper->volume, volume);
+    return keeper;
 }
 
 int keepers_forward(struct keeper_handle *keeper, const struct request_packet *request)
@@ -339,9 +354,12 @@ static void note_end(struct broker *broker, struct keeper_handle *keeper, bool i
 
     if (is_signal || (status != 0 && !is_gone))
         warn_line(&warn, "the keeper of %s%s (process %d) exited with %s %d%s%s",
-                  *keeper->id ? "sandbox " : "no sandbox yet", keeper->id,
-                  (int)keeper->pid, is_signal ? "signal" : "status", status,
-                  is_signal ? ", " : "", is_signal ? signal_words(status) : "");
+                  *keeper->id       ? "sandbox "
+                  : *keeper->volume ? "volume "
+                                    : "no sandbox yet",
+                  *keeper->id ? keeper->id : keeper->volume, (int)keeper->pid,
+                  is_signal ? "signal" : "status", status, is_signal ? ", " : "",
+                  is_signal ? signal_words(status) : "");
     if (*keeper->id && is_gone)
         broker_sandbox_ended(broker, keeper->id, status == KEEPER_OUT_OF_MEMORY);
     keepers_drop(broker, keeper);
@@ -387,6 +405,13 @@ void broker_request_free(struct broker *broker, struct broker_request *pending)
     if (pending->held)
         request_packet_done(pending->held);
     free(pending->held);
+    if (pending->forks)
+        fork_report_failed(pending->forks, 500, "creating the sandbox failed");
+    fork_plan_free(pending->plan);
+    free(pending->snapshot);
+    if (pending->env.data)
+        explicit_bzero(pending->env.data, pending->env.len);
+    buf_done(&pending->env);
     record_done(&pending->row);
     free(pending);
 }
@@ -394,8 +419,13 @@ void broker_request_free(struct broker *broker, struct broker_request *pending)
 void broker_request_fail(struct broker_request *pending, int status,
                          const struct cay_error *error)
 {
+    if (pending->failed)
+        pending->failed(pending->broker, pending, error);
     if (pending->client >= 0)
         (void)reply_send_error(pending->client, status, error);
+    if (pending->forks)
+        fork_report_failed(pending->forks, status, error->message);
+    pending->forks = NULL;
     if (pending->held) /* data-plane clients expect 502 for a sandbox that ended */
         (void)reply_send_error(pending->held->channel, status == 404 ? 502 : status,
                                error);
@@ -412,9 +442,11 @@ struct broker_request *broker_request_new(struct broker *broker, enum op op,
     if (!pending)
         return NULL;
     pending->source.ready = on_keeper_reply;
+    pending->broker = broker;
     pending->op = op;
     pending->channel = pending->client = -1;
     pending->row = (struct record_row)RECORD_INIT;
+    pending->env.max = CHANNEL_STRINGS;
     if (row) {
         struct buf metadata = pending->row.metadata;
         pending->row = *row;
@@ -477,7 +509,9 @@ void broker_request_send_to(struct broker *broker, struct broker_request *pendin
     request->op = (uint32_t)pending->op;
     request->strings_len = (uint32_t)strings->len;
     for (int i = 0; i < 2 && error == -EPIPE; i++) {
-        keeper = *id ? keepers_find(broker, id) : keepers_start(broker, "");
+        keeper = *id                ? keepers_find(broker, id)
+                 : *pending->volume ? keepers_find_volume(broker, pending->volume)
+                                    : keepers_start(broker, "");
         error = keeper ? send_to(broker, pending, keeper, request, strings) : -EAGAIN;
         if (keeper && error == -EPIPE) {
             keepers_lost(broker, keeper); /* the next keeper finds out why */
@@ -493,7 +527,8 @@ void broker_request_send_to(struct broker *broker, struct broker_request *pendin
 void broker_request_send(struct broker *broker, struct broker_request *pending,
                          int64_t number)
 {
-    struct request request = {.numbers = {[TIMEOUT_SECONDS] = number}};
+    struct request request = {.numbers = {[TIMEOUT_SECONDS] = number},
+                              .flags = pending->is_cold ? PAUSE_COLD : 0};
 
     pending->number = number;
     broker_request_send_to(broker, pending, &request, NO_STRINGS);
@@ -532,7 +567,7 @@ static int status_of(int code)
     } statuses[] = {
         {CAY_E_NOT_FOUND, 404}, {CAY_E_BUSY, 409},        {CAY_E_INVALID, 400},
         {CAY_E_LIMIT, 429},     {CAY_E_UNSUPPORTED, 501}, {CAY_E_UNAVAILABLE, 503},
-        {CAY_E_NO_SPACE, 507},
+        {CAY_E_NO_SPACE, 507},  {CAY_E_EXISTS, 400},
     };
 
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
@@ -541,7 +576,7 @@ static int status_of(int code)
     return 500;
 }
 
-static void report_failure(const struct broker *broker, struct broker_request *pending,
+static void report_failure(struct broker *broker, struct broker_request *pending,
                            const struct reply_packet *reply)
 {
     struct cay_error error;
@@ -560,6 +595,8 @@ static void report_failure(const struct broker *broker, struct broker_request *p
         cay_fail(&error, code, 0, "server", NULL, "creating the sandbox failed",
                  "see the server's standard error");
     }
+    if (pending->op == OP_PAUSE && pending->is_cold)
+        control_pause_failed(broker, pending->row.id);
     broker_request_fail(pending, status_of(code), &error);
 }
 
@@ -597,7 +634,9 @@ static void finish_unanswered(struct broker *broker, struct broker_request *pend
                  "list the sandboxes");
     else
         cay_fail(&error, CAY_E_UNAVAILABLE, 0, "server", NULL,
-                 *pending->row.id ? message : "creating the sandbox failed",
+                 *pending->row.id           ? message
+                 : pending->op == OP_CREATE ? "creating the sandbox failed"
+                                            : "the request failed",
                  "try again in a moment");
     broker_request_fail(pending, status_of(error.code), &error);
     broker_request_free(broker, pending);

@@ -38,6 +38,19 @@ static void drop_unwritten(struct unwritten **link)
     free(old);
 }
 
+const char *broker_find_metadata(const struct record_row *row, const char *key)
+{
+    const char *at = row->metadata.data, *end = at + row->metadata.len;
+
+    while (at && at < end) {
+        const char *value = at + strlen(at) + 1;
+        if (strcmp(at, key) == 0)
+            return value;
+        at = value + strlen(value) + 1;
+    }
+    return NULL;
+}
+
 /* A full disk cannot undo what happened to a sandbox: keep the row in memory. */
 void broker_write_record(struct broker *broker, const struct record_row *row)
 {
@@ -145,8 +158,7 @@ int broker_reply_sandbox(struct broker *broker, int channel, const struct record
         cpus = sysconf(_SC_NPROCESSORS_ONLN);
     reply.numbers[SANDBOX_CPUS] = cpus;
     reply.numbers[SANDBOX_MEMORY_MB] = (int64_t)(options->memory_bytes >> 20);
-    if (options->storage != CAY_STORAGE_DISK) /* nothing limits it */
-        reply.numbers[SANDBOX_DISK_MB] = (int64_t)(options->disk_bytes >> 20);
+    reply.numbers[SANDBOX_DISK_MB] = (int64_t)(options->disk_bytes >> 20);
     strings_add(&strings, row->id);
     strings_add(&strings, row->template_name);
     strings_add(&strings, token);

@@ -147,14 +147,15 @@ static void print_damage(const char *line)
 static bool compare_row(const struct record_row *row, void *cookie)
 {
     struct comparison *all = cookie;
-    enum cay_state wanted =
-        row->state == RECORD_PAUSED ? CAY_STATE_PAUSED : CAY_STATE_RUNNING;
+    enum cay_state wanted = row->state != RECORD_PAUSED ? CAY_STATE_RUNNING
+                            : row->flags & RECORD_COLD  ? CAY_STATE_STOPPED
+                                                        : CAY_STATE_PAUSED;
 
     for (size_t i = 0; i < all->count; i++)
         if (strcmp(all->infos[i].id + 3, row->id) == 0 && all->infos[i].state == wanted)
             return true;
     report("row %s: no sandbox is %s\n", row->id,
-           wanted == CAY_STATE_PAUSED ? "paused" : "running");
+           row->state == RECORD_PAUSED ? "paused" : "running");
     all->problems++;
     return true;
 }
@@ -289,7 +290,7 @@ int recovery_rebuild_store(struct registry *registry, const char *old,
             recovery_origin(registry, &recovery) == RECOVERY_FOREIGN ||
             registry_find(registry, recovery.row.id, &row, NULL) != CAY_E_NOT_FOUND)
             continue;
-        code = registry_add(registry, &recovery.row, err);
+        code = registry_add(registry, &recovery.row, NULL, err);
         rows += code == CAY_OK;
     }
     cay_free(infos);

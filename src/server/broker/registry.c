@@ -45,6 +45,11 @@ static const char listeners[] =
     "  name TEXT NOT NULL, version INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
     "  updated_ms INTEGER NOT NULL, metadata BLOB NOT NULL, value BLOB NOT NULL,"
     "  UNIQUE (tenant, name)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS environments (id TEXT PRIMARY KEY,"
+    "  value BLOB NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS snapshots (id TEXT PRIMARY KEY, tenant TEXT NOT NULL,"
+    "  name TEXT, tag TEXT NOT NULL, sandbox TEXT NOT NULL, created_ms INTEGER NOT NULL,"
+    "  UNIQUE (tenant, name, tag)) STRICT, WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL) STRICT;"
     "INSERT INTO identity SELECT lower(hex(randomblob(16)))"
     "  WHERE NOT EXISTS (SELECT 1 FROM identity)";
@@ -64,6 +69,9 @@ enum statement {
     SET_CLOCK,
     FIND_CLOCK,
     ADD,
+    ADD_ENV,
+    FIND_ENV,
+    REMOVE_ENV,
     UPDATE,
     SET_METADATA,
     FIND,
@@ -112,6 +120,9 @@ static const char *const texts[STATEMENTS] = {
     [SET_CLOCK] = "INSERT OR IGNORE INTO clock VALUES (?, ?)",
     [FIND_CLOCK] = "SELECT offset_ms FROM clock WHERE boot = ?",
     [ADD] = "INSERT INTO sandboxes (" COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [ADD_ENV] = "INSERT INTO environments VALUES (?, ?)",
+    [FIND_ENV] = "SELECT value FROM environments WHERE id = ?",
+    [REMOVE_ENV] = "DELETE FROM environments WHERE id = ?",
     [UPDATE] = "UPDATE sandboxes SET state = ?, started_ms = ?, end_ms = ?, flags = ?, "
                "reason = ? WHERE id = ?",
     [SET_METADATA] = "UPDATE sandboxes SET metadata = ? WHERE id = ?",
@@ -158,6 +169,16 @@ static int fail(struct registry *registry, const char *what, struct cay_error *e
                     "the store cannot be read or written",
                     "check that it is on a healthy local disk (sqlite %d)",
                     sqlite3_extended_errcode(registry->db));
+}
+
+struct sqlite3 *registry_db(struct registry *registry)
+{
+    return registry->db;
+}
+
+int registry_fail(struct registry *registry, const char *what, struct cay_error *err)
+{
+    return fail(registry, what, err);
 }
 
 /* --- Opening --- */
@@ -694,8 +715,8 @@ static void read_row(sqlite3_stmt *statement, struct record_row *row)
                      (size_t)sqlite3_column_bytes(statement, 9));
 }
 
-int registry_add(struct registry *registry, const struct record_row *row,
-                 struct cay_error *err)
+static int add_row(struct registry *registry, const struct record_row *row,
+                   struct cay_error *err)
 {
     sqlite3_stmt *statement = registry->statements[ADD];
 
@@ -713,6 +734,50 @@ int registry_add(struct registry *registry, const struct record_row *row,
     return step(registry, ADD, "sandbox", err);
 }
 
+static int add_env(struct registry *registry, const char *id, const struct buf *env,
+                   struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[ADD_ENV];
+
+    put_text(statement, 1, id);
+    sqlite3_bind_blob(statement, 2, env->data, (int)env->len, SQLITE_STATIC);
+    return step(registry, ADD_ENV, "sandbox", err);
+}
+
+int registry_add(struct registry *registry, const struct record_row *row,
+                 const struct buf *env, struct cay_error *err)
+{
+    if (!env || !env->len)
+        return add_row(registry, row, err);
+    if (!run(registry, "BEGIN IMMEDIATE"))
+        return fail(registry, "sandbox", err);
+    int code = add_env(registry, row->id, env, err);
+    if (!code)
+        code = add_row(registry, row, err);
+    if (!code && !run(registry, "COMMIT"))
+        code = fail(registry, "sandbox", err);
+    if (code)
+        (void)run(registry, "ROLLBACK");
+    return code;
+}
+
+int registry_find_env(struct registry *registry, const char *id, struct buf *ret_env,
+                      struct cay_error *err)
+{
+    sqlite3_stmt *statement = registry->statements[FIND_ENV];
+    int code = CAY_OK;
+
+    put_text(statement, 1, id);
+    int result = sqlite3_step(statement);
+    if (result == SQLITE_ROW)
+        (void)buf_append(ret_env, sqlite3_column_blob(statement, 0),
+                         (size_t)sqlite3_column_bytes(statement, 0));
+    else if (result != SQLITE_DONE)
+        code = fail(registry, "sandbox", err);
+    finish(statement);
+    return !code && ret_env->failed ? cay_fail_memory(err, "registry.env") : code;
+}
+
 int registry_update(struct registry *registry, const struct record_row *row,
                     struct cay_error *err)
 {
@@ -724,7 +789,11 @@ int registry_update(struct registry *registry, const struct record_row *row,
     sqlite3_bind_int64(statement, 4, row->flags);
     put_text(statement, 5, row->reason);
     put_text(statement, 6, row->id);
-    return step(registry, UPDATE, "sandbox", err);
+    TRY(step(registry, UPDATE, "sandbox", err));
+    if (row->state != RECORD_GONE)
+        return CAY_OK;
+    put_text(registry->statements[REMOVE_ENV], 1, row->id);
+    return step(registry, REMOVE_ENV, "sandbox", err);
 }
 
 int registry_set_metadata(struct registry *registry, const char *id,

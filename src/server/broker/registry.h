@@ -28,6 +28,12 @@ const char *registry_path(const struct registry *registry);
 int registry_check(struct registry *registry, bool thorough,
                    void (*visit)(const char *line), struct cay_error *err);
 
+/* For the tables of other files: the database, or NULL while it cannot be opened; and the
+ * error of the last call. */
+struct sqlite3;
+struct sqlite3 *registry_db(struct registry *registry);
+int registry_fail(struct registry *registry, const char *what, struct cay_error *err);
+
 /* Whether registry_open() created the tables. */
 bool registry_is_new(const struct registry *registry);
 
@@ -167,9 +173,14 @@ static inline void record_done(struct record_row *row)
     }
 #define AUTO_RECORD __attribute__((cleanup(record_done))) struct record_row
 
+/* `env` is the sealed environment, or NULL. */
 int registry_add(struct registry *registry, const struct record_row *row,
-                 struct cay_error *err);
-/* Updates state, times, flags and reason. */
+                 const struct buf *env, struct cay_error *err);
+/* Appends the sealed environment of a sandbox that has not ended; nothing if it has
+ * none. */
+int registry_find_env(struct registry *registry, const char *id, struct buf *ret_env,
+                      struct cay_error *err);
+/* Updates state, times, flags and reason; removes the environment of an ended one. */
 int registry_update(struct registry *registry, const struct record_row *row,
                     struct cay_error *err);
 int registry_set_metadata(struct registry *registry, const char *id,

@@ -110,10 +110,13 @@ void secrets_token(const struct secrets *secrets, enum token_kind kind, const ch
 {
     struct hmac_sha256_ctx hmac;
     unsigned char digest[SHA256_DIGEST_SIZE];
-    char text[64];
+    static const char *const kinds[] = {[TOKEN_ENVD] = "envd",
+                                        [TOKEN_TRAFFIC] = "traffic",
+                                        [TOKEN_VOLUME] = "volume",
+                                        [TOKEN_UPLOAD] = "upload"};
+    char text[128];
 
-    snprintf(text, sizeof text, "%s %s %u", kind == TOKEN_ENVD ? "envd" : "traffic", id,
-             version);
+    snprintf(text, sizeof text, "%s %s %u", kinds[kind], id, version);
     hmac_sha256_set_key(&hmac, SERVER_KEY, secrets->key);
     hmac_sha256_update(&hmac, strlen(text), (const uint8_t *)text);
     hmac_sha256_digest(&hmac, sizeof digest, digest);

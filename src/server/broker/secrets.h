@@ -24,7 +24,7 @@ struct secrets {
 int secrets_open(const char *directory, struct secrets *ret_secrets,
                  struct cay_error *err);
 
-enum token_kind { TOKEN_ENVD = 1, TOKEN_TRAFFIC = 2 };
+enum token_kind { TOKEN_ENVD = 1, TOKEN_TRAFFIC = 2, TOKEN_VOLUME = 3, TOKEN_UPLOAD = 4 };
 
 void secrets_token(const struct secrets *secrets, enum token_kind kind, const char *id,
                    uint32_t version, char ret_token[TOKEN_MAX]);

@@ -30,15 +30,12 @@ static const char op[] = "secret";
 
 /* The nonce is random, so each value gets a key of its own as well: 2^96 nonces alone
  * would be few for one key. */
-static void start(const struct secrets *secrets, const struct stored_row *row,
+static void start(const struct secrets *secrets, const char *text,
                   const uint8_t nonce[NONCE], struct chacha_poly1305_ctx *cipher)
 {
     struct hmac_sha256_ctx hmac;
     uint8_t key[CHACHA_POLY1305_KEY_SIZE];
-    char text[TENANT_MAX + STORED_ID_MAX + 64];
 
-    snprintf(text, sizeof text, "stored secret %s %s %lld", row->tenant, row->id,
-             (long long)row->version);
     hmac_sha256_set_key(&hmac, SERVER_KEY, secrets->key);
     hmac_sha256_update(&hmac, strlen(text), (const uint8_t *)text);
     hmac_sha256_digest(&hmac, sizeof key, key);
@@ -48,47 +45,76 @@ static void start(const struct secrets *secrets, const struct stored_row *row,
     explicit_bzero(&hmac, sizeof hmac);
 }
 
+int stored_seal(const struct secrets *secrets, const char *label, const void *data,
+                size_t len, struct buf *ret_sealed, struct cay_error *err)
+{
+    struct chacha_poly1305_ctx cipher;
+    uint8_t head[HEAD] = {0};
+
+    if (getrandom(head, NONCE, 0) != NONCE)
+        return cay_fail_errno(err, errno, op, "getrandom");
+    ret_sealed->len = 0;
+    if (!buf_append(ret_sealed, head, HEAD) || !buf_append(ret_sealed, data, len))
+        return cay_fail_memory(err, op);
+    uint8_t *sealed = (uint8_t *)ret_sealed->data;
+    start(secrets, label, sealed, &cipher);
+    chacha_poly1305_encrypt(&cipher, len, sealed + HEAD, sealed + HEAD);
+    chacha_poly1305_digest(&cipher, TAG, sealed + NONCE);
+    explicit_bzero(&cipher, sizeof cipher);
+    return CAY_OK;
+}
+
+bool stored_unseal(const struct secrets *secrets, const char *label, struct buf *sealed)
+{
+    uint8_t *bytes = (uint8_t *)sealed->data, tag[TAG];
+    struct chacha_poly1305_ctx cipher;
+
+    if (sealed->len < HEAD)
+        return false;
+    size_t len = sealed->len - HEAD;
+    start(secrets, label, bytes, &cipher);
+    chacha_poly1305_decrypt(&cipher, len, bytes + HEAD, bytes + HEAD);
+    chacha_poly1305_digest(&cipher, TAG, tag);
+    explicit_bzero(&cipher, sizeof cipher);
+    bool is_whole = memeql_sec(tag, bytes + NONCE, TAG);
+    if (is_whole)
+        memmove(bytes, bytes + HEAD, len);
+    explicit_bzero(bytes + (is_whole ? len : 0), sealed->len - (is_whole ? len : 0));
+    sealed->len = is_whole ? len : 0;
+    return is_whole;
+}
+
+enum { LABEL_MAX = TENANT_MAX + STORED_ID_MAX + 64 };
+
+static void fill_label(const struct stored_row *row, char ret_label[LABEL_MAX])
+{
+    snprintf(ret_label, LABEL_MAX, "stored secret %s %s %lld", row->tenant, row->id,
+             (long long)row->version);
+}
+
 static int seal(const struct secrets *secrets, const char *value, struct stored_row *row,
                 struct cay_error *err)
 {
-    struct chacha_poly1305_ctx cipher;
-    uint8_t sealed[HEAD + STORED_TEXT_MAX];
-    size_t len = strlen(value);
+    char label[LABEL_MAX];
 
-    if (getrandom(sealed, NONCE, 0) != NONCE)
-        return cay_fail_errno(err, errno, op, "getrandom");
-    start(secrets, row, sealed, &cipher);
-    chacha_poly1305_encrypt(&cipher, len, sealed + HEAD, (const uint8_t *)value);
-    chacha_poly1305_digest(&cipher, TAG, sealed + NONCE);
-    explicit_bzero(&cipher, sizeof cipher);
-    row->value.len = 0;
-    return buf_append(&row->value, (const char *)sealed, HEAD + len)
-               ? CAY_OK
-               : cay_fail_memory(err, op);
+    fill_label(row, label);
+    return stored_seal(secrets, label, value, strlen(value), &row->value, err);
 }
 
-static int unseal(const struct secrets *secrets, const struct stored_row *row,
+static int unseal(const struct secrets *secrets, struct stored_row *row,
                   char ret_value[STORED_OPEN_MAX], struct cay_error *err)
 {
-    const uint8_t *sealed = (const uint8_t *)row->value.data;
-    struct chacha_poly1305_ctx cipher;
-    uint8_t tag[TAG];
-    size_t len = row->value.len - HEAD;
-    bool is_whole = row->value.len >= HEAD && len <= STORED_TEXT_MAX;
+    char label[LABEL_MAX];
 
-    if (is_whole) {
-        start(secrets, row, sealed, &cipher);
-        chacha_poly1305_decrypt(&cipher, len, (uint8_t *)ret_value, sealed + HEAD);
-        chacha_poly1305_digest(&cipher, TAG, tag);
-        explicit_bzero(&cipher, sizeof cipher);
-        ret_value[len] = '\0';
-    }
-    if (is_whole && memeql_sec(tag, sealed + NONCE, TAG))
-        return CAY_OK;
-    explicit_bzero(ret_value, STORED_OPEN_MAX);
-    return cay_fail(err, CAY_E_IO, 0, op, row->name,
-                    "the stored secret was sealed with another key",
-                    "set it again: the store and serve.key belong together");
+    fill_label(row, label);
+    if (!stored_unseal(secrets, label, &row->value) || row->value.len > STORED_TEXT_MAX)
+        return cay_fail(err, CAY_E_IO, 0, op, row->name,
+                        "the stored secret was sealed with another key",
+                        "set it again: the store and serve.key belong together");
+    memcpy(ret_value, row->value.data, row->value.len);
+    ret_value[row->value.len] = '\0';
+    explicit_bzero(row->value.data, row->value.len);
+    return CAY_OK;
 }
 
 /* --- Checks --- */

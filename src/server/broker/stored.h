@@ -29,6 +29,14 @@ int stored_set(struct registry *registry, const struct secrets *secrets,
                const struct stored_change *change, struct stored_row *ret_row,
                struct cay_error *err);
 
+/* Seals bytes with a key for this label, which says what they are; replaces the content
+ * of *ret_sealed. */
+int stored_seal(const struct secrets *secrets, const char *label, const void *data,
+                size_t len, struct buf *ret_sealed, struct cay_error *err);
+/* Replaces sealed bytes by what they were; false if they were sealed with another key or
+ * for another label. */
+bool stored_unseal(const struct secrets *secrets, const char *label, struct buf *sealed);
+
 /* The value of a secret; the caller wipes it. */
 int stored_open(struct registry *registry, const struct secrets *secrets,
                 const char *tenant, const char *which, char ret_value[STORED_OPEN_MAX],

@@ -96,7 +96,7 @@ static void interpreter_done(struct exchange *exchange)
 
     hang_up(exchange);
     buf_done(&state->to);
-    lines_done(&state->lines);
+    lines_free(&state->lines);
     code_reader_done(&state->reader);
     code_collector_done(&state->collector);
     cay_code_execution_done(&state->execution);

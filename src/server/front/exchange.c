@@ -120,6 +120,11 @@ void exchange_close_channel(struct exchange *exchange)
     exchange->channel = -1;
 }
 
+void exchange_free_state(struct exchange *exchange)
+{
+    free(exchange->state);
+}
+
 int exchange_take_channel(struct exchange *exchange)
 {
     if (exchange->channel >= 0)
@@ -216,6 +221,7 @@ static bool put_refusal(const struct exchange *exchange, unsigned status,
                         const char *message, const char *reason, struct buf *text)
 {
     struct json json;
+    char code[16];
 
     json_to_unicode(&json, text);
     json_put_object(&json);
@@ -226,7 +232,13 @@ static bool put_refusal(const struct exchange *exchange, unsigned status,
         json_set_int(&json, "port", exchange->route.port);
     if (reason)
         json_set_text(&json, "reason", reason);
-    json_set_int(&json, "code", status);
+    if (exchange->handler &&
+        request_credential(exchange->handler->op) == CREDENTIAL_VOLUME) {
+        snprintf(code, sizeof code, "%u", status); /* text in this part of the API */
+        json_set_text(&json, "code", code);
+    } else {
+        json_set_int(&json, "code", status);
+    }
     json_put_end(&json);
     return json_finish(&json) && !text->failed;
 }
@@ -363,8 +375,8 @@ void exchange_init_request(const struct exchange *exchange, enum op op,
     const char *shown = NULL;
 
     *ret_request = (struct request){.version = CHANNEL_VERSION, .op = (uint32_t)op};
-    if (kind == CREDENTIAL_KEY) {
-        shown = exchange_header(exchange, "X-API-KEY");
+    if (kind == CREDENTIAL_KEY || kind == CREDENTIAL_VOLUME) {
+        shown = kind == CREDENTIAL_KEY ? exchange_header(exchange, "X-API-KEY") : NULL;
         if (!shown && bearer && strncasecmp(bearer, "Bearer ", 7) == 0)
             shown = bearer + 7;
     } else if (kind == CREDENTIAL_PORT) {
@@ -717,6 +729,7 @@ static void end_lost_stream(struct exchange *exchange, const struct reply_packet
 static void on_loss(struct exchange *exchange, int got)
 {
     struct request request;
+    bool is_volume = request_credential(exchange->handler->op) == CREDENTIAL_VOLUME;
 
     if (!exchange->is_stream)
         count_loss(exchange, got);
@@ -730,7 +743,7 @@ static void on_loss(struct exchange *exchange, int got)
             count_loss(exchange, got);
             exchange_end(exchange, true);
         }
-    } else if (exchange->losses > LOSSES_MAX ||
+    } else if (exchange->losses > LOSSES_MAX || is_volume ||
                !(*request.sandbox || *request.credential)) {
         end_loss(exchange);
     } else {

@@ -348,7 +348,7 @@ static void send_file(struct exchange *exchange, struct reply_packet *reply,
     exchange_respond(exchange, ranged ? 206 : 200, response);
 }
 
-static void on_download(struct exchange *exchange, struct reply_packet *reply)
+void front_file_on_download(struct exchange *exchange, struct reply_packet *reply)
 {
     if (reply->head.kind != REPLY_FILE || reply->fd < 0) {
         exchange_refuse_with(exchange, reply);
@@ -367,8 +367,14 @@ static void on_download(struct exchange *exchange, struct reply_packet *reply)
 }
 
 const struct handler file_handlers[] = {
-    {.method = "GET", .path = "/files", .act = download, .on_reply = on_download},
-    {.method = "HEAD", .path = "/files", .act = download, .on_reply = on_download},
+    {.method = "GET",
+     .path = "/files",
+     .act = download,
+     .on_reply = front_file_on_download},
+    {.method = "HEAD",
+     .path = "/files",
+     .act = download,
+     .on_reply = front_file_on_download},
     {.method = "POST",
      .path = "/files",
      .begin = front_file_upload_begin,

@@ -29,7 +29,7 @@ enum {
     BODY_BYTES = 4096,    /* minimum in that time */
     BODY_UNUSED = 4096,   /* if the handler does not need the body */
     UNREAD_MAX = 1 << 20, /* of a body after its request was refused */
-    PARTS = 4
+    PARTS = 9
 };
 
 enum {
@@ -243,7 +243,9 @@ bool front_accept_sweep(struct front *front)
 /* --- Requests --- */
 
 static const struct handler *const planes[][PARTS] = {
-    [PLANE_CONTROL] = {missing_handlers, sandbox_handlers, secret_handlers},
+    [PLANE_CONTROL] = {template_handlers, missing_handlers, sandbox_handlers,
+                       secret_handlers, volume_handlers, content_handlers, fork_handlers,
+                       checkpoint_handlers, snapshot_handlers},
     [PLANE_ENVD] = {process_handlers, filesystem_handlers, file_handlers},
     [PLANE_CODE] = {code_handlers},
 };

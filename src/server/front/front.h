@@ -60,7 +60,7 @@ enum plane {
     PLANE_CODE = 4     /* the code interpreter of a sandbox, port 49999 */
 };
 
-enum { ENVD_PORT = 49983, CODE_PORT = 49999, PART_MAX = 128 };
+enum { ENVD_PORT = 49983, CODE_PORT = 49999, PART_MAX = 256 };
 
 /* Limits of JSON bodies: calls that name a process, requests about sandboxes, and
  * commands or input.  Bodies are read before the credentials are checked. */
@@ -180,6 +180,9 @@ unsigned front_connections_limit(void);
 /* Called once a second.  False if the front is stalled. */
 bool front_accept_sweep(struct front *front);
 
+/* The version of envd whose protocol this server speaks. */
+#define FRONT_ENVD_VERSION "0.6.13"
+
 /* --- For handlers (exchange.c) --- */
 
 const char *exchange_header(const struct exchange *exchange, const char *name);
@@ -251,6 +254,9 @@ void exchange_stream(struct exchange *exchange, const char *content_type,
 /* Ends a stream; `cut`: the client sees that it was aborted. */
 void exchange_end(struct exchange *exchange, bool cut);
 
+/* For a state that is one allocation. */
+void exchange_free_state(struct exchange *exchange);
+
 /* For suspended exchanges. */
 void exchange_resume(struct exchange *exchange);
 void exchange_suspend(struct exchange *exchange);
@@ -296,6 +302,8 @@ bool route_is_token(const char *text, size_t len);
 /* Whether an undecoded path matches the pattern; `part` is its last variable name,
  * decoded.  An encoded slash belongs to a name. */
 bool route_matches(const char *pattern, const char *path, char part[PART_MAX]);
+/* The first variable name of a path that matches, decoded. */
+bool route_first(const char *pattern, const char *path, char ret_part[PART_MAX]);
 
 /* --- Connect (connect.c) --- */
 
@@ -405,8 +413,34 @@ void front_put_mask(const char *mask, unsigned port, struct buf *to);
 void front_put_network(struct json *json, const char *egress, const char *mask,
                        bool is_public);
 
+/* --- Volumes (volumes.c) --- */
+
+/* volumeMounts of a new sandbox: name and path of each, and the text of RECORD_VOLUMES;
+ * the number of strings. */
+int64_t front_take_volumes(struct fields *fields, struct buf *strings, struct buf *shown);
+
+/* The same from the text of RECORD_VOLUMES, which may be NULL. */
+int64_t front_add_volumes(const char *shown, struct buf *strings);
+
+/* The key "volumeMounts"; `shown` may be NULL. */
+void front_put_volumes(struct json *json, const char *shown);
+
 /* PUT /sandboxes/{id}/network */
 void front_change_network(struct exchange *exchange);
+
+/* --- Sandboxes (sandboxes.c) --- */
+
+/* The body as JSON, which is optional.  Refuses an invalid one, and returns NULL. */
+json_t *front_take_body(struct exchange *exchange);
+
+/* Charges a response that has grown.  False if the request was refused instead. */
+bool front_charge_page(struct exchange *exchange);
+
+/* Begins the object of a REPLY_SANDBOX, as of a create. */
+void front_put_sandbox(struct json *json, const struct reply_packet *reply);
+
+/* The value of a key of a REPLY_SANDBOX that clients do not see, or NULL. */
+const char *front_find_hidden(const struct reply_packet *reply, const char *key);
 
 /* --- Query parameters (sandboxes.c) --- */
 
@@ -435,15 +469,28 @@ bool front_file_init_request(struct exchange *exchange, enum op op,
 
 const char *front_file_base_name(const char *path);
 
+void front_file_on_download(struct exchange *exchange, struct reply_packet *reply);
+
 bool front_file_upload_begin(struct exchange *exchange);
 bool front_file_upload_feed(struct exchange *exchange, const char *data, size_t len);
 void front_file_upload_finish(struct exchange *exchange);
 void front_file_on_upload(struct exchange *exchange, struct reply_packet *reply);
 
+/* --- Files of volumes (content.c) --- */
+
+/* Initializes a request about the path of the query.  False if it was refused. */
+bool front_content_init(struct exchange *exchange, enum op op, struct request *request,
+                        struct buf *strings);
+
+/* The entry, or an error. */
+void front_content_respond(struct exchange *exchange, const struct reply_packet *reply);
+
 /* --- Resources --- */
 
 extern const struct handler sandbox_handlers[], missing_handlers[], process_handlers[],
-    filesystem_handlers[], file_handlers[], code_handlers[], secret_handlers[];
+    filesystem_handlers[], file_handlers[], code_handlers[], secret_handlers[],
+    volume_handlers[], content_handlers[], fork_handlers[], checkpoint_handlers[],
+    snapshot_handlers[], template_handlers[];
 extern const struct handler port_handler;
 
 /* --- Confinement (confine.c) --- */

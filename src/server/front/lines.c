@@ -14,7 +14,7 @@ void lines_init(struct lines *lines, struct exchange *exchange)
     buf_init(&lines->held, LINES_OUT_MAX);
 }
 
-void lines_done(struct lines *lines)
+void lines_free(struct lines *lines)
 {
     buf_done(&lines->held);
 }

@@ -25,7 +25,7 @@ struct lines {
 };
 
 void lines_init(struct lines *lines, struct exchange *exchange);
-void lines_done(struct lines *lines);
+void lines_free(struct lines *lines);
 
 /* Begins the stream of the exchange, and ends it. */
 void lines_begin(struct lines *lines);

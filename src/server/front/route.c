@@ -230,6 +230,21 @@ static char decode(const char **at)
     return (char)strtoul(digits, NULL, 16);
 }
 
+bool route_first(const char *pattern, const char *path, char ret_part[PART_MAX])
+{
+    size_t names = 0, len = 0;
+
+    for (const char *at = pattern; *at && *at != '{'; at++)
+        names += *at == '/';
+    const char *from = path;
+    while (names-- > 0 && (from = strchr(from, '/')))
+        from++;
+    while (from && *from && *from != '/' && *from != '?' && len < PART_MAX - 1)
+        ret_part[len++] = decode(&from);
+    ret_part[len] = '\0';
+    return len > 0;
+}
+
 bool route_matches(const char *pattern, const char *path, char part[PART_MAX])
 {
     const char *end = path + strcspn(path, "?");

@@ -22,8 +22,6 @@ struct sandbox_text {
 
 enum { LIST_TEXT = 16 << 20, PAGE_MAX = 100 };
 
-static const char envd_version[] = "0.6.13";
-
 static struct sandbox_text read_text(const struct reply_packet *reply)
 {
     struct sandbox_text text;
@@ -42,7 +40,20 @@ static void put_common(struct json *json, const struct sandbox_text *text)
     json_set_text(json, "templateID", text->template_name);
     json_set_text(json, "sandboxID", text->id);
     json_set_text(json, "clientID", "cay");
-    json_set_text(json, "envdVersion", envd_version);
+    json_set_text(json, "envdVersion", FRONT_ENVD_VERSION);
+}
+
+/* The value of a key that clients do not see, or NULL. */
+static const char *find_hidden(const struct reply_packet *reply, const char *at,
+                               const char *key)
+{
+    while (at) {
+        const char *value = reply_next(reply, at);
+        if (!value || strcmp(at, key) == 0)
+            return value;
+        at = reply_next(reply, value);
+    }
+    return NULL;
 }
 
 static void put_listed(struct json *json, const struct reply_packet *reply,
@@ -61,6 +72,9 @@ static void put_listed(struct json *json, const struct reply_packet *reply,
     json_set_text(json, "state",
                   numbers[SANDBOX_STATE] == RECORD_PAUSED ? "paused" : "running");
     connect_put_pairs(json, reply, text->metadata);
+    const char *volumes = find_hidden(reply, text->metadata, RECORD_VOLUMES);
+    if (volumes)
+        front_put_volumes(json, volumes);
 }
 
 /* --- Query parameters --- */
@@ -315,8 +329,7 @@ static void list(struct exchange *exchange)
         exchange_send(exchange, &request, &strings);
 }
 
-/* False if the request was refused instead. */
-static bool charge_page(struct exchange *exchange)
+bool front_charge_page(struct exchange *exchange)
 {
     const char *wrong = exchange->out.failed
                             ? "the page is too large; use a smaller limit"
@@ -343,7 +356,7 @@ static void on_list(struct exchange *exchange, struct reply_packet *reply)
         json_put_object(json);
         put_listed(json, reply, &text);
         json_put_end(json);
-        if (!charge_page(exchange))
+        if (!front_charge_page(exchange))
             return;
         cay_copy_text(end->id, SANDBOX_ID_MAX, text.id);
         end->started_ms = reply->head.numbers[SANDBOX_STARTED_MS];
@@ -363,35 +376,31 @@ enum { SMALL = 64 << 10, SAMPLE_S = 5 };
 
 /* --- Responses --- */
 
-static void respond_sandbox(struct exchange *exchange, const struct reply_packet *reply,
-                            unsigned status)
+void front_put_sandbox(struct json *json, const struct reply_packet *reply)
 {
     struct sandbox_text text = read_text(reply);
-    struct json *json = exchange_json(exchange, SMALL);
 
-    if (reply->head.kind != REPLY_SANDBOX) {
-        exchange_refuse_with(exchange, reply);
-        return;
-    }
     json_put_object(json);
     put_common(json, &text);
     json_set_text(json, "envdAccessToken", text.token);
     json_set_text(json, "trafficAccessToken", *text.traffic ? text.traffic : NULL);
     json_set_text(json, "domain", text.domain);
+}
+
+static void respond_sandbox(struct exchange *exchange, const struct reply_packet *reply,
+                            unsigned status)
+{
+    if (reply->head.kind != REPLY_SANDBOX) {
+        exchange_refuse_with(exchange, reply);
+        return;
+    }
+    front_put_sandbox(exchange_json(exchange, SMALL), reply);
     exchange_end_json(exchange, status);
 }
 
-/* The value of a key that clients do not see, or NULL. */
-static const char *find_hidden(const struct reply_packet *reply, const char *at,
-                               const char *key)
+const char *front_find_hidden(const struct reply_packet *reply, const char *key)
 {
-    while (at) {
-        const char *value = reply_next(reply, at);
-        if (!value || strcmp(at, key) == 0)
-            return value;
-        at = reply_next(reply, value);
-    }
-    return NULL;
+    return find_hidden(reply, read_text(reply).metadata, key);
 }
 
 static void on_info(struct exchange *exchange, struct reply_packet *reply)
@@ -422,8 +431,7 @@ static void on_info(struct exchange *exchange, struct reply_packet *reply)
 
 /* --- Requests to the broker --- */
 
-/* The body as JSON, which is optional.  Refuses an invalid one, and returns NULL. */
-static json_t *take_body(struct exchange *exchange)
+json_t *front_take_body(struct exchange *exchange)
 {
     json_t *root = exchange->body.len ? connect_body(exchange, false) : json_object();
 
@@ -437,17 +445,10 @@ static json_t *take_body(struct exchange *exchange)
 /* The first requested feature that this server does not support. */
 static const char *find_unsupported(struct fields *fields)
 {
-    const json_t *volumes = field_get(fields, "volumeMounts");
-
-    if (json_array_size(volumes) > 0)
-        return "volumes are not supported by this server";
     if (field_get(fields, "mcp"))
         return "MCP gateways are not supported by this server";
     if (field_get(fields, "iam"))
         return "identity tokens are not supported by this server";
-    if (field_bool(fields, "autoPause", false) &&
-        !field_bool(fields, "autoPauseMemory", true))
-        return "pausing without memory is not supported by this server";
     return NULL;
 }
 
@@ -459,6 +460,8 @@ static uint32_t create_flags(struct exchange *exchange, struct fields *fields)
 
     if (field_bool(fields, "autoPause", false))
         flags |= CREATE_AUTO_PAUSE;
+    if (flags & CREATE_AUTO_PAUSE && !field_bool(fields, "autoPauseMemory", true))
+        flags |= CREATE_PAUSE_COLD;
     if (field_bool(&resume, "enabled", false))
         flags |= CREATE_AUTO_RESUME;
     if (!field_bool(&network, "allowPublicTraffic", true))
@@ -473,7 +476,8 @@ static uint32_t create_flags(struct exchange *exchange, struct fields *fields)
 
 /* Metadata with what the server stores beside it; the number of pairs. */
 static int64_t add_metadata(struct fields *fields, const struct front_egress *egress,
-                            const char *mask, struct buf *strings)
+                            const char *mask, const struct buf *volumes,
+                            struct buf *strings)
 {
     const char *key;
     json_t *value;
@@ -487,6 +491,11 @@ static int64_t add_metadata(struct fields *fields, const struct front_egress *eg
     if (egress->count || egress->header_count) {
         strings_add(strings, RECORD_EGRESS);
         strings_add(strings, egress->shown.data ? egress->shown.data : "");
+        count++;
+    }
+    if (volumes->len) {
+        strings_add(strings, RECORD_VOLUMES);
+        strings_add(strings, volumes->data);
         count++;
     }
     if (mask) {
@@ -504,25 +513,29 @@ static const char *fill_create(struct exchange *exchange, struct fields *fields,
 {
     const char *template_name = field_text(fields, "templateID"), *mask;
     struct fields network = field_object(fields, "network");
-    char name[TEMPLATE_NAME_MAX];
+    AUTO_BUF volumes = {.max = CHANNEL_PACKET}, shown = {.max = CHANNEL_PACKET};
 
     exchange_init_request(exchange, OP_CREATE, request);
+    request->numbers[CREATE_VOLUMES] = front_take_volumes(fields, &volumes, &shown);
     request->flags = create_flags(exchange, fields);
     const char *wrong =
         front_take_egress(&network, request->flags & CREATE_INTERNET, egress);
     const char *wrong_mask = front_take_mask(&network, &mask);
-    strings_add(strings, template_name ? parse_template(template_name, name) : "");
+    strings_add(strings, template_name ? template_name : "");
     request->numbers[CREATE_TIMEOUT] = field_int(fields, "timeout", 0, INT32_MAX, -1);
-    request->numbers[CREATE_METADATA] = add_metadata(fields, egress, mask, strings);
+    request->numbers[CREATE_METADATA] =
+        add_metadata(fields, egress, mask, &shown, strings);
     request->numbers[CREATE_ENV] = field_add_pairs(fields, "envVars", true, strings);
     request->numbers[CREATE_RULES] = egress->count;
     (void)buf_append(strings, egress->rules.data, egress->rules.len);
     request->numbers[CREATE_HEADERS] = egress->header_count;
     (void)buf_append(strings, egress->headers.data, egress->headers.len);
+    (void)buf_append(strings, volumes.data, volumes.len);
     request->count =
         1 +
         (uint32_t)(2 * request->numbers[CREATE_METADATA] + request->numbers[CREATE_ENV] +
-                   request->numbers[CREATE_RULES] + request->numbers[CREATE_HEADERS]);
+                   request->numbers[CREATE_RULES] + request->numbers[CREATE_HEADERS] +
+                   request->numbers[CREATE_VOLUMES]);
     if (!template_name)
         (void)field_reject(fields, "templateID");
     return wrong                   ? wrong
@@ -533,7 +546,7 @@ static const char *fill_create(struct exchange *exchange, struct fields *fields,
 
 static void create(struct exchange *exchange)
 {
-    json_t *root = take_body(exchange);
+    json_t *root = front_take_body(exchange);
     struct fields fields = {.object = root};
     char message[FIELDS_ERROR_MAX];
     struct front_egress egress;
@@ -570,7 +583,7 @@ static void change_timeout(struct exchange *exchange)
     enum op op = exchange->handler->op;
     const char *name = op == OP_REFRESH ? "duration" : "timeout";
     struct request request;
-    json_t *root = take_body(exchange);
+    json_t *root = front_take_body(exchange);
     struct fields fields = {.object = root};
     char message[FIELDS_ERROR_MAX];
 
@@ -583,11 +596,9 @@ static void change_timeout(struct exchange *exchange)
         (void)field_reject(&fields, name);
     if (fields.wrong)
         exchange_refuse(exchange, 400, fields_error(&fields, message));
-    else if (cold)
-        exchange_refuse(exchange, 501,
-                        "pausing without memory is not supported by this server");
     else {
         exchange_init_request(exchange, op, &request);
+        request.flags = cold ? PAUSE_COLD : 0;
         request.numbers[TIMEOUT_SECONDS] = seconds;
         exchange_send(exchange, &request, NO_STRINGS);
     }
@@ -665,32 +676,6 @@ static void get_health(struct exchange *exchange)
     exchange_respond_empty(exchange, 204);
 }
 
-/* --- Templates --- */
-
-static void find_template(struct exchange *exchange)
-{
-    char name[TEMPLATE_NAME_MAX];
-    AUTO_BUF strings = {.max = PART_MAX};
-    struct request request;
-
-    strings_add(&strings, parse_template(exchange->route.part, name));
-    exchange_init_request(exchange, OP_TEMPLATE, &request);
-    request.count = 1;
-    exchange_send(exchange, &request, &strings);
-}
-
-static void on_template(struct exchange *exchange, struct reply_packet *reply)
-{
-    char name[TEMPLATE_NAME_MAX];
-    struct json *json = exchange_json(exchange, SMALL);
-
-    (void)reply;
-    json_put_object(json);
-    json_set_text(json, "templateID", parse_template(exchange->route.part, name));
-    json_set_bool(json, "public", true);
-    exchange_end_json(exchange, 200);
-}
-
 static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
 {
     const struct front *front = exchange->front;
@@ -751,6 +736,5 @@ const struct handler sandbox_handlers[] = {
     ON("PUT", "/sandboxes/{id}/network", front_change_network, exchange_on_done,
        .op = OP_NETWORK, .body_max = BODY_CONTROL),
     ON("GET", "/sandboxes/{id}/metrics", get_usage, on_usage, .op = OP_USAGE),
-    ON("GET", "/templates/aliases/{id}", find_template, on_template),
     {0},
 };

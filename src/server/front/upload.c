@@ -176,23 +176,40 @@ static struct target *first_pending(const struct upload *upload)
     return target;
 }
 
+static bool is_for_volume(const struct exchange *exchange)
+{
+    return exchange->handler->op == OP_CONTENT_WRITE;
+}
+
+static bool init_request(struct exchange *exchange, const struct target *target,
+                         struct request *request, struct buf *strings)
+{
+    const struct upload *upload = exchange->state;
+    const char *path = exchange_query(exchange, "path");
+
+    if (is_for_volume(exchange))
+        return front_content_init(exchange, OP_CONTENT_WRITE, request, strings);
+    if (!front_file_init_request(exchange, OP_WRITE_FILE, request))
+        return false;
+    (void)buf_append(strings, upload->metadata.data, upload->metadata.len);
+    strings_add(strings, target->request);
+    strings_add(strings, path ? path : "");
+    request->numbers[FILE_METADATA] = upload->pairs;
+    request->count = 2 * upload->pairs + 2;
+    return true;
+}
+
 static void request_file(struct exchange *exchange, const struct target *target)
 {
-    struct upload *upload = exchange->state;
-    const char *path = exchange_query(exchange, "path");
+    const struct upload *upload = exchange->state;
     AUTO_BUF strings = {.max = CHANNEL_PACKET};
     struct request request;
 
-    if (!front_file_init_request(exchange, OP_WRITE_FILE, &request))
+    if (!init_request(exchange, target, &request, &strings))
         return;
-    (void)buf_append(&strings, upload->metadata.data, upload->metadata.len);
-    strings_add(&strings, target->request);
-    strings_add(&strings, path ? path : "");
-    request.numbers[FILE_METADATA] = upload->pairs;
     if (!upload->is_gzip)
         request.numbers[upload->is_form ? FILE_BOUND : FILE_LENGTH] =
             exchange_number(exchange, "Content-Length", 0);
-    request.count = 2 * upload->pairs + 2;
     exchange_send(exchange, &request, &strings);
 }
 
@@ -415,15 +432,16 @@ static void begin_body(struct exchange *exchange, struct upload *upload)
     }
     upload->form =
         (struct form){.begin = begin_part, .bytes = take_part, .cookie = exchange};
-    if (has_type(type, "multipart/form-data"))
+    if (has_type(type, "multipart/form-data") && !is_for_volume(exchange))
         upload->is_form = form_init(&upload->form, type);
     else if (has_type(type, "application/octet-stream") && path && *path)
         (void)add_target(exchange, path);
     else
         exchange_refuse_and_close(
             exchange, 400,
-            has_type(type, "application/octet-stream")
-                ? "path is missing"
+            has_type(type, "application/octet-stream") ? "path is missing"
+            : is_for_volume(exchange)
+                ? "Content-Type must be application/octet-stream"
                 : "Content-Type must be multipart/form-data or application/octet-stream");
     if (!exchange->response && !upload->is_form && !upload->targets)
         exchange_refuse_and_close(exchange, 400, "the form is malformed");
@@ -440,10 +458,14 @@ bool front_file_upload_begin(struct exchange *exchange)
     buf_init(&upload->metadata, METADATA_TOTAL + METADATA_PAIRS * 2);
     exchange->state = upload;
     exchange->state_done = upload_done;
-    if (!front_file_init_request(exchange, OP_WRITE_FILE, &request))
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
+    if (is_for_volume(exchange)
+            ? !front_content_init(exchange, OP_CONTENT_WRITE, &request, &strings)
+            : !front_file_init_request(exchange, OP_WRITE_FILE, &request))
         return false;
-    (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, take_header,
-                                    exchange);
+    if (!is_for_volume(exchange))
+        (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND,
+                                        take_header, exchange);
     if (!exchange->response)
         begin_body(exchange, upload);
     return !exchange->response;
@@ -458,14 +480,19 @@ static void finish(struct exchange *exchange)
 
     for (struct target *target = upload->targets; target; target = target->next)
         finish_target(target);
-    if (!upload->is_late || upload->is_asked) {
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
+    if (is_for_volume(exchange)) {
+        if (!front_content_init(exchange, OP_CONTENT_STAT, &request, &strings))
+            return;
+    } else if (!upload->is_late || upload->is_asked) {
         respond_uploaded(exchange);
         return;
+    } else {
+        exchange_init_request(exchange, OP_HEALTH, &request);
+        memcpy(request.sandbox, upload->sandbox, sizeof request.sandbox);
     }
-    exchange_init_request(exchange, OP_HEALTH, &request);
-    memcpy(request.sandbox, upload->sandbox, sizeof request.sandbox);
     upload->is_asked = true;
-    exchange_send(exchange, &request, NO_STRINGS);
+    exchange_send(exchange, &request, &strings);
 }
 
 /* The body is complete; some files may still have to be opened. */
@@ -530,6 +557,10 @@ static void take_reply(struct exchange *exchange, struct reply_packet *reply)
     struct target *target = upload->pending;
     bool is_file = reply->head.kind == REPLY_FILE && reply->fd >= 0;
 
+    if (upload->is_asked && is_for_volume(exchange)) {
+        front_content_respond(exchange, reply);
+        return;
+    }
     if (reply->head.kind == REPLY_DONE && upload->is_asked) {
         finish(exchange);
         return;

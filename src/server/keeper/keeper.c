@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "cay/volume.h"
 #include "code/client.h"
 #include "sys/io.h"
 #include "sys/rights.h"
@@ -23,8 +24,8 @@
 enum {
     EVENTS = 32,
     PENDING_TTL_MS = 10000, /* until the row is written */
+    START_TTL_MS = 660000,  /* the same, if the template has a start command */
     LIFE_RETRY_MS = 1000,
-    PAUSE_TRIES = 50,
     WAIT_MS = 10000
 };
 
@@ -106,6 +107,8 @@ _Noreturn void keeper_exit(void)
 {
     struct cay_sandbox_info info = {0};
 
+    if (self.is_stopped) /* its files are needed */
+        _exit(0);
     if (self.sandbox) {
         (void)!cay_sandbox_inspect(self.sandbox, &info, NULL);
         (void)!cay_sandbox_remove(self.sandbox, NULL);
@@ -117,10 +120,24 @@ bool keeper_sandbox_is_gone(struct keeper *keeper, int code)
 {
     struct cay_sandbox_info info = {0};
 
-    if (code != CAY_E_NOT_FOUND && code != CAY_E_UNAVAILABLE && code != CAY_E_PROTOCOL)
+    if (keeper->is_stopped || !keeper->sandbox ||
+        (code != CAY_E_NOT_FOUND && code != CAY_E_UNAVAILABLE && code != CAY_E_PROTOCOL))
         return false;
     return cay_sandbox_inspect(keeper->sandbox, &info, NULL) == CAY_E_NOT_FOUND ||
            info.state == CAY_STATE_STOPPED;
+}
+
+/* Nothing but the volume, whatever its links say. */
+static int narrow(cay_files **files, struct cay_error *err)
+{
+    static const char *const list[] = {CAY_VOLUME_PATH};
+    const struct cay_derive derive = {
+        .size = sizeof derive, .allow_write = list, .allow_write_count = 1};
+    cay_files *all = *files;
+    int code = cay_files_derive(all, &derive, files, err);
+
+    cay_files_free(all);
+    return code;
 }
 
 cay_files *keeper_files(struct keeper *keeper, const char *user, struct cay_error *err)
@@ -135,7 +152,10 @@ cay_files *keeper_files(struct keeper *keeper, const char *user, struct cay_erro
     snprintf(who, sizeof who, "root:%s", user);
     int code = cay_sandbox_files(keeper->sandbox, who, &files, err);
     if (code == CAY_E_UNSUPPORTED) /* the sandbox has no root user */
-        code = cay_sandbox_files(keeper->sandbox, *user ? user : NULL, &files, err);
+        code = cay_sandbox_files(keeper->sandbox,
+                                 *user && !keeper->is_volume ? user : NULL, &files, err);
+    if (!code && keeper->is_volume)
+        code = narrow(&files, err);
     if (code) {
         if (code == CAY_E_NOT_FOUND && *user && err &&
             !keeper_sandbox_is_gone(keeper, code))
@@ -326,7 +346,8 @@ static void watch_life(struct keeper *keeper)
     struct cay_sandbox_info info;
     int64_t now_ms = keeper_now_ms();
 
-    if (keeper->life || !keeper->sandbox || now_ms < keeper->life_at_ms)
+    if (keeper->life || !keeper->sandbox || keeper->is_stopped ||
+        now_ms < keeper->life_at_ms)
         return;
     keeper->life_at_ms = now_ms + LIFE_RETRY_MS;
     int code = cay_sandbox_inspect(keeper->sandbox, &info, NULL);
@@ -391,6 +412,25 @@ static int create_with_network(struct keeper *keeper,
     return code;
 }
 
+/* The volumes of the request; the caller frees the list. */
+static struct cay_bind *take_volumes(const struct keeper_request *request)
+{
+    const int64_t *numbers = request->head.numbers;
+    const char *const *mounts = request->strings + CREATE_ENV_AT + numbers[CREATE_ENV] +
+                                numbers[CREATE_RULES] + numbers[CREATE_HEADERS];
+    size_t count = (size_t)numbers[CREATE_VOLUMES] / 2;
+    struct cay_bind *binds = calloc(count + 1, sizeof *binds);
+
+    for (size_t i = 0; binds && i < count; i++)
+        binds[i] = (struct cay_bind){mounts[2 * i], mounts[2 * i + 1], true};
+    return binds;
+}
+
+static bool has_start(const struct keeper_request *request)
+{
+    return *request->strings[CREATE_START] || *request->strings[CREATE_READY];
+}
+
 static int create_sandbox(struct keeper *keeper, const struct keeper_request *request,
                           struct cay_error *err)
 {
@@ -398,17 +438,25 @@ static int create_sandbox(struct keeper *keeper, const struct keeper_request *re
     struct cay_sandbox_options wanted = keeper_sandbox_options(keeper->options);
     int64_t count = request->head.numbers[CREATE_ENV];
     AUTO_FREE const char **env = calloc((size_t)count + 2, sizeof *env);
+    AUTO_FREE struct cay_bind *volumes = take_volumes(request);
 
-    if (!env)
+    if (!env || !volumes)
         return cay_fail_memory(err, "server.create");
+    wanted.binds = volumes;
+    wanted.bind_count = (size_t)request->head.numbers[CREATE_VOLUMES] / 2;
     env[0] = own;
     for (int64_t i = 0; i < count; i++)
         env[i + 1] = request->strings[CREATE_ENV_AT + i];
     wanted.template_name = request->strings[0];
     wanted.env = env;
-    wanted.ttl_ms = PENDING_TTL_MS;
-    if (*request->strings[3]) /* "" would be the pool of cay pool start */
+    wanted.ttl_ms = has_start(request) ? START_TTL_MS : PENDING_TTL_MS;
+    const char *from = request->strings[CREATE_FROM];
+    if (*request->strings[3] && !*from) /* "" would be the pool of cay pool start */
         wanted.pool = request->strings[3];
+    if (*from) {
+        wanted.from = from;
+        wanted.template_name = NULL; /* that of the other sandbox */
+    }
     return create_with_network(keeper, request, &wanted, err);
 }
 
@@ -429,6 +477,9 @@ static int op_create(struct keeper *keeper, struct keeper_request *request,
     AUTO_BUF strings = {.max = CAY_ID_MAX};
     (void)prctl(PR_SET_NAME, KEEPER_NAME);
     int code = create_sandbox(keeper, request, err);
+    if (code == CAY_E_NOT_FOUND && strcmp(err->op, "volume.open") == 0)
+        return cay_fail(err, CAY_E_INVALID, 0, err->op, NULL, "there is no such volume",
+                        "create it first, or list the volumes");
     if (code)
         return code;
     keeper->is_pending = true;
@@ -441,6 +492,15 @@ static int op_create(struct keeper *keeper, struct keeper_request *request,
                         "sandboxes of this server cannot be paused",
                         "use onTimeout \"kill\", or run the server where cay doctor "
                         "finds cgroup2");
+    }
+    if (has_start(request))
+        code = keeper_start_command(keeper->sandbox, request->strings[0],
+                                    request->strings[CREATE_START],
+                                    request->strings[CREATE_READY], NULL, NULL, err);
+    if (code) {
+        (void)!cay_sandbox_remove(keeper->sandbox, NULL);
+        cay_sandbox_free(TAKE_PTR(keeper->sandbox));
+        return code;
     }
     set_identity(keeper, cay_sandbox_id(keeper->sandbox) + strlen("sb-"),
                  request->strings[1], request->strings[2]);
@@ -471,8 +531,13 @@ static int op_pause(struct keeper *keeper, struct keeper_request *request,
 {
     int code = CAY_E_BUSY;
 
-    (void)request;
-    for (int i = 0; i < PAUSE_TRIES && code == CAY_E_BUSY; i++) {
+    if (request->head.flags & PAUSE_COLD) {
+        if (!keeper->is_stopped)
+            TRY(keeper_stop(keeper, err));
+        sweep(keeper, true);
+        return KEEPER_DONE;
+    }
+    for (int i = 0; i < KEEPER_BUSY_TRIES && code == CAY_E_BUSY; i++) {
         code = cay_sandbox_pause(keeper->sandbox, err);
         if (code == CAY_E_BUSY)
             (void)poll(NULL, 0, TICK_MS); /* a command is just being started */
@@ -485,11 +550,47 @@ static int op_pause(struct keeper *keeper, struct keeper_request *request,
     return KEEPER_DONE;
 }
 
+/* A kill does not wait until the sandbox is ready. */
+static bool has_request(void *cookie)
+{
+    const struct keeper *keeper = cookie;
+    struct pollfd socket = {.fd = keeper->socket, .events = POLLIN};
+
+    return poll(&socket, 1, 0) == 1;
+}
+
+/* The broker confirms the TTL afterwards. */
+static int start_again(struct keeper *keeper, const struct keeper_request *request,
+                       struct cay_error *err)
+{
+    int64_t seconds = request->head.numbers[TIMEOUT_SECONDS];
+    bool has_command = request->head.count == 3;
+
+    TRY(keeper_start(keeper, err));
+    if (has_command && seconds > 0 && seconds < START_TTL_MS / 1000)
+        seconds = START_TTL_MS / 1000;
+    TRY(set_ttl(keeper, seconds, err));
+    keeper->identity.is_unwritten = true;
+    write_identity(keeper);
+    if (has_command) /* if it fails, the client still gets the files */
+        (void)!keeper_start_command(keeper->sandbox, request->strings[0],
+                                    request->strings[1], request->strings[2], has_request,
+                                    keeper, NULL);
+    return CAY_OK;
+}
+
 static int op_resume(struct keeper *keeper, struct keeper_request *request,
                      struct cay_error *err)
 {
-    int code = set_ttl(keeper, request->head.numbers[TIMEOUT_SECONDS], err);
+    int code = CAY_OK;
 
+    if (request->head.flags & PAUSE_COLD && !keeper->is_stopped)
+        TRY(keeper_stop(keeper, err));
+    if (keeper->is_stopped) {
+        TRY(start_again(keeper, request, err));
+        return KEEPER_DONE;
+    }
+    code = set_ttl(keeper, request->head.numbers[TIMEOUT_SECONDS], err);
     if (!code)
         code = cay_sandbox_resume(keeper->sandbox, err);
     if (code == CAY_E_UNSUPPORTED) /* without a freezer it was never paused */
@@ -677,7 +778,8 @@ static int idle_in_ms(const struct keeper *keeper)
 {
     int64_t left_ms = keeper->busy_ms + KEEPER_IDLE_MS - keeper_now_ms();
 
-    if (keeper->tasks || keeper->is_pending || keeper->life <= 0 || keeper_has_watchers())
+    if (keeper->tasks || keeper->is_pending || keeper_has_watchers() ||
+        (keeper->life <= 0 && !keeper->is_volume && !keeper->is_stopped))
         return -1;
     return left_ms > 0 ? (int)left_ms : 0;
 }
@@ -691,11 +793,19 @@ static void report_idle(struct keeper *keeper)
     AUTO_BUF state = {.max = KEEPER_STATE_MAX};
 
     keeper->busy_ms = keeper_now_ms();
-    if (!save_state(keeper, &state))
+    if (keeper->is_stopped) { /* the broker needs nothing; the loop ends after the last
+                                 request */
+        (void)shutdown(keeper->socket, SHUT_RD);
+        return;
+    }
+    if (keeper->is_volume) /* before the notice: another keeper may remove the volume */
+        keeper_content_close(keeper);
+    else if (!save_state(keeper, &state))
         return;
     const struct iovec parts[] = {{(void *)(uintptr_t)&notice, sizeof notice},
                                   {state.data, state.len}};
-    (void)rights_send(keeper->socket, parts, 2, &keeper->life, 1, MSG_DONTWAIT);
+    (void)rights_send(keeper->socket, parts, 2, &keeper->life, !keeper->is_volume,
+                      MSG_DONTWAIT);
 }
 
 /* --- Requests --- */
@@ -705,6 +815,13 @@ static keeper_op *const ops[OP_COUNT] = {
     [OP_KILL] = op_kill,
     [OP_PAUSE] = op_pause,
     [OP_RESUME] = op_resume,
+    [OP_FORK] = keeper_op_fork,
+    [OP_SNAPSHOT] = keeper_op_snapshot,
+    [OP_SNAPSHOT_REMOVE] = keeper_op_snapshot_remove,
+    [OP_CHECKPOINTS] = keeper_op_checkpoints,
+    [OP_CHECKPOINT] = keeper_op_checkpoint,
+    [OP_ROLLBACK] = keeper_op_rollback,
+    [OP_DIFF] = keeper_op_diff,
     [OP_TIMEOUT] = op_timeout,
     [OP_CONFIRM] = op_confirm,
     [OP_USAGE] = op_usage,
@@ -712,6 +829,20 @@ static keeper_op *const ops[OP_COUNT] = {
     [OP_HEALTH] = op_health,
     [OP_ENVS] = op_envs,
     [OP_NETWORK] = keeper_op_network,
+    [OP_BUILD] = keeper_op_build,
+    [OP_TEMPLATE_REMOVE] = keeper_op_remove_template,
+    [OP_UPLOAD] = keeper_op_upload,
+    [OP_VOLUMES] = keeper_op_volume,
+    [OP_VOLUME] = keeper_op_volume,
+    [OP_VOLUME_CREATE] = keeper_op_volume,
+    [OP_VOLUME_REMOVE] = keeper_op_volume,
+    [OP_CONTENT_STAT] = keeper_op_content,
+    [OP_CONTENT_CHANGE] = keeper_op_content,
+    [OP_CONTENT_REMOVE] = keeper_op_content,
+    [OP_CONTENT_LIST] = keeper_op_content,
+    [OP_CONTENT_MAKE_DIR] = keeper_op_content,
+    [OP_CONTENT_READ] = keeper_op_content,
+    [OP_CONTENT_WRITE] = keeper_op_content,
     [OP_DIAL] = op_dial,
     [OP_EXECUTE] = op_code,
     [OP_CONTEXTS] = op_code,
@@ -735,6 +866,15 @@ static keeper_op *const ops[OP_COUNT] = {
     [OP_WATCHER_REMOVE] = keeper_op_watcher_remove,
 };
 
+/* Requests that were sent before the sandbox was stopped may come afterwards. */
+static bool is_for_stopped(uint32_t op)
+{
+    return op == OP_KILL || op == OP_PAUSE || op == OP_RESUME || op == OP_TIMEOUT ||
+           op == OP_CONFIRM || op == OP_USAGE;
+}
+
+static const char stopped_op[] = "server.stopped";
+
 static int run_op(struct keeper *keeper, struct keeper_request *request,
                   struct cay_error *err)
 {
@@ -743,13 +883,31 @@ static int run_op(struct keeper *keeper, struct keeper_request *request,
     if (!act)
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, "server", NULL, "unknown request",
                         "restart the server; report a bug if it happens again");
-    if (!keeper->sandbox && request->head.op != OP_CREATE)
+    bool needs_sandbox = act != op_create && act != keeper_op_volume &&
+                         act != keeper_op_content && act != keeper_op_snapshot_remove &&
+                         act != keeper_op_build && act != keeper_op_remove_template &&
+                         act != keeper_op_upload;
+    if (!keeper->sandbox && needs_sandbox)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "server", NULL,
                         "there is no sandbox yet", "try again");
+    if (keeper->is_stopped && !is_for_stopped(request->head.op))
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, stopped_op, NULL,
+                        "The sandbox was not found", "it is paused: connect to it");
     int code = act(keeper, request, err);
     if (code == KEEPER_DONE)
         (void)reply_send_done(request->channel);
     return code == KEEPER_DONE ? CAY_OK : code;
+}
+
+/* The HTTP status, or 0: that of the code. */
+static int status_of(const struct cay_error *error)
+{
+    /* E2B reports an unknown user as an invalid credential. */
+    if (error->code == CAY_E_NOT_FOUND && strcmp(error->op, user_op) == 0)
+        return 401;
+    if (error->code == CAY_E_UNSUPPORTED && strcmp(error->op, pause_op) == 0)
+        return 501;
+    return strcmp(error->op, stopped_op) == 0 ? 502 : 0;
 }
 
 static void receive_request(struct keeper *keeper)
@@ -761,7 +919,9 @@ static void receive_request(struct keeper *keeper)
     if (got == -EAGAIN)
         return;
     if (got != 1) { /* the broker exited; a sandbox with a row keeps running */
-        if (keeper->is_pending)
+        if (keeper->is_volume)
+            keeper_content_close(keeper);
+        else if (keeper->is_pending)
             (void)!cay_sandbox_remove(keeper->sandbox, NULL);
         _exit(0);
     }
@@ -778,22 +938,15 @@ static void receive_request(struct keeper *keeper)
                                   "restart the server; report a bug if it happens again");
     if (code && request.head.op != OP_CREATE && keeper_sandbox_is_gone(keeper, code))
         keeper_exit();
-    /* E2B reports an unknown user as an invalid credential. */
-    bool is_user = code == CAY_E_NOT_FOUND && strcmp(error.op, user_op) == 0;
-    bool is_pause = code == CAY_E_UNSUPPORTED && strcmp(error.op, pause_op) == 0;
     if (code)
-        (void)reply_send_error(request.channel,
-                               is_user    ? 401
-                               : is_pause ? 501
-                                          : 0,
-                               &error);
+        (void)reply_send_error(request.channel, status_of(&error), &error);
     if (request.channel >= 0)
         (void)close(request.channel);
     keeper->busy_ms = keeper_now_ms();
     if (!keeper->life && keeper->life_at_ms < keeper->busy_ms + TICK_MS)
         keeper->life_at_ms = keeper->busy_ms + TICK_MS;
     if (code && !keeper->sandbox)
-        _exit(1); /* creating the sandbox failed */
+        _exit(!keeper->is_volume); /* creating the sandbox failed */
     bool is_broken = code == CAY_E_UNAVAILABLE || code == CAY_E_PROTOCOL;
     for (int i = 0; i < KEEPER_USERS && is_broken; i++) {
         cay_files_free(keeper->users[i].files);
@@ -809,7 +962,7 @@ static void loop(struct keeper *keeper)
     int64_t now_ms = keeper_now_ms();
     int wait_ms = idle_in_ms(keeper);
 
-    if (keeper->sandbox && !keeper->life)
+    if (keeper->sandbox && !keeper->life && !keeper->is_stopped)
         wait_ms = (int)(keeper->life_at_ms > now_ms ? keeper->life_at_ms - now_ms : 0);
     for (const struct task *task = keeper->tasks; task; task = task->next)
         if (task->tick && !task->is_over)
@@ -852,7 +1005,8 @@ _Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
         _exit(1);
     cay_copy_text(full + 3, sizeof full - 3, id);
     /* First: opening it would remove what is left of it, and with it the reason. */
-    if (*id && cay_sandbox_collect_one(full, &info, NULL) == CAY_OK)
+    if (*id && !spec->may_be_stopped &&
+        cay_sandbox_collect_one(full, &info, NULL) == CAY_OK)
         exit_gone(&info);
     if (*id && cay_sandbox_open(full, &self.sandbox, &error) != CAY_OK) {
         if (cay_errno_is_shortage(error.sys_errno))
@@ -861,6 +1015,9 @@ _Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
     }
     if (*id)
         set_identity(&self, id, spec->template_name, spec->tenant);
+    self.is_stopped = spec->may_be_stopped &&
+                      cay_sandbox_inspect(self.sandbox, &info, NULL) == CAY_OK &&
+                      info.state == CAY_STATE_STOPPED;
     restore_state(&self, spec->state, spec->state_len);
     for (;;)
         loop(&self);

@@ -22,6 +22,7 @@ struct keeper_spec {
     char id[SANDBOX_ID_MAX], template_name[TEMPLATE_MAX], tenant[TENANT_MAX];
     const char *state; /* of the sandbox's previous keeper: struct idle_notice */
     size_t state_len;
+    bool may_be_stopped; /* paused without memory, see RECORD_COLD */
 };
 
 enum {
@@ -38,6 +39,11 @@ _Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
 /* The main function of the process that has the pool of --pool.  It sends the name of the
  * pool with its NUL as one packet, and exits when the broker closes the socket. */
 _Noreturn void pool_run(int socket, const struct serve_options *options);
+
+/* In the state directory: the logs of builds, and the files for them, in a directory for
+ * each tenant. */
+#define KEEPER_BUILDS  "builds"
+#define KEEPER_UPLOADS "uploads"
 
 /* Options of every sandbox: those of the server. */
 #define KEEPER_TEMPLATE "base"
@@ -63,13 +69,16 @@ struct task {
     void (*tick)(struct keeper *keeper, struct task *task); /* every TICK_MS, or NULL */
 };
 
-enum { TICK_MS = 10, KEEPER_USERS = 4 };
+/* KEEPER_BUSY_TRIES: with TICK_MS between them, for a command that starts or ends. */
+enum { TICK_MS = 10, KEEPER_USERS = 4, KEEPER_BUSY_TRIES = 50 };
 
 struct keeper {
     int socket, epoll;
     const struct serve_options *options;
     cay_sandbox *sandbox;
+    bool is_volume;     /* the sandbox only shows the files of a volume: content.c */
     bool is_pending;    /* the store has no row for it yet */
+    bool is_stopped;    /* the sandbox was paused without memory */
     uint64_t received;  /* requests */
     int64_t busy_ms;    /* when there was the last request, task or idle notice */
     int life;           /* pidfd of the sandbox's PID 1; 0: none yet */
@@ -152,6 +161,20 @@ int keeper_headers_init(const char *const *strings, size_t count,
 void keeper_headers_done(struct keeper_headers *headers);
 
 keeper_op keeper_op_network;
+keeper_op keeper_op_snapshot;
+keeper_op keeper_op_fork, keeper_op_checkpoints, keeper_op_checkpoint, keeper_op_rollback,
+    keeper_op_diff;
+
+/* Pauses the sandbox without its memory: only its files are left. */
+int keeper_stop(struct keeper *keeper, struct cay_error *err);
+/* Starts it again. */
+int keeper_start(struct keeper *keeper, struct cay_error *err);
+keeper_op keeper_op_content;
+/* Ends the sandbox with the volume; the next request starts another one. */
+void keeper_content_close(struct keeper *keeper);
+/* Without a sandbox. */
+keeper_op keeper_op_volume, keeper_op_snapshot_remove, keeper_op_build,
+    keeper_op_remove_template, keeper_op_upload;
 keeper_op keeper_op_start, keeper_op_attach, keeper_op_processes, keeper_op_input,
     keeper_op_close_input, keeper_op_signal, keeper_op_resize;
 keeper_op keeper_op_stat, keeper_op_make_dir, keeper_op_move, keeper_op_list_dir,
@@ -159,10 +182,20 @@ keeper_op keeper_op_stat, keeper_op_make_dir, keeper_op_move, keeper_op_list_dir
 keeper_op keeper_op_watch_dir, keeper_op_watcher_new, keeper_op_watcher_events,
     keeper_op_watcher_remove;
 
+/* Starts the start command of a template in the background, with the variables of its
+ * configuration, and repeats the ready command until it succeeds, for ten minutes.
+ * "": none.  Without a ready command it waits 20 seconds.  `is_cancelled` may be NULL. */
+int keeper_start_command(cay_sandbox *sandbox, const char *template_name,
+                         const char *start, const char *ready,
+                         bool (*is_cancelled)(void *cookie), void *cookie,
+                         struct cay_error *err);
+
 /* --- State for the next keeper --- */
 
 /* Appends the commands that clients may request later: process.c. */
 void keeper_save_commands(struct keeper *keeper, struct buf *state);
+/* They have ended with the sandbox's PID 1. */
+void keeper_forget_commands(struct keeper *keeper);
 /* Takes them from `state`; returns the number of bytes, 0 if it is malformed. */
 size_t keeper_restore_commands(struct keeper *keeper, const char *state, size_t len);
 

@@ -17,13 +17,11 @@ enum { RETRY_MS = 1000, RETRY_MAX_MS = 60000 };
 
 struct cay_sandbox_options keeper_sandbox_options(const struct serve_options *options)
 {
-    bool has_disk = options->has_disk && options->storage == CAY_STORAGE_MEMORY;
-
     return (struct cay_sandbox_options){
         .size = sizeof(struct cay_sandbox_options),
         .template_name = KEEPER_TEMPLATE,
         .memory_bytes = options->has_memory ? options->memory_bytes : 0,
-        .disk_bytes = has_disk ? options->disk_bytes : 0,
+        .disk_bytes = options->has_disk ? options->disk_bytes : 0,
         .storage = options->storage,
         .network =
             options->internet > CAY_NETWORK_HOST ? CAY_NETWORK_RULES : CAY_NETWORK_NONE,

@@ -77,7 +77,7 @@ static struct command *command_of(struct keeper *keeper, int pid)
 }
 
 /* Removes commands that ended some time ago. */
-static void prune_commands(struct keeper *keeper)
+static void drop_commands(struct keeper *keeper, unsigned most)
 {
     struct command **link = &keeper->commands;
     unsigned count = 0;
@@ -86,7 +86,7 @@ static void prune_commands(struct keeper *keeper)
         struct command *command = *link;
         bool is_old =
             command->ended_ms && keeper_now_ms() - command->ended_ms > RETAINED_MS;
-        if (!is_old && ++count <= COMMANDS_MAX) {
+        if (!is_old && ++count <= most) {
             link = &command->next;
             continue;
         }
@@ -94,6 +94,16 @@ static void prune_commands(struct keeper *keeper)
         buf_done(&command->strings);
         free(command);
     }
+}
+
+static void prune_commands(struct keeper *keeper)
+{
+    drop_commands(keeper, COMMANDS_MAX);
+}
+
+void keeper_forget_commands(struct keeper *keeper)
+{
+    drop_commands(keeper, 0);
 }
 
 static void add_command(struct keeper *keeper, const struct keeper_request *request,

@@ -51,16 +51,40 @@ enum {
     X(KILL, KEY, 0, 0)                                                                   \
     X(TIMEOUT, KEY, 0, 0)                                                                \
     X(PAUSE, KEY, 0, 0)                                                                  \
-    X(RESUME, KEY, 0, 0)                                                                 \
+    /* Strings to a keeper: template of Cay, start and ready command, to run again. */   \
+    X(RESUME, KEY, 0, 3)                                                                 \
     X(REFRESH, KEY, 0, 0)                                                                \
+    X(FORK, KEY, 0, 5000)   /* strings: as of CREATE; none to a keeper */                \
+    X(SNAPSHOT, KEY, 1, 1)  /* strings: a name, or ""; to a keeper: that of Cay */       \
+    X(SNAPSHOTS, KEY, 3, 3) /* strings: sandbox, name, last id of the previous page */   \
+    X(SNAPSHOT_REMOVE, BROKER, 1, 1)                                                     \
+    X(CHECKPOINTS, KEY, 0, 0)                                                            \
+    X(CHECKPOINT, KEY, 1, 1) /* strings: a name, or "" */                                \
+    X(ROLLBACK, KEY, 1, 1)   /* strings: a number or a name */                           \
+    X(DIFF, KEY, 2, 2)       /* strings: two of them; the second may be "": now */       \
     X(CHECK, KEY, 0, 0)                                                                  \
-    X(TEMPLATE, KEY, 1, 1)                                                               \
+    X(TEMPLATE, KEY, 1, 1) /* strings of these: a name or an id */                       \
+    X(TEMPLATES, KEY, 1, 1)                                                              \
+    X(TEMPLATE_INFO, KEY, 1, 1)                                                          \
+    X(TEMPLATE_NEW, KEY, 1, 256) /* and tags */                                          \
+    X(TEMPLATE_REMOVE, KEY, 1, 1000)                                                     \
+    X(TAGS, KEY, 1, 1)                                                                   \
+    X(TAGS_SET, KEY, 2, 256)                                                             \
+    X(TAGS_REMOVE, KEY, 2, 256)                                                          \
+    X(BUILD, KEY, 2, 65536) /* strings: enum build_string */                             \
+    X(BUILD_STATUS, KEY, 2, 2)                                                           \
+    X(UPLOAD_LINK, KEY, 2, 2) /* strings: template, hash */                              \
+    X(UPLOAD, UPLOAD, 2, 3)   /* the same */                                             \
     X(USAGE, KEY, 0, 0)                                                                  \
     X(NETWORK, KEY, 1, 2048)   /* strings: RECORD_EGRESS, rules, headers */              \
     X(SECRETS, KEY, 1, 1)      /* strings: the last name of the previous page */         \
     X(SECRET, KEY, 1, 1)       /* strings of these: a name or an id */                   \
     X(SECRET_SET, KEY, 2, 128) /* and the value, metadata */                             \
     X(SECRET_REMOVE, KEY, 1, 1)                                                          \
+    X(VOLUMES, KEY, 0, 1)                                                                \
+    X(VOLUME, KEY, 1, 1) /* strings of these: a name */                                  \
+    X(VOLUME_CREATE, KEY, 1, 1)                                                          \
+    X(VOLUME_REMOVE, KEY, 1, 1)                                                          \
     X(CONFIRM, BROKER, 1, 8192) /* strings: recovery.h */                                \
     X(HEALTH, NONE, 0, 0)                                                                \
     X(METRICS, TOKEN, 0, 0)                                                              \
@@ -85,7 +109,14 @@ enum {
     X(WRITE_FILE, FILE, 2, 130)                                                          \
     X(DIAL, PORT, 0, 1) /* string: RECORD_MASK; of the reply, too */                     \
     X(EXECUTE, TOKEN, 0, 0)                                                              \
-    X(CONTEXTS, PORT, 0, 0)
+    X(CONTEXTS, PORT, 0, 0)                                                              \
+    X(CONTENT_STAT, VOLUME, 2, 2) /* strings of these: the id of the volume, a path */   \
+    X(CONTENT_CHANGE, VOLUME, 2, 2)                                                      \
+    X(CONTENT_REMOVE, VOLUME, 2, 2)                                                      \
+    X(CONTENT_LIST, VOLUME, 2, 2)                                                        \
+    X(CONTENT_MAKE_DIR, VOLUME, 2, 2)                                                    \
+    X(CONTENT_READ, VOLUME, 2, 2)                                                        \
+    X(CONTENT_WRITE, VOLUME, 2, 2)
 
 enum op {
     OP_NONE = 0,
@@ -102,8 +133,10 @@ enum credential {
     CREDENTIAL_TOKEN = 2, /* a sandbox's own token */
     /* A token, or a signature made with it over path, operation, user and time. */
     CREDENTIAL_FILE = 3,
-    CREDENTIAL_PORT = 4,  /* none, or the traffic token if the sandbox requires it */
-    CREDENTIAL_BROKER = 5 /* only the broker sends it; refused from the front */
+    CREDENTIAL_PORT = 4,   /* none, or the traffic token if the sandbox requires it */
+    CREDENTIAL_BROKER = 5, /* only the broker sends it; refused from the front */
+    CREDENTIAL_VOLUME = 6, /* a volume's own token */
+    CREDENTIAL_UPLOAD = 7  /* the token of a link to upload the files of a build */
 };
 
 /* Indexes of struct request.numbers, by request. */
@@ -112,10 +145,17 @@ enum {
     CREATE_METADATA = 1,
     CREATE_ENV = 2,
     CREATE_RULES = 3,    /* of the network, after the environment */
+    FORK_COUNT = 4,      /* of sandboxes */
     CREATE_HEADERS = 5,  /* strings after the rules: host, name and value of each; to a
                             keeper, its secret parts as well, a line for each */
     NETWORK_HEADERS = 0, /* the same */
-    CREATE_ENV_AT = 4,   /* to a keeper: source, template, tenant and pool come first */
+    CREATE_VOLUMES = 6,  /* strings after the headers: name and path of each */
+    /* To a keeper: source, template, tenant, pool, "from" of struct cay_sandbox_options,
+     * start and ready command come first. */
+    CREATE_FROM = 4,
+    CREATE_START = 5,
+    CREATE_READY = 6,
+    CREATE_ENV_AT = 7,
 
     TIMEOUT_SECONDS = 0, /* CONNECT, TIMEOUT, RESUME, REFRESH, CONFIRM; -1: not given */
 
@@ -135,13 +175,24 @@ enum {
     RESIZE_COLUMNS = 1,
     INPUT_IS_PTY = 0,
 
+    CHECKPOINT_STOPS = 0, /* kills the processes inside first */
+    DIFF_FORMAT = 0,      /* enum cay_diff_format */
+
     LIST_DIR_DEPTH = 0,
     FILE_EXPIRES = 0, /* expiry of a signature; -1: never */
     FILE_METADATA = 1,
     FILE_LENGTH = 2, /* of the uploaded file; 0: unknown */
     FILE_BOUND = 3,  /* upper bound of the length; 0: unknown */
     DIAL_PORT = 0,
-    REQUEST_NUMBERS = 6
+    CONTENT_MODE = 4, /* CONTENT_CHANGE, MAKE_DIR and WRITE; -1: not given */
+    CONTENT_UID = 5,
+    CONTENT_GID = 6,
+
+    TEMPLATE_CPUS = 0,
+    TEMPLATE_MEMORY_MB = 1,
+    UPLOAD_EXPIRES = 0, /* seconds since 1970 */
+    UPLOAD_LENGTH = 1,  /* bytes */
+    REQUEST_NUMBERS = 7
 };
 
 enum request_flag {
@@ -151,6 +202,11 @@ enum request_flag {
     CREATE_LONG = 1 << 3,            /* version 2 of the API: longer default timeout */
     CREATE_INTERNET = 1 << 4,
     CREATE_INTERNET_EXPLICIT = 1 << 5, /* set by the client, not a default of its SDK */
+
+    CREATE_PAUSE_COLD = 1 << 6, /* with CREATE_AUTO_PAUSE: without its memory */
+    RECORD_COLD = 1 << 7, /* only in rows: paused without its memory, or about to be */
+
+    PAUSE_COLD = 1 << 0, /* PAUSE, CONNECT, RESUME: drop the processes */
 
     LIST_RUNNING = 1 << 0,
     LIST_PAUSED = 1 << 1,
@@ -167,10 +223,15 @@ enum request_flag {
 
     FILE_SIGNED = 1 << 0, /* the credential is a signature */
 
+    CONTENT_FORCE = 1 << 0, /* MAKE_DIR: parents too, and it may exist; WRITE: the last */
+    BUILD_FORCED = 1 << 0,  /* no step is taken from the cache */
+    BUILD_FROM_TEMPLATE = 1 << 1, /* not an image */
+    BUILD_IS_OWN = 1 << 2,        /* to a keeper: of this tenant, made by a build */
+
     /* EXECUTE, CONTEXTS: no connection, only REPLY_DONE */
     CODE_IMAGE = 1 << 0,  /* and a descriptor of the saved interpreter if there is one */
     CODE_MISFIT = 1 << 1, /* the interpreter in the sandbox is not a copy of it */
-    REQUEST_FLAGS = (1 << 6) - 1
+    REQUEST_FLAGS = (1 << 8) - 1
 };
 
 struct request {
@@ -200,7 +261,16 @@ enum reply_kind {
     REPLY_SOCKET = 11,   /* last; with a descriptor; strings: see the request */
     REPLY_TEXT = 12,     /* strings */
     REPLY_RESERVED = 13, /* of an upload: struct upload_step */
-    REPLY_SECRET = 14    /* numbers: enum secret_number; strings: id, name, metadata */
+    REPLY_SECRET = 14,   /* numbers: enum secret_number; strings: id, name, metadata */
+    REPLY_CONTENT = 15,  /* numbers: enum content_number; strings: path, link target */
+    /* One of several results; numbers: HTTP status; strings: message. */
+    REPLY_REFUSED = 16,
+    REPLY_CHECKPOINT = 17, /* numbers: enum checkpoint_number; strings: name, cause */
+    /* Numbers: enum snapshot_number; strings: id for clients, name ("": none), id. */
+    REPLY_SNAPSHOT = 18,
+    /* Numbers: enum build_number; strings: template, build, name, step, reason, and tags.
+     * BUILD_STATUS: with a descriptor of the log, if there is one. */
+    REPLY_BUILD = 19
 };
 
 enum { REPLY_NUMBERS = 12 };
@@ -229,8 +299,61 @@ enum file_number {
 enum socket_number {
     SOCKET_MEMORY_KILLS /* EXECUTE, CONTEXTS: of the kernel, in this sandbox */
 };
+enum content_number {
+    CONTENT_TYPE, /* enum cay_type */
+    CONTENT_SIZE,
+    CONTENT_PERMISSIONS,
+    CONTENT_OWNER,
+    CONTENT_GROUP,
+    CONTENT_ATIME_NS,
+    CONTENT_MTIME_NS,
+    CONTENT_CTIME_NS
+};
+enum refused_number { REFUSED_STATUS };
+enum checkpoint_number {
+    CHECKPOINT_ID, /* also REPLY_DONE of a keeper to FORK */
+    CHECKPOINT_PARENT,
+    CHECKPOINT_IS_CURRENT,
+    CHECKPOINT_CREATED_MS,
+    CHECKPOINT_BYTES,
+    CHECKPOINT_FILES
+};
+enum snapshot_number { SNAPSHOT_CREATED_MS };
 enum secret_number { SECRET_VERSION, SECRET_CREATED_MS, SECRET_UPDATED_MS };
 enum reserved_number { RESERVED_END /* the file may be written up to this offset */ };
+
+enum build_number {
+    BUILD_STATE,
+    BUILD_CPUS,
+    BUILD_MEMORY_MB,
+    BUILD_CREATED_MS,
+    BUILD_UPDATED_MS,
+    BUILD_FINISHED_MS, /* 0: not finished */
+    BUILD_TEMPLATE_CREATED_MS,
+    BUILD_TEMPLATE_UPDATED_MS,
+    BUILD_SPAWNED_MS, /* 0: never */
+    BUILD_SPAWNS,
+    BUILD_COUNT /* of the template's builds */
+};
+enum build_state {
+    BUILD_WAITING = 1,
+    BUILD_BUILDING = 2,
+    BUILD_READY = 3,
+    BUILD_ERROR = 4
+};
+/* Strings of BUILD: these, then type, force ("1"), hash of files and number of arguments
+ * of each step, and its arguments.  To a keeper the template is that of Cay to create,
+ * and the source one of Cay or an image; the tenant's directory of uploads comes last. */
+enum build_string {
+    BUILD_TEMPLATE,
+    BUILD_ID,
+    BUILD_SOURCE,
+    BUILD_START,
+    BUILD_READY_COMMAND,
+    BUILD_STEPS
+};
+/* The state that a build leaves: REPLY_DONE, and REPLY_TEXT with step and message. */
+enum upload_number { UPLOAD_PRESENT, UPLOAD_LINK_EXPIRES };
 
 /* For REPLY_DONE of LIST, and of USAGE and METRICS. */
 enum listed_number { LISTED_HAS_MORE, LISTED_RUNNING };
@@ -255,13 +378,16 @@ struct upload_step {
     uint64_t bytes; /* to be written next, at most UPLOAD_STEP; 0: the file is complete */
 };
 enum { UPLOAD_STEP = 8 << 20 };
+#define UPLOAD_MAX ((int64_t)4 << 30) /* bytes of the files of a build */
 
 enum record_state { RECORD_RUNNING = 1, RECORD_PAUSED = 2, RECORD_GONE = 3 };
 
 /* Keys of metadata that clients do not see, and cannot set. */
-#define RECORD_HIDDEN '\001'
-#define RECORD_EGRESS "\001egress" /* allowOut and denyOut as JSON */
-#define RECORD_MASK   "\001mask"   /* maskRequestHost */
+#define RECORD_HIDDEN  '\001'
+#define RECORD_EGRESS  "\001egress"  /* allowOut and denyOut as JSON */
+#define RECORD_MASK    "\001mask"    /* maskRequestHost */
+#define RECORD_VOLUMES "\001volumes" /* of each volume a line: name, tab, path */
+#define RECORD_BUILD   "\001build"   /* of the template, if it has a start command */
 
 /* REPLY_SANDBOX.  Strings: id, template, token, traffic token ("": none), domain, then
  * metadata. */

@@ -127,7 +127,7 @@ static const struct option {
      .scale = 1},
     {"--memory", "SIZE", "memory limit of each sandbox (1G)", SIZE, AT(memory_bytes),
      AT(has_memory)},
-    {"--disk", "SIZE", "disk limit of each sandbox in memory (512M)", SIZE,
+    {"--disk", "SIZE", "disk limit of each sandbox (512M in memory)", SIZE,
      AT(disk_bytes), AT(has_disk)},
     {"--storage", "memory|disk", "where sandboxes store files (memory)", WORD,
      AT(storage), .words = {{"memory", CAY_STORAGE_MEMORY}, {"disk", CAY_STORAGE_DISK}}},
@@ -321,7 +321,7 @@ static int check(struct serve_options *options, struct cay_error *err)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--pool",
                         "sandboxes with storage on disk cannot be kept ready",
                         "omit --pool, or --storage disk");
-    if (!options->disk_bytes)
+    if (!options->disk_bytes && options->storage == CAY_STORAGE_MEMORY)
         options->disk_bytes = memory < CAY_DISK_DEFAULT ? memory : CAY_DISK_DEFAULT;
     /* Files in memory count towards the memory limit. */
     if (options->disk_bytes <= memory || options->storage == CAY_STORAGE_DISK)
