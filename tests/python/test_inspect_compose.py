@@ -19,10 +19,11 @@ from inspect_ai.util._sandbox.compose import ComposeService
 from native import ledger, traces
 from test_inspect_provider import clean, make, run
 
+from cay.errors import CayError
 from cay.inspect import CayConfig, CaySandboxEnvironment, compose
 from cay.inspect.compose import Service, image_template
 from cay.inspect.environment import _services
-from cay.sandbox import SandboxValueError, TemplateNotFoundError
+from cay.sandbox import SandboxValueError, TemplateNotFoundError, Volume
 
 BASE: dict[str, Any] = {"x-cay-template": "host"}
 
@@ -242,7 +243,7 @@ def test_an_image_is_the_template_of_its_name(image: str, template: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["image", "build", "both", "Dockerfile"])
-def test_an_image_without_a_template_is_told_with_how_to_make_it(
+def test_a_sandbox_of_an_image_without_a_template_is_refused_with_how_to_make_it(
     tmp_path: Path, kind: str
 ) -> None:
     folder = tmp_path / "Pro.ject"
@@ -256,14 +257,10 @@ def test_an_image_without_a_template_is_told_with_how_to_make_it(
     config = str(folder / "Dockerfile")
     if kind != "Dockerfile":
         config = write(folder, {"default": keys})
-    for call in (
-        lambda: run(CaySandboxEnvironment.task_init, "startup", config),
-        lambda: make(config),
-    ):
-        with pytest.raises(TemplateNotFoundError) as caught:
-            call()
-        assert image in str(caught.value)
-        assert f"cay template create {image_template(image)}" in str(caught.value)
+    with pytest.raises(TemplateNotFoundError) as caught:
+        make(config)
+    assert image in str(caught.value)
+    assert f"cay template create {image_template(image)}" in str(caught.value)
 
 
 @pytest.mark.parametrize("template", ["no-such", "./no-such", "/no/such"])
@@ -428,6 +425,64 @@ def test_options_of_a_volume_that_ask_for_nothing_are_accepted(tmp_path: Path) -
     assert volume(tmp_path, bind={"create_host_path": False, "selinux": "z"}) == plain
     (tmp_path / "data").mkdir()
     assert volume(tmp_path, bind={"create_host_path": True}) == plain
+
+
+def named(tmp_path: Path, given: Any, volumes: Any) -> tuple[str, ...]:
+    file = write(tmp_path, {"default": {**BASE, "volumes": [given]}}, volumes=volumes)
+    (service,) = _services(file, {})
+    return service.config.volumes
+
+
+def test_an_external_volume_is_that_of_cay_volume(tmp_path: Path) -> None:
+    external = {"data": {"external": True}}
+    assert named(tmp_path, "data:/data", external) == ("data:/data:rw",)
+    assert named(tmp_path, "data:/data:ro", external) == ("data:/data:ro",)
+    long = {"type": "volume", "source": "data", "target": "/d", "read_only": True}
+    assert named(tmp_path, long, {"data": {"external": True, "name": "x"}}) == ("x:/d:ro",)
+
+
+@pytest.mark.parametrize(
+    ("volumes", "said"),
+    [
+        ({}, "'data' is not declared .*./data:/data"),
+        ({"data": {"external": True, "driver": "nfs"}}, "data: driver: not supported"),
+        ({"data": {"external": True, "name": "a/b"}}, "data: invalid name 'a/b'"),
+        ({"data": {"name": "own"}}, "only an external volume has a name"),
+    ],
+)
+def test_a_named_volume_that_is_not_supported_is_refused(
+    tmp_path: Path, volumes: Any, said: str
+) -> None:
+    with pytest.raises(SandboxValueError, match=said):
+        named(tmp_path, "data:/data", volumes)
+
+
+def test_a_volume_that_is_not_external_belongs_to_one_sample(tmp_path: Path) -> None:
+    services = {
+        "default": {**BASE, "volumes": ["data:/data"], "x-default": True},
+        "other": {**BASE, "volumes": [{"type": "volume", "source": "data", "target": "/d"}]},
+    }
+    file = write(tmp_path, services, volumes={"data": None})
+    before = {one.name for one in Volume.list()}
+    first = run(CaySandboxEnvironment.sample_init, "task", file, {})
+    second = run(CaySandboxEnvironment.sample_init, "task", file, {})
+    run(first["default"].write_file, "/data/file", "shared")
+    assert run(first["other"].read_file, "/d/file") == "shared"
+    with pytest.raises(FileNotFoundError):
+        run(second["other"].read_file, "/d/file")
+    assert len({one.name for one in Volume.list()} - before) == 2
+    for environments in (first, second):
+        run(CaySandboxEnvironment.sample_cleanup, "task", file, environments, False)
+    assert {one.name for one in Volume.list()} == before
+
+
+def test_a_sample_that_fails_to_start_leaves_no_volume(tmp_path: Path) -> None:
+    services = {"default": {**BASE, "volumes": ["data:/data"], "user": "nobody-like-this"}}
+    file = write(tmp_path, services, volumes={"data": {}})
+    before = {one.name for one in Volume.list()}
+    with pytest.raises(CayError):
+        run(CaySandboxEnvironment.sample_init, "task", file, {})
+    assert {one.name for one in Volume.list()} == before
 
 
 IGNORED: dict[str, Any] = {

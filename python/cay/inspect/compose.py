@@ -23,6 +23,7 @@ from cay.errors import SandboxValueError
 from cay.inspect.config import CayConfig, raise_all, template_from, validated
 from cay.inspect.health import Health, health_of
 from cay.inspect.variables import read_env_file
+from cay.sandbox.options import is_volume
 
 _SUPPORTED = {
     *("image", "build", "command", "entrypoint", "working_dir", "environment", "env_file"),
@@ -54,12 +55,26 @@ _NETWORK_KEYS = {"internal", "driver", "name", "labels", "attachable"}
 _MEMBER_KEYS = {"aliases", "priority", "gw_priority"}
 _NETWORK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _HOST_NAME = re.compile(r"([a-z0-9_-]{1,63}\.)*(?![0-9]+$)[a-z0-9_-]{1,63}", re.IGNORECASE)
+# The names of volumes of samples begin with it.
+SAMPLE_VOLUME = "inspect.sample."
+_VOLUME_NAME_MAX = 30
+
 # Of all names of a sandbox in its networks (CAY_NETWORKS_MAX), and of one network.
 _NAMES_MAX, _NETWORK_MAX = 255, 63
 NETWORK_PREFIX = 13
 """characters before the name of a network, which make it that of one sample"""
 _Number = TypeVar("_Number", int, float)
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
+
+
+@dataclass(frozen=True)
+class Build:
+    """The Dockerfile of a service."""
+
+    context: str
+    file: str
+    """an absolute path"""
+    cache: bool = True
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,8 @@ class Service:
     needs: tuple[tuple[str, str], ...] = ()
     """services that start before it, each with the condition to wait for"""
     image: str = field(default="", compare=False)
-    """the image for the template, for a message"""
+    """the image for the template, which is created from it"""
+    build: Build | None = field(default=None, compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)
     """about keys that are ignored"""
 
@@ -193,7 +209,13 @@ def services_of(config: Any, base: Path, environment: Mapping[str, str]) -> list
 def dockerfile_service(file: str) -> Service:
     """The service for a Dockerfile."""
     image = _project_image(Path(file).resolve().parent, "default")
-    return Service("default", CayConfig(template=image_template(image)), image=image)
+    path = Path(file).resolve()
+    return Service(
+        "default",
+        CayConfig(template=image_template(image)),
+        image=image,
+        build=Build(str(path.parent), str(path)),
+    )
 
 
 def _service(
@@ -225,7 +247,7 @@ def _service(
         "workdir": service.working_dir,
         "hostname": service.hostname,
         "env": tried(lambda: dict(_environment(name, service, base, variables))),
-        "volumes": tried(lambda: tuple(_volumes(name, service, base))),
+        "volumes": tried(lambda: tuple(_volumes(name, service, base, file.volumes or {}))),
         **(tried(lambda: dict(_extensions(name, service))) or {}),
     }
     command = tried(_command, name, service)
@@ -249,6 +271,7 @@ def _service(
         health=health,
         needs=needs,
         image=image,
+        build=_build(service, base) if image else None,
         warnings=tuple(_warnings(name, service)),
     )
 
@@ -316,6 +339,17 @@ def _template(name: str, service: Any, base: Path) -> tuple[str, str]:
         )
     image = _project_image(base, name)
     return image_template(image), image
+
+
+def _build(service: Any, base: Path) -> Build | None:
+    given = service.build
+    if given is None:
+        return None
+    is_plain = isinstance(given, str)
+    context = base / ((given if is_plain else given.context) or ".")
+    name = (None if is_plain else given.dockerfile) or "Dockerfile"
+    cache = is_plain or not given.no_cache
+    return Build(str(context.resolve()), str((context / name).resolve()), cache)
 
 
 def _project_image(directory: Path, service: str) -> str:
@@ -546,11 +580,13 @@ def _given_variables(
             yield name, found
 
 
-def _volumes(name: str, service: Any, base: Path) -> Iterator[str]:
+def _volumes(
+    name: str, service: Any, base: Path, known: Mapping[str, Any]
+) -> Iterator[str]:
     for volume in service.volumes or []:
         if isinstance(volume, str):
             source, target, mode = _short_volume(name, volume)
-        elif volume.type == "bind" and volume.source and volume.target:
+        elif volume.type in ("bind", "volume") and volume.source and volume.target:
             _refuse_options(name, volume, base)
             source, target = volume.source, volume.target
             mode = "ro" if volume.read_only else "rw"
@@ -561,7 +597,48 @@ def _volumes(name: str, service: Any, base: Path) -> Iterator[str]:
                 f"a volume of type {volume.type!r} is not supported",
                 "use a bind mount: SOURCE:TARGET",
             )
-        yield f"{_directory(source, base)}:{target}:{mode}"
+        is_named = isinstance(volume, str) and not source.startswith(("/", ".", "~"))
+        if is_named or getattr(volume, "type", "") == "volume":
+            source = _named_volume(name, source, target, known)
+        else:
+            source = str(_directory(source, base))
+        yield f"{source}:{target}:{mode}"
+
+
+def _named_volume(
+    name: str, source: str, target: str, known: Mapping[str, Any]
+) -> str:
+    """An external one is that of `cay volume create`: it outlives the samples, and they
+    share it.  Others are created for each sample, and removed with it."""
+    if source not in known:
+        raise invalid_key(
+            name,
+            "volumes",
+            f"the volume {source!r} is not declared",
+            f"add it to the volumes of the file, or use a directory: ./{source}:{target}",
+        )
+    given = _mapping(known[source])
+    external = given.get("external") is True
+    for key in given.keys() - {"external", "name", "labels"}:
+        why = f"{source}: {key}: not supported"
+        raise invalid_key(name, "volumes", why, "remove it")
+    if not external and "name" in given:
+        why = f"{source}: name: only an external volume has a name of its own"
+        raise invalid_key(name, "volumes", why, "set external: true, or remove it")
+    found = str(given.get("name", source))
+    if not is_volume(found) or not (external or len(found) <= _VOLUME_NAME_MAX):
+        hint = "use one without a slash"
+        if not external:
+            hint += f", of at most {_VOLUME_NAME_MAX} characters"
+        raise invalid_key(name, "volumes", f"{source}: invalid name {found!r}", hint)
+    return found if external else SAMPLE_VOLUME + found
+
+
+def of_sample(volume: str, sample: str) -> str:
+    """The volume of this sample, if it is one that is created for each."""
+    if not volume.startswith(SAMPLE_VOLUME):
+        return volume
+    return f"{SAMPLE_VOLUME}{sample}.{volume.removeprefix(SAMPLE_VOLUME)}"
 
 
 def _directory(source: str, base: Path) -> Path:
@@ -594,13 +671,6 @@ def _short_volume(name: str, volume: str) -> tuple[str, str, str]:
     if len(rest) not in (1, 2) or modes:
         raise invalid_key(
             name, "volumes", f"{volume!r} is not supported", "use SOURCE:TARGET:ro"
-        )
-    if not source.startswith(("/", ".", "~")):
-        raise invalid_key(
-            name,
-            "volumes",
-            f"named volumes such as {source!r} are not supported",
-            f"use a directory: ./{source}:{rest[0]}",
         )
     read_only = len(rest) == 2 and "ro" in rest[1].split(",")
     return source, rest[0], "ro" if read_only else "rw"

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cay.errors import SandboxValueError
 from cay.sandbox import config as c_config
-from cay.sandbox.options import CPUS_MAX, Layer, Level
+from cay.sandbox.options import CPUS_MAX, Layer, Level, is_volume
 
 CONFIG_FILE = "cay.yaml"
 
@@ -34,7 +34,7 @@ class CayConfig(BaseModel):
         default=None, description="Memory limit, as bytes or '512M'; default 1 GiB"
     )
     disk: int | str | None = Field(
-        default=None, description="Limit of written files, likewise; default 512 MiB"
+        default=None, description="Limit of written files, likewise; default 512 MiB in memory"
     )
     pids: int | None = Field(default=None, description="Limit of processes; default 512")
     cpus: float | None = Field(
@@ -59,7 +59,7 @@ class CayConfig(BaseModel):
     )
     env: dict[str, str] = Field(default={}, description="Variables for every command")
     volumes: tuple[str, ...] = Field(
-        default=(), description="Visible host directories: 'SOURCE:TARGET[:ro]'"
+        default=(), description="Visible host directories or volumes: 'SOURCE:TARGET[:ro]'"
     )
     ttl: float | None = Field(
         default=None, description="Time to live in seconds"
@@ -198,8 +198,10 @@ def template_from(template: str | None, base: Path) -> str | None:
 
 
 def from_directory(volume: str, base: Path) -> str:
-    """SOURCE:TARGET with an absolute source."""
+    """SOURCE:TARGET with an absolute source; the name of a volume is unchanged."""
     source, colon, rest = volume.partition(":")
+    if is_volume(source):
+        return volume
     return f"{(base / Path(source).expanduser()).resolve()}{colon}{rest}"
 
 

@@ -45,7 +45,7 @@ from cay.errors import (
     UserNotFoundError,
 )
 from cay.errors import SandboxUnavailableError as CayUnavailableError
-from cay.inspect import cleanup, compose, pools
+from cay.inspect import cleanup, compose, images, pools
 from cay.inspect.cleanup import remove_all, untrack_all
 from cay.inspect.config import (
     CONFIG_FILE,
@@ -57,7 +57,7 @@ from cay.inspect.config import (
 )
 from cay.inspect.startup import start_all
 from cay.inspect.variables import interpolate, metadata_variables
-from cay.sandbox import AsyncSandbox, Sandbox, templates
+from cay.sandbox import AsyncSandbox, Sandbox
 from cay.sandbox import ExecResult as CayResult
 from cay.sandbox.event_loop import in_thread
 
@@ -275,19 +275,21 @@ class CaySandboxEnvironment(SandboxEnvironment):
         cls, task_name: str, config: Any, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
         environments: dict[str, SandboxEnvironment] = {}
+        sample = secrets.token_hex(compose.NETWORK_PREFIX // 2)
         try:
             with _full_message():
                 services = await in_thread(_services, config, metadata)
                 sandboxes = {}
-                sample = secrets.token_hex(compose.NETWORK_PREFIX // 2)
                 for service in services:
                     sandbox = await _create(service, sample)
                     sandboxes[service.name] = sandbox
                     environments[service.name] = cls(sandbox)
-                    cleanup.track(sandbox.sync, service.config.ephemeral)
+                    volumes = _volumes(service, sample)
+                    cleanup.track(sandbox.sync, service.config.ephemeral, volumes)
                 await start_all(services, sandboxes)
         except BaseException:
             await in_thread(_remove_all, environments)
+            await in_thread(cleanup.remove_volumes, sample)
             raise
         return environments
 
@@ -442,42 +444,25 @@ def _prepare(task_name: str, config: Any) -> None:
     services = _services(config, {})
     for warning in [text for service in services for text in service.warnings]:
         logger.warning(warning)
-    wanted = [one for one in services if one.config.template is not None]
-    if wanted:
-        names = {template.name for template in templates()}
-        for service in wanted:
-            template = service.config.template or ""
-            if not (Path(template).is_dir() if is_path(template) else template in names):
-                raise _no_template(service)
+    images.prepare(services, compose.COMPOSE_SUBJECT)
     pools.begin(task_name, [service.config for service in services])
 
 
-def _no_template(service: compose.Service) -> TemplateNotFoundError:
-    name, image = service.config.template or "", service.image
-    if not image:
-        return TemplateNotFoundError(
-            f"the template of service {service.name!r} does not exist",
-            subject=name,
-            hint="use one that `cay template ls` prints, or a directory",
-        )
-    return TemplateNotFoundError(
-        f"the image {image!r} of service {service.name!r} has no template",
-        subject=name,
-        hint=f"create it: docker save {image} -o image.tar && "
-        f"cay template create {name} --from-oci image.tar; "
-        "or set another one with x-cay-template",
-    )
+def _volumes(service: compose.Service, sample: str) -> list[str]:
+    return [compose.of_sample(one, sample) for one in service.config.volumes]
 
 
 async def _create(service: compose.Service, sample: str) -> AsyncSandbox:
+    volumes = _volumes(service, sample)
+    await in_thread(cleanup.make_volumes, volumes)
     try:
         return await AsyncSandbox.create(
-            **service.config.options(),
+            **{**service.config.options(), "volumes": volumes},
             networks=[f"{sample}-{one}" for one in service.networks],
             pool=pools.find(service.config),
         )
     except TemplateNotFoundError:
-        raise _no_template(service) from None
+        raise images.no_template(service) from None
 
 
 def _remove_all(environments: Mapping[str, SandboxEnvironment]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from cay.errors import CayError
+from cay.inspect.compose import SAMPLE_VOLUME
 from cay.inspect.config import CayConfig
 from cay.sandbox import Pool
 
@@ -45,7 +46,7 @@ def begin(task: Hashable, configs: list[CayConfig]) -> None:
     with _lock:
         for config in configs:
             key = _key(config)
-            if not config.pool or config.storage != "memory":
+            if not config.pool or config.storage != "memory" or _has_own(config):
                 continue
             if key not in _pools:
                 try:
@@ -55,6 +56,11 @@ def begin(task: Hashable, configs: list[CayConfig]) -> None:
             _pools[key].tasks += 1
             keys.append(key)
         _tasks.setdefault(task, []).extend(keys)
+
+
+def _has_own(config: CayConfig) -> bool:
+    """Whether it has volumes that are created for each sample."""
+    return any(volume.startswith(SAMPLE_VOLUME) for volume in config.volumes)
 
 
 def find(config: CayConfig) -> Pool | None:
