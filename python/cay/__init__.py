@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from cay.sandbox import Pool as Pool
     from cay.sandbox import Sandbox as Sandbox
     from cay.sandbox import Secret as Secret
+    from cay.sandbox import Snapshot as Snapshot
+    from cay.sandbox import Template as Template
+    from cay.sandbox import Volume as Volume
     from cay.sandbox import WarmInterpreter as WarmInterpreter
+    from cay.sandbox import build as build
     from cay.sandbox import create_template as create_template
     from cay.sandbox import doctor as doctor
     from cay.sandbox import explain_network as explain_network
@@ -31,7 +35,11 @@ _OF_SANDBOX = (
     "Pool",
     "Sandbox",
     "Secret",
+    "Snapshot",
+    "Template",
+    "Volume",
     "WarmInterpreter",
+    "build",
     "create_template",
     "doctor",
     "explain_network",
@@ -48,8 +56,12 @@ __all__ = [
     "Pool",
     "Sandbox",
     "Secret",
+    "Snapshot",
+    "Template",
+    "Volume",
     "WarmInterpreter",
     "__version__",
+    "build",
     "create_template",
     "doctor",
     "explain_network",

@@ -56,6 +56,9 @@ STRUCTS = {
     "cay_network_event": _c.NetworkEvent,
     "cay_checkpoint": _c.Checkpoint,
     "cay_checkpoint_options": _c.CheckpointOptions,
+    "cay_ended": _c.Ended,
+    "cay_rollback": _c.Rollback,
+    "cay_rollback_options": _c.RollbackOptions,
     "cay_enforced": _c.Enforced,
     "cay_sandbox_info": _c.SandboxInfo,
     "cay_exec_options": _c.ExecOptions,
@@ -63,6 +66,8 @@ STRUCTS = {
     "cay_process_info": _c.ProcessInfo,
     "cay_template_options": _c.TemplateOptions,
     "cay_template_info": _c.TemplateInfo,
+    "cay_build_options": _c.BuildOptions,
+    "cay_build_progress": _c.BuildProgress,
     "cay_check": _c.Check,
     "cay_field": _c.Field,
     "cay_backend": _c.Backend,
@@ -84,13 +89,19 @@ STRUCTS = {
     "cay_pool_options": _c.PoolOptions,
     "cay_pool_stats": _c.PoolStats,
     "cay_pool_info": _c.PoolInfo,
+    "cay_volume_options": _c.VolumeOptions,
+    "cay_volume_info": _c.VolumeInfo,
     "cay_session": _c.Session,
     "cay_manager_options": _c.ManagerOptions,
 }
 
 NOT_MIRRORED = {
-    "cay_build_options",  # Python has no builds yet
-    "cay_build_progress",
+    "cay_applied",  # of tries, which Python does not have yet
+    "cay_apply_options",
+    "cay_attributes",  # for the server
+    "cay_install_options",  # for the command
+    "cay_snapshot_info",  # of snapshots, which Python does not have yet
+    "cay_snapshot_options",
     "cay_change",  # of diffs, which Python does not have yet
     "cay_change_side",
     "cay_diff_layer",
@@ -99,6 +110,8 @@ NOT_MIRRORED = {
     "cay_file_backend",  # tables that only backends written in C have
     "cay_process_backend",
     "cay_port",  # of cay port and cay forward
+    "cay_try_info",
+    "cay_try_options",
     "cay_tree_result",  # of what is done inside libcay
 }
 
@@ -133,7 +146,7 @@ def run_c(tmp_path: Path, body: str) -> list[str]:
         unavailable("no C compiler")
     source = tmp_path / "abi.c"
     source.write_text(
-        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/code.h>\n#include <cay/pool.h>\n#include <cay/session.h>\n"
+        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/code.h>\n#include <cay/pool.h>\n#include <cay/session.h>\n#include <cay/volume.h>\n"
         f"int main(void) {{\n{body}\nreturn 0; }}\n"
     )
     subprocess.run(
@@ -161,7 +174,7 @@ def test_structs_are_laid_out_as_in_c(tmp_path: Path) -> None:
 
 
 HEADERS = "".join(header.read_text() for header in INCLUDE.glob("cay/*.h"))
-MODULES = (_c.agent, _c.code, _c.config, _c.files, _c.library, _c.pool, _c.sandbox, _c.session)
+MODULES = (_c.agent, _c.code, _c.config, _c.files, _c.library, _c.pool, _c.sandbox, _c.session, _c.volume)
 
 
 def test_every_struct_of_the_headers_is_mirrored() -> None:
@@ -224,8 +237,16 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_config_number",
         "cay_config_peek",  # for the command
         "cay_config_policy",
-        "cay_build",  # Python has no builds yet
         "cay_config_schema",  # for the command
+        "cay_apply_entries",  # Python has no tries yet
+        "cay_apply_free",
+        "cay_try_apply",
+        "cay_try_changes",
+        "cay_try_create",
+        "cay_try_diff",
+        "cay_try_discard",
+        "cay_try_find",
+        "cay_try_list",
         "cay_diff_changes",  # Python has no diffs yet
         "cay_diff_compare",
         "cay_diff_cut",
@@ -233,6 +254,13 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_diff_measure",
         "cay_diff_print",
         "cay_sandbox_diff",
+        "cay_sandbox_diff_checkpoints",
+        "cay_sandbox_rollback",
+        "cay_snapshot_create",  # Python has no snapshots yet
+        "cay_snapshot_inspect",
+        "cay_snapshot_list",
+        "cay_snapshot_remove",
+        "cay_template_install",  # for the command
         "cay_files_access",  # for what is done inside libcay
         "cay_files_check_size",  # Sandbox checks against the model it is given
         "cay_files_check_suffix",
@@ -241,6 +269,7 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_files_read_link",
         "cay_files_read_to",
         "cay_files_reserve",  # for the server
+        "cay_files_set_attributes",  # for the server
         "cay_files_write_from",
         "cay_layer_slug",  # cay._c has the names
         "cay_pool_id",  # shared pools are for the command
@@ -263,6 +292,7 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_sandbox_add_ports",  # for the command
         "cay_sandbox_backend",  # its class says it
         "cay_sandbox_dial",  # for the server
+        "cay_sandbox_fork",  # Sandbox.fork() creates one at a time
         "cay_sandbox_get_note",  # for the server
         "cay_sandbox_kill_many",  # for the command
         "cay_sandbox_list_brief",  # for the command
@@ -275,6 +305,8 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_sandbox_run",  # for the command
         "cay_sandbox_tidy",  # for the command
         "cay_status_slug",  # cay._c has the names
+        "cay_volume_is_source",  # a Path is always a path
+        "cay_volume_open",  # Sandbox.create() does it
     }
     assert public - bound == left_out
 

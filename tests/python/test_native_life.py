@@ -115,6 +115,23 @@ def test_a_kill_of_an_ended_ephemeral_sandbox_leaves_its_disk_to_its_creator_or_
         assert os.listdir(tmp_path / "sandboxes") == []
 
 
+def test_a_limit_on_disk_is_enforced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAY_HOME", str(tmp_path))
+    with ledger(), make_sandbox(storage="disk", disk="32M") as sandbox:
+        assert "No space left" in sandbox.shell("head -c 64M /dev/zero > big").stderr
+        info = sandbox.inspect()
+        assert info.disk == 32 << 20 and "disk" in info.layers
+        assert 16 << 20 < info.disk_used <= 32 << 20
+        sandbox.shell("rm big")
+        sandbox.kill()
+        sandbox.restart()
+        assert sandbox.inspect().disk == 32 << 20
+        sandbox.remove()
+        assert os.listdir(tmp_path / "sandboxes") == []
+
+
 MAKERS = {
     "idle": "box = Sandbox.create(ephemeral=True)\nid = box.id\n",
     "lent": (  # to a thread that is not in the child
@@ -255,7 +272,7 @@ def test_a_policy_shows_its_directories(tmp_path: Path) -> None:
         ({"cpus": float("nan")}, SandboxValueError),
         ({"cpus": float("inf")}, SandboxValueError),
         ({"memory": "16M", "disk": "32M"}, SandboxValueError),
-        ({"storage": "disk", "disk": "64M"}, SandboxUnsupportedError),
+        ({"storage": "disk", "disk": "1M"}, SandboxValueError),
         ({"network": "bridge"}, SandboxValueError),
         ({"level": "none"}, SandboxValueError),
         ({"require": ["walls"]}, SandboxValueError),

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import cay
@@ -37,3 +39,4 @@ def test_a_mistake_is_answered_without_the_value(secret: cay.Secret, hint: str) 
         cay.Sandbox.create(allow=["api.test"], secrets=[secret])
     assert hint in raised.value.hint
     assert VALUE[:5] not in str(raised.value) + raised.value.hint
+    os.fstat(0)  # is still open

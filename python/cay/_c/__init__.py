@@ -9,3 +9,5 @@ from cay._c.library import *
 from cay._c.pool import *
 from cay._c.sandbox import *
 from cay._c.session import *
+from cay._c.snapshot import *
+from cay._c.volume import *

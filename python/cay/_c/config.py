@@ -39,7 +39,8 @@ class Backend(Structure):
         BackendOpenFiles open_files;
         void *files, *processes, *create_marked, *find_marked, *dial, *check;
         uint64_t late_ms; void *create_pooled, *code, *get_network, *change_network,
-            *count_network, *network_events, *checkpoint, *rollback, *checkpoints;
+            *count_network, *network_events, *checkpoint, *rollback, *checkpoints,
+            *remove_checkpoint, *checkpoint_each;
     """,
         BackendAct=BackendAct, BackendConnect=BackendConnect,
         BackendCreate=BackendCreate, BackendExec=BackendExec, BackendFree=BackendFree,

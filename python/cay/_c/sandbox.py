@@ -21,13 +21,17 @@ REQUESTABLE_LEVELS = {number: name for number, name in LEVELS.items() if name !=
 STATES = {1: "running", 2: "paused", 3: "stopped", 4: "damaged", 5: "spare"}
 _CAUSES = "exited signalled timeout memory output-limit gone not-started"
 CAUSES = dict(enumerate(_CAUSES.split(), 1))
-TEMPLATE_SOURCES = {1: "dir", 2: "tar", 3: "oci", 4: "debootstrap", 5: "image"}
+TEMPLATE_SOURCES = {
+    1: "dir", 2: "tar", 3: "oci", 4: "debootstrap", 5: "image", 6: "sandbox",
+}
+BUILD_EVENTS = {1: "step", 2: "cached", 3: "output"}
 FINDINGS = {1: "ok", 2: "weaker", 3: "missing"}
 
 EXEC_FAIL_ON_LIMIT, EXEC_TTY, EXEC_BACKGROUND, EXEC_INPUT = 1, 2, 4, 8
 ID_MAX = 32
 NAME_MAX = 64
 NETWORKS_MAX = 256
+VOLUMES_MAX = 256
 LAYERS_MAX = 16
 
 
@@ -35,7 +39,12 @@ LAYERS_MAX = 16
 
 
 class Bind(Structure):
-    _fields_ = [("source", c_char_p), ("target", c_char_p), ("writable", c_bool)]
+    _fields_ = [
+        ("source", c_char_p),
+        ("target", c_char_p),
+        ("writable", c_bool),
+        ("changes", c_char_p),
+    ]
 
 
 class Secret(Structure):
@@ -55,7 +64,7 @@ class SandboxOptions(Structure):
         char **env, *hostname; unsigned require; bool ephemeral; void *policy;
         uint64_t ttl_ms; char *user, *workdir; int storage, level; bool make_workdir;
         char *name, *pool, **networks; Secret *secrets; size_t secret_count;
-        Header *headers; size_t header_count;
+        Header *headers; size_t header_count; char *from; bool checkpoint_each;
     """, Bind=Bind, Secret=Secret, Header=Header)
 
 
@@ -106,12 +115,29 @@ class NetworkEvent(Structure):
 class Checkpoint(Structure):
     _fields_ = members("""
         uint32_t id, parent; bool is_current; int64_t created_ms; uint64_t bytes, files;
-        char name[64], cause[16];
+        char name[64], cause[16]; uint32_t processes, below, flags;
     """)
 
 
 class CheckpointOptions(Structure):
-    _fields_ = members("size_t size; char *name; int mode;")
+    _fields_ = members("size_t size; char *name; int mode; char *cause;")
+
+
+class Ended(Structure):
+    _fields_ = members("int pid; char command[256];")
+
+
+class Rollback(Structure):
+    _fields_ = [
+        ("undone", Checkpoint),
+        ("ended", POINTER(Ended)),
+        ("ended_count", c_size_t),
+        ("kept_count", c_size_t),
+    ]
+
+
+class RollbackOptions(Structure):
+    _fields_ = members("size_t size; bool keep;")
 
 
 class Enforced(Structure):
@@ -126,7 +152,7 @@ class SandboxInfo(Structure):
         uint64_t memory_used, disk_used, cpu_us; uint32_t pids_used; int init_pid;
         uint32_t id_base, id_count; unsigned layers; Enforced enforced[{LAYERS_MAX}];
         size_t enforced_count; char type[32]; uint64_t memory_kills;
-        char name[{NAME_MAX}], networks[{NETWORKS_MAX}];
+        char name[{NAME_MAX}], networks[{NETWORKS_MAX}], volumes[{VOLUMES_MAX}];
     """, Enforced=Enforced)
 
 
@@ -177,6 +203,23 @@ class TemplateInfo(Structure):
     """)
 
 
+class BuildProgress(Structure):
+    _fields_ = members("""
+        int event; unsigned step, step_count; void *text; size_t len;
+    """)
+
+
+OnBuildProgress = CFUNCTYPE(c_int, c_void_p, POINTER(BuildProgress))
+
+
+class BuildOptions(Structure):
+    _fields_ = members("""
+        size_t size; char *dir, *file, *name, **args, *target; void *policy;
+        uint64_t memory_bytes; bool no_cache; OnBuildProgress on_progress; void *cookie;
+        bool pull, hides_env;
+    """, OnBuildProgress=OnBuildProgress)
+
+
 class Check(Structure):
     _fields_ = members("""
         int finding; char facility[48], detail[256], fix[256];
@@ -211,12 +254,20 @@ sandbox_layers = bind("cay_sandbox_layers", c_uint, HANDLE)
 sandbox_inspect = bind_call("cay_sandbox_inspect", HANDLE, POINTER(SandboxInfo))
 sandbox_list = bind_call("cay_sandbox_list", POINTER(POINTER(SandboxInfo)), _COUNT)
 sandbox_pause = bind_call("cay_sandbox_pause", HANDLE)
+sandbox_pause_disk = bind_call("cay_sandbox_pause_disk", HANDLE)
 sandbox_resume = bind_call("cay_sandbox_resume", HANDLE)
 sandbox_checkpoint = bind_call(
     "cay_sandbox_checkpoint", HANDLE, POINTER(CheckpointOptions), POINTER(Checkpoint)
 )
-sandbox_rollback = bind_call(
-    "cay_sandbox_rollback", HANDLE, c_char_p, POINTER(Checkpoint)
+sandbox_rollback_with = bind_call(
+    "cay_sandbox_rollback_with",
+    HANDLE,
+    c_char_p,
+    POINTER(RollbackOptions),
+    POINTER(Rollback),
+)
+sandbox_remove_checkpoint = bind_call(
+    "cay_sandbox_remove_checkpoint", HANDLE, c_char_p, POINTER(c_uint64)
 )
 sandbox_checkpoints = bind_call(
     "cay_sandbox_checkpoints", HANDLE, POINTER(POINTER(Checkpoint)), _COUNT
@@ -274,5 +325,10 @@ process_list = bind_call(
 template_create = bind_call("cay_template_create", POINTER(TemplateOptions))
 template_list = bind_call("cay_template_list", POINTER(POINTER(TemplateInfo)), _COUNT)
 template_remove = bind_call("cay_template_remove", c_char_p)
+template_prune = bind_call("cay_template_prune", _COUNT, POINTER(c_uint64))
+template_inspect = bind_call(
+    "cay_template_inspect", c_char_p, POINTER(TemplateInfo), POINTER(c_void_p)
+)
+build = bind_call("cay_build", POINTER(BuildOptions))
 
 doctor = bind_call("cay_doctor", POINTER(POINTER(Check)), _COUNT)

@@ -59,6 +59,8 @@ class NativeSandboxConfig(BaseSandboxConfig):
     secrets_for: list[str] = field(default_factory=lambda: [])
     """hosts that they are sent to: TOKEN=api.example.com"""
     storage: Literal["memory", "disk"] = "memory"
+    checkpoint_each: bool = False
+    """a checkpoint of the files before each command"""
     user: str | None = None
     hostname: str | None = None
     ttl: float | None = None

@@ -31,7 +31,7 @@ from cay.errors import (
     UserNotFoundError,
 )
 from cay.sandbox.aio import AsyncFiles, AsyncProcess, AsyncSandbox
-from cay.sandbox.checkpoint import Checkpoint
+from cay.sandbox.checkpoint import Checkpoint, EndedProcess, Rollback
 from cay.sandbox.code import CodeError, Context, Execution, Logs, Result
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.host import create_template, doctor, remove_template, templates
@@ -57,6 +57,9 @@ from cay.sandbox.results import (
     TemplateInfo,
 )
 from cay.sandbox.sandbox import Sandbox
+from cay.sandbox.template import BuildProgress, Template, build
+from cay.sandbox.snapshot import Snapshot
+from cay.sandbox.volume import Volume
 from cay.sandbox.warm import WarmInterpreter
 
 __all__ = [
@@ -65,11 +68,13 @@ __all__ = [
     "AsyncProcess",
     "AsyncSandbox",
     "Bind",
+    "BuildProgress",
     "Check",
     "Checkpoint",
     "CodeError",
     "CodeInterpreter",
     "Context",
+    "EndedProcess",
     "ExecResult",
     "Execution",
     "Logs",
@@ -84,6 +89,7 @@ __all__ = [
     "Process",
     "ProcessInfo",
     "Result",
+    "Rollback",
     "Sandbox",
     "SandboxBusyError",
     "SandboxError",
@@ -97,11 +103,15 @@ __all__ = [
     "SandboxUnsupportedError",
     "SandboxValueError",
     "Secret",
+    "Snapshot",
     "Stream",
+    "Template",
     "TemplateInfo",
     "TemplateNotFoundError",
     "UserNotFoundError",
+    "Volume",
     "WarmInterpreter",
+    "build",
     "create_template",
     "doctor",
     "explain_network",

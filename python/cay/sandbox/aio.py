@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from cay import _c
 from cay.errors import SandboxExecError
+from cay.sandbox.checkpoint import Checkpoint
 from cay.sandbox.code import Call, CodeOptions, Context, Execution
 from cay.sandbox.event_loop import create_in_thread, in_thread, readable, sleep
 from cay.sandbox.files import SandboxFiles
@@ -307,6 +308,15 @@ class AsyncSandbox:
     checkpoint = _in_thread(Sandbox.checkpoint)
     rollback = _in_thread(Sandbox.rollback)
     checkpoints = _in_thread(Sandbox.checkpoints)
+    remove_checkpoint = _in_thread(Sandbox.remove_checkpoint)
+
+    async def fork(
+        self, which: int | str | Checkpoint | None = None, **options: Any
+    ) -> AsyncSandbox:
+        """As Sandbox.fork()."""
+        call = functools.partial(self._sync.fork, which, **options)
+        return AsyncSandbox(await create_in_thread(call, Sandbox.__exit__))
+
     pause = _in_thread(Sandbox.pause)
     resume = _in_thread(Sandbox.resume)
     set_ttl = _in_thread(Sandbox.set_ttl)

@@ -21,15 +21,18 @@ def templates() -> list[TemplateInfo]:
 
 def create_template(
     name: str,
-    source: Literal["dir", "tar", "oci", "debootstrap", "image"] = "debootstrap",
+    source: Literal[
+        "dir", "tar", "oci", "debootstrap", "image", "sandbox"
+    ] = "debootstrap",
     origin: str | os.PathLike[str] = "bookworm",
     *,
     packages: Sequence[str] = (),
     on_progress: Callable[[str, int], object] | None = None,
 ) -> None:
     """Creates a template from a directory, a tar file, an OCI layout or the output of
-    ``docker save``, a Debian suite with these packages, or an image: "oci:DIR",
-    "docker-archive:FILE", "python:3.12" of a registry. ``create_template("code")`` needs
+    ``docker save``, a Debian suite with these packages, an image ("oci:DIR",
+    "docker-archive:FILE", "python:3.12" of a registry), or the files of a sandbox ("ID" or
+    "ID:CHECKPOINT") or of a snapshot, by its name. ``create_template("code")`` needs
     nothing else: Python with numpy, pandas, matplotlib, requests and pip, and Node.js.
 
     ``on_progress`` is called from time to time with the current step and a number of
@@ -53,7 +56,7 @@ def create_template(
         on_progress=_c.OnProgress(report),
         packages=_options.text(",".join(packages), "packages") if packages else None,
     )
-    path = origin if source in ("debootstrap", "image") else os.path.abspath(origin)
+    path = origin if source in ("debootstrap", "image", "sandbox") else os.path.abspath(origin)
     setattr(options, "from", _options.text(path, "origin"))
     try:
         _c.call(_c.template_create, byref(options))

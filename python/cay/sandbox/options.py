@@ -39,7 +39,8 @@ _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 @dataclass(frozen=True)
 class Bind:
-    """A host directory or file that is visible in the sandbox."""
+    """A host directory or file that is visible in the sandbox, or a volume: a text without
+    a slash, other than "." and "..", is the name of a volume."""
 
     source: str | os.PathLike[str]
     target: str
@@ -264,12 +265,18 @@ def _parse_volume(volume: str) -> Bind:
     return Bind(source, rest[0], writable=rest[1:] != ["ro"])
 
 
+def is_volume(source: str | os.PathLike[str]) -> bool:
+    """Whether it is the name of a volume and not a path."""
+    return isinstance(source, str) and "/" not in source and source not in ("", ".", "..")
+
+
 def bind_array(volumes: Volumes | None) -> tuple[Any, int]:
     listed = binds(volumes)
     array = (_c.Bind * max(len(listed), 1))()
     for item, bind in zip(array, listed):
         # Relative to this process, not to PID 1 of the sandbox.
-        item.source = text(os.path.abspath(bind.source), "volumes")
+        path = bind.source if is_volume(bind.source) else os.path.abspath(bind.source)
+        item.source = text(path, "volumes")
         item.target = text(bind.target, "volumes")
         item.writable = bind.writable
     return array, len(listed)

@@ -171,6 +171,8 @@ class SandboxInfo:
     name: str | None = None
     networks: tuple[str, ...] = ()
     """the named networks that it has joined, as NETWORK:NAME"""
+    volumes: tuple[str, ...] = ()
+    """the names of its volumes"""
 
     @classmethod
     def _of(cls, info: Any) -> SandboxInfo:
@@ -205,6 +207,7 @@ class SandboxInfo:
             type=info.type.decode(),
             name=info.name.decode() or None,
             networks=tuple(info.networks.decode().split()),
+            volumes=tuple(info.volumes.decode().split()),
         )
 
 
@@ -262,7 +265,7 @@ class TemplateInfo:
 
     name: str
     source: str
-    """dir, tar, oci, debootstrap, image or builtin"""
+    """dir, tar, oci, image, debootstrap, sandbox, build or builtin"""
     origin: str
     """the directory, file or suite it was created from"""
     created: float

@@ -8,7 +8,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ctypes import byref, c_size_t, c_void_p, sizeof
+from ctypes import byref, c_size_t, c_uint64, c_void_p, sizeof
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
 
@@ -19,7 +19,7 @@ from cay.sandbox import options as _options
 from cay.sandbox.code import CodeMethods
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.handles import Handles, open_handle
-from cay.sandbox.checkpoint import Checkpoint
+from cay.sandbox.checkpoint import Checkpoint, Rollback
 from cay.sandbox.network import NetworkEvent, NetworkInfo, network_of
 from cay.sandbox.options import (
     Command,
@@ -145,13 +145,16 @@ class Sandbox(CodeMethods, _c.Owner):
         ephemeral: bool = False,
         name: str | None = None,
         pool: Spares | None = None,
+        from_: str | None = None,
+        checkpoint_each: bool = False,
     ) -> _Self:
         """Creates a sandbox.
 
         ``template`` is "host" (this machine's programs, the default), a name in
         cay.templates(), or a directory.  Sizes are bytes or "512M"; ``ttl`` is the time to
-        live in seconds.  ``volumes`` makes host directories visible; ``policy`` does so for
-        those of a cay.filesystem configuration, or of a YAML file, with their rules.
+        live in seconds.  ``volumes`` makes host directories visible, and a cay.Volume
+        by its name; ``policy`` does so for the directories of a cay.filesystem
+        configuration, or of a YAML file, with their rules.
         ``allow`` and ``deny`` are network rules as of --allow and --deny: "pypi",
         "api.example.com:443"; see cay.explain_network().  ``secrets`` are put into requests
         outside the sandbox: cay.Secret describes them.  Sandboxes that join the same of
@@ -160,7 +163,9 @@ class Sandbox(CodeMethods, _c.Owner):
         ``require`` names isolation layers without which it must not start.  An
         ``ephemeral`` sandbox ends with this process.  ``make_workdir`` creates a missing
         ``workdir``, owned by the user.  open() also takes the ``name``; SandboxExistsError
-        if another sandbox has it.  A spare of the ``pool`` is used if one fits.
+        if another sandbox has it.  A spare of the ``pool`` is used if one fits.  ``from_``
+        is "ID" or "ID:CHECKPOINT": see fork().  ``checkpoint_each`` creates a checkpoint
+        before each command.
         """
         array, count = _options.bind_array(volumes)
         secret_array, secret_count = _options.secret_array(secrets)
@@ -192,6 +197,8 @@ class Sandbox(CodeMethods, _c.Owner):
                 pool=None if pool is None else pool._name,
                 secrets=secret_array,
                 secret_count=secret_count,
+                checkpoint_each=checkpoint_each,
+                **{"from": _options.optional(from_, "from_")},
             )
             return cls(_create(options, template))
 
@@ -390,45 +397,92 @@ class Sandbox(CodeMethods, _c.Owner):
             )
         return [NetworkEvent._of(event) for event in events]
 
-    def checkpoint(self, name: str | None = None, *, stop: bool = False) -> Checkpoint:
-        """Saves the state of the files, without copying them.
+    def checkpoint(
+        self, name: str | None = None, *, stop: bool = False, cause: str | None = None
+    ) -> Checkpoint:
+        """Saves the state of the files.
 
-        If nothing has changed since the last checkpoint, that one is returned.
-        SandboxBusyError if a process runs inside, unless ``stop`` ends it first, or if a
-        file is open for writing.
+        If processes run inside, they are frozen while the files that have changed are
+        copied; otherwise, or if ``stop`` ends them first, nothing is copied.  If nothing
+        has changed since the last checkpoint, that one is returned.
         """
         options, found = _c.CheckpointOptions(), _c.Checkpoint()
         options.size = sizeof(options)
         options.name = _options.optional(name, "name")
         options.mode = int(stop)
+        options.cause = _options.optional(cause, "cause")
         self._call(_c.sandbox_checkpoint, byref(options), byref(found))
         return Checkpoint._of(found)
 
-    def rollback(self, which: int | str | Checkpoint) -> Checkpoint | None:
-        """Ends all processes and restores the files of a checkpoint.
+    def rollback(
+        self, which: int | str | Checkpoint, *, keep: bool = False
+    ) -> Rollback:
+        """Restores the files of a checkpoint and ends all processes.
 
-        Returns a new checkpoint with what the rollback has undone, or None if nothing
-        had changed.
+        With ``keep``, processes run on that have no file, program or directory that the
+        rollback replaces or removes.
         """
         word = which.id if isinstance(which, Checkpoint) else which
-        undone = _c.Checkpoint()
+        options, found = _c.RollbackOptions(), _c.Rollback()
+        options.size = sizeof(options)
+        options.keep = keep
+        try:
+            self._call(
+                _c.sandbox_rollback_with,
+                _options.text(str(word), "which"),
+                byref(options),
+                byref(found),
+            )
+            return Rollback._of(found)
+        finally:
+            _c.free(found.ended)
+
+    def remove_checkpoint(self, which: int | str | Checkpoint) -> int:
+        """Removes a checkpoint; returns how many bytes that has freed.
+
+        Those that were created from it stay.  Its space is given back when nothing is on
+        it any more: the files of the sandbox, another checkpoint or a fork.
+        """
+        word = which.id if isinstance(which, Checkpoint) else which
+        freed = c_uint64()
         self._call(
-            _c.sandbox_rollback, _options.text(str(word), "which"), byref(undone)
+            _c.sandbox_remove_checkpoint,
+            _options.text(str(word), "which"),
+            byref(freed),
         )
-        return Checkpoint._of(undone) if undone.id else None
+        return freed.value
 
     def checkpoints(self) -> list[Checkpoint]:
-        """All checkpoints, by number."""
+        """All checkpoints, in the order of their creation."""
         with self._handles.borrow() as handle:
             found = _c.listed(_c.sandbox_checkpoints, _c.Checkpoint, handle)
         return [Checkpoint._of(one) for one in found]
 
-    def pause(self) -> None:
-        """Freezes all processes."""
-        self._call(_c.sandbox_pause)
+    def fork(
+        self, which: int | str | Checkpoint | None = None, **options: Any
+    ) -> Sandbox:
+        """Creates a sandbox that begins with the files of a checkpoint, or of now.
+
+        The files are shared until one of the sandboxes changes them.  Processes,
+        variables of code contexts, environment, mounts, network and checkpoints do not
+        come along.  Template, user,
+        working directory and limits are this sandbox's unless the ``options``, those of
+        create(), have others.  Without ``which`` it creates a checkpoint.
+        """
+        word = which.id if isinstance(which, Checkpoint) else which
+        source = self.id if word is None else f"{self.id}:{word}"
+        return Sandbox.create(from_=source, **options)
+
+    def pause(self, *, disk: bool = False) -> None:
+        """Freezes all processes.
+
+        With ``disk`` it ends them, which frees their memory, and keeps the files of a
+        sandbox with storage on disk; resume() starts it afresh.
+        """
+        self._call(_c.sandbox_pause_disk if disk else _c.sandbox_pause)
 
     def resume(self) -> None:
-        """Thaws all processes after pause()."""
+        """Thaws all processes after pause(), or starts the sandbox again."""
         self._call(_c.sandbox_resume)
 
     def set_ttl(self, ttl: float | None) -> None:
