@@ -113,10 +113,14 @@ cay pool stop --all
 cay config schema >/tmp/schema
 head -c 1 /tmp/schema
 echo
+mkdir -p /etc/ssl/certs
+echo none >/etc/ssl/certs/ca-certificates.crt
+TOKEN=12345678 cay run --allow example.com --secret TOKEN=env:TOKEN --secret-for example.com -- \\
+    head -n 1 /etc/cay/ca.crt
 printf 'sandbox_config:\\n  type: folder\\n  library: /tmp/here\\n' >/tmp/config.yaml
 cay create --config /tmp/config.yaml 2>&1 | grep -o 'a static program cannot load a backend'
 """ + SERVE
-USED = ["run", "executed", "139", "copied", "pooled", "{",
+USED = ["run", "executed", "139", "copied", "pooled", "{", "-----BEGIN CERTIFICATE-----",
         "a static program cannot load a backend", "sandboxID"]
 INSTALL_TARBALL = f"""
 tar -xzf /share/cay-*-linux-{PROCESSOR}.tar.gz -C /tmp

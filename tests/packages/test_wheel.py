@@ -41,21 +41,32 @@ def dynamic(path):
                           capture_output=True, text=True).stdout
 
 
+def carve(library, folder):
+    """The programs that are embedded in the library, as files."""
+    data = library.read_bytes()
+    for found in list(re.finditer(rb"\x7fELF\x02\x01\x01", data))[1:]:
+        path = folder / f"embedded-{found.start()}"
+        path.write_bytes(data[found.start():])
+        yield path
+
+
 @pytest.mark.parametrize("wheel", [path for path in WHEELS if "manylinux" in path.name],
                          ids=lambda path: path.name)
 def test_programs_and_library_need_only_the_c_library_of_the_tag(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     oldest = tuple(map(int, re.search(r"manylinux_(\d+)_(\d+)", wheel.name).groups()))
-    files = [tmp_path / "cay" / "libcay.so", *tmp_path.glob("*.data/data/libexec/cay/*")]
-    assert len(files) == 3
-    for path in files:
-        about = dynamic(path)
+    library = tmp_path / "cay" / "libcay.so"
+    embedded = [about for about in map(dynamic, carve(library, tmp_path)) if "NEEDED" in about]
+    assert len(embedded) == 1  # cay-net-tls; PID 1 and cay-net are static
+    abouts = [dynamic(path) for path in (library, *tmp_path.glob("*.data/data/libexec/cay/*"))]
+    assert len(abouts) == 3
+    for about in abouts + embedded:
         needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", about))
-        assert needed <= GLIBC and "libc.so.6" in needed, path
+        assert needed <= GLIBC and "libc.so.6" in needed, about
         versions = {tuple(map(int, found.split(".")))
                     for found in re.findall(r"GLIBC_([0-9.]+)", about)}
-        assert versions and max(versions)[:2] <= oldest, path
+        assert versions and max(versions)[:2] <= oldest, about
     (small,) = tmp_path.glob("*.data/scripts/cay")
     assert "NEEDED" not in dynamic(small)
 
@@ -196,6 +207,24 @@ kill $server
 """, share)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout in ("200\n", "204\n")
+
+
+def test_requests_are_read_without_a_tls_library_of_the_distribution(python, share):
+    """The certificates that servers are verified with are those of the distribution."""
+    done = python.run(INSTALL + """
+rm -rf /etc/ssl /usr/lib/*/libgnutls*
+show() {
+    TOKEN=12345678 cay run --allow example.com --secret TOKEN=env:TOKEN --secret-for example.com -- \\
+        head -n 1 /etc/cay/ca.crt
+}
+(show 2>&1 || true) | grep -o 'install the package ca-certificates'
+mkdir -p /etc/ssl/certs
+echo none >/etc/ssl/certs/ca-certificates.crt
+show
+""", share)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == ["install the package ca-certificates",
+                                        "-----BEGIN CERTIFICATE-----"]
 
 
 def test_removal_leaves_nothing(python, share):
