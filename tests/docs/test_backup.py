@@ -31,7 +31,7 @@ trap end EXIT
 serve() {
     cay serve --listen 127.0.0.1:0 --reserve 0 >exports 2>log &
     server=$!
-    until test "$(wc -l <exports)" = 3; do sleep 0.05; kill -0 $server; done
+    until grep -q E2B_API_KEY exports; do sleep 0.05; kill -0 $server; done
     . ./exports
 }
 """
