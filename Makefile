@@ -27,7 +27,7 @@ test: ## install what the tests need, build, and run every suite: 25 minutes
 
 test-long: ## valgrind, races, and the suites again with clang and sanitizers
 	@tools/install-packages build test
-	@tools/run-tests test-long
+	@tools/run-tests test-long test-compilers
 
 test-packages: ## the packages of `make packages`, in clean systems made by debootstrap
 	@tools/install-packages test package
