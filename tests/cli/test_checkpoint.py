@@ -2,6 +2,7 @@
 """cay checkpoint, rollback, checkpoints and fork."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -203,3 +204,32 @@ def test_forks_are_all_created_or_with_partial_each_failure_is_printed(box):
             assert len(done.stderr.splitlines()) > 40 - len(made)
         else:
             assert not made
+
+
+@pytest.mark.parametrize("words", [("checkpoint",), ("rollback", "first")])
+def test_a_full_disk_at_any_step_leaves_a_working_sandbox(words):
+    if not shutil.which("strace"):
+        pytest.skip("needs strace")
+    step, failed = 1, True
+    while failed:
+        name = cay("create", "--storage", "disk").stdout.strip()
+        sh(name, "echo one > /a")
+        cay("checkpoint", name, "first")
+        sh(name, "echo two > /b")
+        done = subprocess.run(["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat", "-e",
+                               f"inject=renameat:error=ENOSPC:when={step}", CAY, words[0], name, *words[1:]],
+                              capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == 0 or "no space left" in done.stderr, done
+        assert sh(name, "cat /a; echo three > /c; cat /c") == "one\nthree\n", step
+        made = cay("checkpoint", name, "third").stdout.strip()
+        sh(name, "rm /c")
+        cay("kill", name)
+        cay("start", name)
+        assert sh(name, "ls /a /c 2>&1 | grep -c '^/[ac]$'") == "1\n", step
+        cay("rollback", name, made)
+        assert sh(name, "cat /c") == "three\n", step
+        cay("rollback", name, "first")
+        assert sh(name, "cat /a; ls /b /c 2>/dev/null; true") == "one\n", step
+        cay("rm", "-f", name)
+        failed = done.returncode != 0 or step < 3
+        step += 1

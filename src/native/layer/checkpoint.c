@@ -57,6 +57,7 @@ struct change {
     struct layer_tree tree;
     struct template template;
     uint64_t held_ms; /* when PID 1 was held */
+    bool is_torn;     /* "tree" may name a next layer, which must not be removed */
     const struct checkpoint_differ *differ;
 };
 
@@ -351,19 +352,24 @@ static int switch_to(struct change *change, uint32_t id, uint32_t parent,
     TRY(root_device(change, &next.device, err));
     next.next = id;
     next.next_parent = parent;
+    change->is_torn = true;
     TRY(layer_tree_save(change->store, &next, true, err));
     int error = switch_root(change->namespace, change->native->record.init, root.root,
                             root.usr, &failure);
     if (error == -EIO && has_switched(change, next.device)) /* its clone was killed */
         error = 0;
     if (error) {
-        (void)layer_tree_save(change->store, &change->tree, true, NULL);
+        change->is_torn =
+            layer_tree_save(change->store, &change->tree, true, NULL) != CAY_OK;
         return fail_switch(change, error, &failure, err);
     }
     change->tree =
         (struct layer_tree){.live = id, .parent = parent, .last = change->tree.last};
-    /* A start reads the file above in the same way. */
-    return layer_tree_save(change->store, &change->tree, false, err);
+    /* The root cannot change back: if this fails, the next change finishes it.  A start
+     * reads the file above in the same way. */
+    change->is_torn =
+        layer_tree_save(change->store, &change->tree, false, NULL) != CAY_OK;
+    return CAY_OK;
 }
 
 /* --- Processes --- */
@@ -502,7 +508,8 @@ static int seal_live(struct change *change, const char *name, const char *cause,
         return CAY_OK;
     }
     (void)layer_unseal(change->store, live, NULL);
-    layer_drop(change->store, (uint32_t)next);
+    if (!change->is_torn)
+        layer_drop(change->store, (uint32_t)next);
     return code;
 }
 
@@ -699,8 +706,9 @@ static int rollback(struct change *change, const char *which,
     if (code) {
         *ret_undone = (struct cay_checkpoint){0};
         (void)layer_unseal(change->store, live, NULL);
-        layer_drop(change->store, (uint32_t)next);
-    } else if (is_same) {
+        if (!change->is_torn)
+            layer_drop(change->store, (uint32_t)next);
+    } else if (is_same && !change->is_torn) {
         layer_drop(change->store, live);
     }
     return code;
