@@ -61,13 +61,17 @@ static void visit_all(struct release *release, int store, visit_info *visit)
 {
     AUTO_DIR list = path_list(store);
 
+    if (!list) /* what is not seen must not be taken for unused */
+        cay_copy_text(release->damaged, sizeof release->damaged, "templates");
     for (struct dirent *entry; (entry = path_next(list));) {
         struct template_info info;
+        if (entry->d_name[0] == '.')
+            continue;
         AUTO_FD dir =
             path_open(store, entry->d_name, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
-        if (entry->d_name[0] == '.' || dir < 0)
+        if (dir == -ENOENT || dir == -ENOTDIR)
             continue;
-        if (template_info_load(dir, &info, NULL) != CAY_OK) {
+        if (dir < 0 || template_info_load(dir, &info, NULL) != CAY_OK) {
             if (strcmp(entry->d_name, release->name) != 0)
                 cay_copy_text(release->damaged, sizeof release->damaged, entry->d_name);
             continue;
@@ -118,6 +122,12 @@ static int remove_with_layers(struct release *release, int store, struct cay_err
     struct cay_error none;
     AUTO_FD layers = state_open(TEMPLATE_LAYERS, false, &none);
 
+    /* A build holds a shared lock from before its first lookup of a template until its own
+     * template lists the layers, so none is missed. */
+    if (layers >= 0 && flock(layers, LOCK_EX | LOCK_NB) != 0)
+        return cay_fail(err, CAY_E_BUSY, 0, "template.remove", release->name,
+                        "a build is running, and may use this template",
+                        "try again when it has ended");
     visit_all(release, store, note_use);
     if (release->is_out_of_memory)
         return cay_fail_memory(err, "template.remove");
@@ -125,11 +135,6 @@ static int remove_with_layers(struct release *release, int store, struct cay_err
         return cay_fail(err, CAY_E_BUSY, 0, "template.remove", release->name,
                         "another template was built from it", "remove that first: %s",
                         release->user);
-    /* A build holds a shared lock from before its first lookup of a template. */
-    if (layers >= 0 && flock(layers, LOCK_EX | LOCK_NB) != 0)
-        return cay_fail(err, CAY_E_BUSY, 0, "template.remove", release->name,
-                        "a build is running, and may use this template",
-                        "try again when it has ended");
     TRY(state_remove(store, release->name, "template.remove", err));
     if (layers >= 0 && !*release->damaged)
         visit_all(release, layers, drop_layer);
