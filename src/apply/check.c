@@ -67,9 +67,11 @@ static const char *find_risky(const char *path)
     return NULL;
 }
 
-/* Whether a link at `path` leads above the directory, or is absolute. */
+/* Whether a link at `path` leads above the directory, or is absolute.  A ".." after a
+ * name may: the name may be another link, which leads to a higher directory. */
 static bool leads_out(const char *path, const char *text)
 {
+    bool has_name = false;
     long depth = 0;
 
     if (*text == '/')
@@ -78,11 +80,10 @@ static bool leads_out(const char *path, const char *text)
         depth++;
     for (const char *at = text; *at;) {
         size_t len = strcspn(at, "/");
-        if (len == 2 && at[0] == '.' && at[1] == '.')
-            depth--;
-        else if (len && !(len == 1 && *at == '.'))
-            depth++;
-        if (depth < 0)
+        bool is_up = len == 2 && at[0] == '.' && at[1] == '.';
+        has_name |= len && !is_up && !(len == 1 && *at == '.');
+        depth -= is_up;
+        if (is_up && (depth < 0 || has_name))
             return true;
         at += len + (at[len] == '/');
     }

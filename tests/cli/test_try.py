@@ -235,11 +235,12 @@ def test_what_runs_on_the_host_is_held_back(place):
     place.put("a", "")
     place.sh("echo x >> .git/config; mkdir .git/hooks; echo evil > .git/hooks/pre-commit; echo x > .envrc;"
              "mkdir -p sub/.vscode; echo x > sub/.vscode/tasks.json; ln -s /etc/passwd out;"
-             "ln -s ../../up up; ln -s a fine; mkfifo pipe; touch .gitignore; chmod 4755 a")
+             "ln -s ../../up up; ln -s a fine; mkfifo pipe; mkdir -p deep/er; ln -s ../.. deep/er/top;"
+             "ln -s deep/er/top/../up past; ln -s deep/er/top inside; touch .gitignore; chmod 4755 a")
     held = [name for verdict, name in place.verdicts() if verdict == "held"]
     assert held == ["A .envrc", "M .git/config", "A .git/hooks", "A .git/hooks/pre-commit", "A out",
-                    "A pipe", "A sub/.vscode", "A sub/.vscode/tasks.json", "A up"]
-    assert sorted(os.listdir(place.dir)) == [".git", ".gitignore", "a", "fine", "sub"]
+                    "A past", "A pipe", "A sub/.vscode", "A sub/.vscode/tasks.json", "A up"]
+    assert sorted(os.listdir(place.dir)) == [".git", ".gitignore", "a", "deep", "fine", "inside", "sub"]
     assert (place.dir / "a").stat().st_mode & 0o7777 == 0o755
     assert (place.dir / ".git/config").read_text() == "[core]\n"
     assert ("held", "A pipe") in place.verdicts(".envrc", "pipe")
