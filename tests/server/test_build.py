@@ -287,6 +287,29 @@ def test_an_image_that_is_not_on_this_machine_fails_the_step_base(base):
     assert reason["step"] == "base" and "ubuntu:22.04" in reason["message"]
 
 
+def test_a_snapshot_of_the_operator_is_no_image(base):
+    box = base.cay("create", "--template", "e2b-base").stdout.strip()
+    done = base.cay("snapshot", "create", box, "of-the-operator")
+    assert done.returncode == 0, done
+    try:
+        for image in ("of-the-operator", "of-the-operator:latest"):
+            made = new_build(base, "of-a-snapshot")
+            start(base, made, fromImage=image)
+            assert finished(base, made).get("reason", {}).get("step") == "base", image
+    finally:
+        base.cay("snapshot", "rm", "of-the-operator")
+        base.cay("rm", "-f", box)
+
+
+def test_old_builds_without_a_tag_are_forgotten(base):
+    first = new_build(base, "often")
+    for _ in range(301):
+        new_build(base, "often")
+    builds = base.api("GET", f"/templates/{first['templateID']}")[1]["builds"]
+    assert len(builds) == 301 and first["buildID"] not in [build["buildID"] for build in builds]
+    assert base.api("DELETE", "/templates/often") == (204, None)
+
+
 def test_files_that_were_not_uploaded_fail_their_step(base):
     made = new_build(base, "no-files")
     start(base, made, steps=[{"type": "COPY", "args": ["a", "b"], "filesHash": "0" * 64}])

@@ -19,6 +19,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "cay/snapshot.h"
 #include "server/keeper/keeper.h"
 #include "server/keeper/script.h"
 #include "sys/io.h"
@@ -219,6 +220,19 @@ static int link_files(struct work *work, struct cay_error *err)
 
 /* --- The build --- */
 
+/* Snapshots are their owners': a tenant may only name those of its own, by their ids. */
+static int check_image(struct work *work, const char *name, struct cay_error *err)
+{
+    struct cay_snapshot_info info;
+
+    if (cay_snapshot_inspect(name, &info, NULL) != CAY_OK)
+        return CAY_OK;
+    work->script.step = 0;
+    return cay_fail(err, CAY_E_NOT_FOUND, 0, op, NULL,
+                    "there is no template with the name of this image",
+                    "GET /templates lists your templates");
+}
+
 static int write_script(struct work *work, struct cay_error *err)
 {
     const struct keeper_request *request = work->request;
@@ -231,6 +245,8 @@ static int write_script(struct work *work, struct cay_error *err)
                                    .user = info.user,
                                    .build = strings[BUILD_ID]};
 
+    if (!source.is_own)
+        TRY(check_image(work, source.name, err));
     if (source.is_own)
         TRY(cay_template_inspect(source.name, &info, &config, err));
     cay_free(config);
