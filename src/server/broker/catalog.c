@@ -217,6 +217,19 @@ static bool draw_uuid(char ret_id[CATALOG_BUILD_MAX])
     return true;
 }
 
+/* Of builds that no tag names only the newest stay: their files are removed anyway. */
+static int forget_old(struct registry *registry, const char *template_id,
+                      struct cay_error *err)
+{
+    return run(registry,
+               "DELETE FROM builds WHERE template = ?1 AND state <> ?2 AND "
+               "id NOT IN (SELECT build FROM tags WHERE template = ?1) AND "
+               "id NOT IN (SELECT id FROM builds WHERE template = ?1 "
+               "ORDER BY created_ms DESC, id LIMIT ?3)",
+               NULL, NULL, err, "tii", template_id, (int64_t)BUILD_BUILDING,
+               (int64_t)CATALOG_UNTAGGED);
+}
+
 int catalog_add(struct registry *registry, const char *tenant, const char *name,
                 struct catalog_build *build, struct cay_error *err)
 {
@@ -229,6 +242,7 @@ int catalog_add(struct registry *registry, const char *tenant, const char *name,
             "ON CONFLICT (tenant, name) DO UPDATE SET updated_ms = ?4",
             NULL, NULL, err, "ttti", build->template.id, tenant, name, now_ms));
     TRY(catalog_find_template(registry, tenant, name, &build->template, err));
+    TRY(forget_old(registry, build->template.id, err));
     build->state = BUILD_WAITING;
     build->created_ms = build->updated_ms = now_ms;
     return run(registry,
@@ -401,6 +415,19 @@ int catalog_visit_tags(struct registry *registry, const char *template_id,
                "SELECT g.build, 0, 0, 0, g.created_ms, 0, 0, '', '', g.tag, '', '', '', "
                "'', 0, 0, 0, 0, 0 FROM tags g WHERE g.template = ?1 ORDER BY g.tag",
                visit, cookie, err, "t", template_id);
+}
+
+int catalog_count_tags(struct registry *registry, const char *template_id,
+                       int64_t *ret_tags, struct cay_error *err)
+{
+    AUTO_CATALOG_BUILD row = CATALOG_BUILD_INIT;
+
+    TRY(run(registry,
+            "SELECT '', 0, (SELECT count(*) FROM tags WHERE template = ?1), 0, 0, 0, 0, "
+            "'', '', '', '', '', '', '', 0, 0, 0, 0, 0",
+            take_row, &row, err, "t", template_id));
+    *ret_tags = row.cpus;
+    return CAY_OK;
 }
 
 int catalog_count(struct registry *registry, const char *tenant, int64_t *ret_templates,

@@ -17,6 +17,8 @@ enum {
     CATALOG_STEP_MAX = 16,
     CATALOG_REASON_MAX = 1024,
     CATALOG_TAGS_MAX = 4096, /* bytes of all tags of a build */
+    CATALOG_LISTED = 1000,   /* builds of a template, of which there are never more */
+    CATALOG_UNTAGGED = 300,  /* that are kept */
     CATALOG_COMMAND_MAX = 64 << 10
 };
 
@@ -111,7 +113,9 @@ int catalog_visit_builds(struct registry *registry, const char *template_id,
 int catalog_visit_tags(struct registry *registry, const char *template_id,
                        catalog_visit *visit, void *cookie, struct cay_error *err);
 
-/* Templates of a tenant, and its builds that wait or run. */
+int catalog_count_tags(struct registry *registry, const char *template_id,
+                       int64_t *ret_tags, struct cay_error *err);
+/* Templates of a tenant, and its builds that run. */
 int catalog_count(struct registry *registry, const char *tenant, int64_t *ret_templates,
                   int64_t *ret_builds, struct cay_error *err);
 

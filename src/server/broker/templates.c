@@ -11,7 +11,10 @@
 
 static const char op[] = "server.template";
 
-enum { TEMPLATES_MAX = 1000 }; /* of a tenant */
+enum {
+    TEMPLATES_MAX = 1000, /* of a tenant */
+    TAGS_MAX = 300        /* of a template; a request may add 255 more */
+};
 
 #define CODE_TEMPLATE     "code" /* of cay template create code */
 #define E2B_CODE_TEMPLATE "code-interpreter-v1"
@@ -154,7 +157,7 @@ static bool list_row(const struct catalog_build *build, void *cookie)
 static int list(struct broker *broker, const struct request_packet *request,
                 const char *tenant, const char *const *strings, struct cay_error *err)
 {
-    enum { BUFFER = 8 << 20, ALL = 1000 };
+    enum { BUFFER = 8 << 20, ALL = CATALOG_LISTED };
     struct listing listing = {.channel = request->channel,
                               .left = request->head.op == OP_TEMPLATES
                                           ? request->head.numbers[LIST_LIMIT]
@@ -214,11 +217,24 @@ static int take_tags(const char *first, const char *const *tags, size_t count,
                       : CAY_OK;
 }
 
+static int check_tags(struct broker *broker, const char *template_id,
+                      struct cay_error *err)
+{
+    int64_t tags = 0;
+
+    TRY(catalog_count_tags(broker->registry, template_id, &tags, err));
+    return tags < TAGS_MAX
+               ? CAY_OK
+               : cay_fail(err, CAY_E_LIMIT, 0, op, NULL, "the template has too many tags",
+                          "the limit is %d: remove some", TAGS_MAX);
+}
+
 static int add(struct broker *broker, const struct request_packet *request,
                const char *tenant, const char *const *strings, struct cay_error *err)
 {
     AUTO_CATALOG_BUILD build = CATALOG_BUILD_INIT;
     char name[CATALOG_NAME_MAX], tag[CATALOG_TAG_MAX];
+    struct catalog_template known;
     int64_t templates, builds;
 
     build.cpus = request->head.numbers[TEMPLATE_CPUS];
@@ -232,6 +248,8 @@ static int add(struct broker *broker, const struct request_packet *request,
     if (templates >= TEMPLATES_MAX)
         return cay_fail(err, CAY_E_LIMIT, 0, op, NULL, "too many templates",
                         "the limit is %d: delete some", TEMPLATES_MAX);
+    if (catalog_find_template(broker->registry, tenant, name, &known, NULL) == CAY_OK)
+        TRY(check_tags(broker, known.id, err));
     TRY(catalog_add(broker->registry, tenant, name, &build, err));
     (void)broker_reply_build(request->channel, &build, -1);
     return CAY_OK;
@@ -247,6 +265,7 @@ static int set_tags(struct broker *broker, const struct request_packet *request,
     TRY(catalog_parse(tenant, strings[0], name, tag, err));
     TRY(take_tags("", strings + 1, request->head.count - 1, &tags, err));
     TRY(catalog_find_tagged(broker->registry, tenant, strings[0], &build, err));
+    TRY(check_tags(broker, build.template.id, err));
     for (uint32_t i = 1; i < request->head.count; i++)
         TRY(catalog_set_tag(broker->registry, build.template.id, strings[i], build.id,
                             err));
