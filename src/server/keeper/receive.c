@@ -38,6 +38,12 @@ static int open_directory(const struct keeper *keeper, const char *tenant,
     return dir < 0 ? cay_fail_errno(err, errno, op, "uploads") : dir;
 }
 
+static int fail_full(struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_NO_SPACE, 0, op, NULL, "Not enough disk space available",
+                    "free some space");
+}
+
 static int check_space(int dir, int64_t length, struct cay_error *err)
 {
     struct statvfs space;
@@ -47,9 +53,16 @@ static int check_space(int dir, int64_t length, struct cay_error *err)
                         "the limit is 4 GiB");
     if (fstatvfs(dir, &space) == 0 && (uint64_t)space.f_bavail * space.f_frsize <
                                           (uint64_t)length + ((uint64_t)FREE_MIB << 20))
-        return cay_fail(err, CAY_E_NO_SPACE, 0, op, NULL,
-                        "Not enough disk space available", "free some space");
+        return fail_full(err);
     return CAY_OK;
+}
+
+/* Uploads at the same time must not fill the disk together. */
+static int reserve(int file, int64_t length, struct cay_error *err)
+{
+    if (fallocate(file, FALLOC_FL_KEEP_SIZE, 0, length) == 0 || errno == EOPNOTSUPP)
+        return CAY_OK;
+    return errno == ENOSPC ? fail_full(err) : cay_fail_errno(err, errno, op, "uploads");
 }
 
 /* A read lease is granted only if no process has the file open for writing. */
@@ -110,6 +123,7 @@ static int receive(const struct keeper *keeper, const struct keeper_request *req
     AUTO_FD file = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (file < 0)
         return cay_fail_errno(err, errno, op, "uploads");
+    TRY(reserve(file, length, err));
     (void)reply_send(request->channel, &reply, NULL, file);
     if (!is_complete(request->channel, file, length))
         return cay_fail(err, CAY_E_INVALID, 0, op, NULL, "the upload is incomplete",
