@@ -361,6 +361,9 @@ struct broker_request *create_new(struct broker *broker, const struct record_row
 
 /* Whether the numbers of the request match its strings. */
 bool create_has_counts(const struct request_packet *request);
+/* Whether the server allows the rules and headers of the request; it replies if not. */
+bool create_check_network(struct broker *broker, struct request_packet *request,
+                          const char *const *rules);
 
 /* Adds rules, headers and volumes of a client as a keeper gets them; replies with an
  * error and returns false if one is invalid.  The caller wipes the strings. */

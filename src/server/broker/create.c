@@ -96,6 +96,21 @@ bool create_has_counts(const struct request_packet *request)
                request->head.count;
 }
 
+bool create_check_network(struct broker *broker, struct request_packet *request,
+                          const char *const *rules)
+{
+    const int64_t *numbers = request->head.numbers;
+
+    if (!control_check_rules(broker, request, rules, numbers[CREATE_RULES]))
+        return false;
+    if (!numbers[CREATE_HEADERS] || broker->options->internet > CAY_NETWORK_HOST)
+        return true;
+    broker_refuse(request, 501, CAY_E_UNSUPPORTED,
+                  "header rules are not supported by this server",
+                  "start it with --internet open or rules");
+    return false;
+}
+
 static bool may_create(struct broker *broker, struct request_packet *request,
                        const char **strings)
 {
@@ -120,18 +135,10 @@ static bool may_create(struct broker *broker, struct request_packet *request,
                       "leave autoPauseMemory out");
         return false;
     }
-    if (!control_check_rules(broker, request,
-                             strings + 1 + 2 * numbers[CREATE_METADATA] +
-                                 numbers[CREATE_ENV],
-                             numbers[CREATE_RULES]))
-        return false;
-    if (numbers[CREATE_HEADERS] && broker->options->internet <= CAY_NETWORK_HOST) {
-        broker_refuse(request, 501, CAY_E_UNSUPPORTED,
-                      "header rules are not supported by this server",
-                      "start it with --internet open or rules");
-        return false;
-    }
-    return create_has_room(broker, request, 429) &&
+    return create_check_network(broker, request,
+                                strings + 1 + 2 * numbers[CREATE_METADATA] +
+                                    numbers[CREATE_ENV]) &&
+           create_has_room(broker, request, 429) &&
            control_check_timeout(broker, request, numbers[CREATE_TIMEOUT]);
 }
 

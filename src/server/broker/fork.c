@@ -110,7 +110,7 @@ static int forked(struct broker *broker, struct broker_request *pending,
 }
 
 static bool may_fork(struct broker *broker, struct request_packet *request,
-                     const struct record_row *row)
+                     const struct record_row *row, const char *const *rules)
 {
     const int64_t *numbers = request->head.numbers;
 
@@ -127,7 +127,9 @@ static bool may_fork(struct broker *broker, struct request_packet *request,
                       "connect to it first");
         return false;
     }
-    return control_check_timeout(broker, request, numbers[CREATE_TIMEOUT]) &&
+    /* --internet may be another one now than when the sandbox was created. */
+    return create_check_network(broker, request, rules) &&
+           control_check_timeout(broker, request, numbers[CREATE_TIMEOUT]) &&
            create_has_room(broker, request, 503);
 }
 
@@ -148,7 +150,7 @@ void broker_fork(struct broker *broker, struct request_packet *request,
     buf_init(&plan->strings, CHANNEL_STRINGS);
     memcpy(plan->numbers, head.numbers, sizeof plan->numbers);
     struct broker_request *pending = NULL;
-    if (may_fork(broker, request, row) &&
+    if (may_fork(broker, request, row, strings + 1) &&
         create_add_parts(broker, request, row->tenant, strings + 1, &plan->strings))
         pending = broker_request_new(broker, OP_FORK, row, request);
     if (!pending) {
