@@ -2,6 +2,7 @@
 """cay checkpoint, rollback, checkpoints and fork."""
 
 import json
+import os
 import shutil
 import subprocess
 
@@ -84,6 +85,30 @@ def test_a_rollback_prints_the_processes_that_it_has_ended(box):
     done = json.loads(cay("rollback", "--keep", "-o", "json", box, "a").stdout)
     assert done["ended"] == [] and done["kept"] == 1
     assert sh(box, "ls /x 2>/dev/null; pgrep -c sleep") == "1\n"
+
+
+def test_a_link_put_in_the_way_of_a_rollback_is_not_followed(box, tmp_path):
+    if not shutil.which("strace"):
+        pytest.skip("needs strace")
+    canary = tmp_path / "canary"
+    canary.write_text("")
+    canary.chmod(0o600)
+    sh(box, "mkdir -p /way/place; chmod 4777 /way/place")
+    cay("checkpoint", box, "a")
+    sh(box, "rmdir /way/place")
+    cay("exec", "-d", box, "--", "sleep", "1000")
+    init = json.loads(cay("inspect", box, "-o", "json").stdout)["init_pid"]
+    place = f"/proc/{init}/root/way/place"
+    with subprocess.Popen(["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=mkdirat", "-e",
+                           "inject=mkdirat:delay_exit=700000:when=6+", CAY, "rollback", "--keep", box, "a"],
+                          stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as done:
+        while done.poll() is None:
+            try:
+                os.rmdir(place)
+                os.symlink(canary, place)
+            except OSError:
+                pass
+    assert canary.stat().st_mode & 0o7777 == 0o600
 
 
 def test_a_removed_checkpoint_is_not_listed_and_others_stay(box):

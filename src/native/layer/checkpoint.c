@@ -791,12 +791,21 @@ static int apply(const struct change *change, const struct cay_change *changes,
     return error ? cay_fail_errno(err, -error, change->op, "files") : CAY_OK;
 }
 
+/* Before PID 1 thaws the processes; 1 if none are left, since 0 is no limit. */
+static uint32_t copy_ms_left(const struct change *change)
+{
+    uint64_t end = change->held_ms + COPY_MS, now = clock_ms();
+
+    return now < end ? (uint32_t)(end - now) : 1;
+}
+
 static int compare_with(const struct change *change, const struct layer_stack *now,
                         const struct layer_stack *target, struct cay_rollback *rollback,
                         struct cay_error *err)
 {
-    const struct cay_diff_options options = {
-        .size = sizeof options, .flags = CAY_DIFF_NO_RENAMES, .timeout_ms = COPY_MS};
+    const struct cay_diff_options options = {.size = sizeof options,
+                                             .flags = CAY_DIFF_NO_RENAMES,
+                                             .timeout_ms = copy_ms_left(change)};
     AUTO_FREE struct diff_tree *trees = calloc(2, sizeof *trees);
     AUTO_FD live = store_open_layer(change->store, change->tree.live);
     AUTO_FD upper =
@@ -812,7 +821,8 @@ static int compare_with(const struct change *change, const struct layer_stack *n
                                 &options, &diff, err));
     size_t count;
     const struct cay_change *changes = change->differ->changes(diff, &count);
-    int code = change->differ->cut(diff)
+    int code = copy_ms_left(change) == 1 ? fail_copy(change, -ETIME, err)
+               : change->differ->cut(diff)
                    ? cay_fail(err, CAY_E_LIMIT, 0, change->op, change->native->record.id,
                               "too many files differ to keep processes",
                               "roll back without the option that keeps them")

@@ -252,7 +252,8 @@ static int copy_attributes(const struct walk *walk, int from, int to, const char
     name_entry(from, name, from_path, sizeof from_path);
     name_entry(to, name, to_path, sizeof to_path);
     if (fchownat(to, name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) != 0 ||
-        (!S_ISLNK(st->st_mode) && fchmodat(to, name, st->st_mode & 07777, 0) != 0))
+        (!S_ISLNK(st->st_mode) &&
+         fchmodat(to, name, st->st_mode & 07777, AT_SYMLINK_NOFOLLOW) != 0))
         return -errno;
     int error = copy_xattrs(walk, from_path, to_path);
     if (error)

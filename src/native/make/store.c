@@ -15,8 +15,9 @@ int store_mkdir(int dir, const char *name, unsigned mode, uint32_t owner)
 {
     if (mkdirat(dir, name, mode) != 0)
         return -errno;
-    /* The umask belongs to the whole process. */
-    return fchmodat(dir, name, mode, 0) == 0 &&
+    /* The umask belongs to the whole process.  In the root of a sandbox the name may be a
+     * link meanwhile. */
+    return fchmodat(dir, name, mode, AT_SYMLINK_NOFOLLOW) == 0 &&
                    (!owner || fchownat(dir, name, owner, owner, AT_SYMLINK_NOFOLLOW) == 0)
                ? 0
                : -errno;
@@ -34,7 +35,7 @@ int store_mkdir_like(int dir, const char *name, int like)
         return error;
     const struct timespec times[2] = {st.st_atim, st.st_mtim};
     return fchownat(dir, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) == 0 &&
-                   fchmodat(dir, name, st.st_mode & 07777, 0) == 0 &&
+                   fchmodat(dir, name, st.st_mode & 07777, AT_SYMLINK_NOFOLLOW) == 0 &&
                    utimensat(dir, name, times, AT_SYMLINK_NOFOLLOW) == 0
                ? 0
                : -errno;
