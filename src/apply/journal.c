@@ -132,7 +132,8 @@ static int restore_directory(const struct apply_step *step, int parent, const ch
     if (geteuid() == 0 &&
         fchownat(parent, name, step->uid, step->gid, AT_SYMLINK_NOFOLLOW) != 0)
         return -errno;
-    return fchmodat(parent, name, step->old_mode, 0) == 0 ? 0 : -errno;
+    /* Who may write to the parent may have put a link there. */
+    return fchmodat(parent, name, step->old_mode, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : -errno;
 }
 
 /* A step that was not done, or is undone already, is left alone. */
