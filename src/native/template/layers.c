@@ -122,8 +122,8 @@ static int remove_with_layers(struct release *release, int store, struct cay_err
     struct cay_error none;
     AUTO_FD layers = state_open(TEMPLATE_LAYERS, false, &none);
 
-    /* A build holds a shared lock from before its first lookup of a template until its own
-     * template lists the layers, so none is missed. */
+    /* A build holds a shared lock from before its first lookup of a template until its
+     * own template lists the layers, so none is missed. */
     if (layers >= 0 && flock(layers, LOCK_EX | LOCK_NB) != 0)
         return cay_fail(err, CAY_E_BUSY, 0, "template.remove", release->name,
                         "a build is running, and may use this template",
