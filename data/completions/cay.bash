@@ -103,8 +103,9 @@ _cay_snapshot() {
     if [[ $current == -* ]]; then
         _cay_reply "$(_cay_options cay snapshot "${COMP_WORDS[2]}")"
     elif ((COMP_CWORD == 2)); then
-        _cay_reply 'create ls inspect rm'
-    elif [[ ${COMP_WORDS[2]} == inspect || ${COMP_WORDS[2]} == rm ]]; then
+        _cay_reply 'create ls inspect export import rm'
+    elif [[ ${COMP_WORDS[2]} == inspect || ${COMP_WORDS[2]} == rm ]] ||
+        [[ ${COMP_WORDS[2]} == export && $COMP_CWORD -eq 3 ]]; then
         _cay_reply "$(cay snapshot ls -q 2>/dev/null)"
     fi
 }

@@ -89,9 +89,9 @@ complete -c cay -n '__fish_seen_subcommand_from template; and not __fish_seen_su
     -a 'create ls rm'
 complete -c cay -n '__fish_seen_subcommand_from template; and __fish_seen_subcommand_from rm' \
     -a '(cay template ls -q 2>/dev/null | string match -v host)'
-complete -c cay -n '__fish_seen_subcommand_from snapshot; and not __fish_seen_subcommand_from create ls inspect rm' \
-    -a 'create ls inspect rm'
-complete -c cay -n '__fish_seen_subcommand_from snapshot; and __fish_seen_subcommand_from inspect rm' \
+complete -c cay -n '__fish_seen_subcommand_from snapshot; and not __fish_seen_subcommand_from create ls inspect export import rm' \
+    -a 'create ls inspect export import rm'
+complete -c cay -n '__fish_seen_subcommand_from snapshot; and __fish_seen_subcommand_from inspect export rm' \
     -a '(cay snapshot ls -q 2>/dev/null)'
 complete -c cay -n '__fish_seen_subcommand_from volume; and not __fish_seen_subcommand_from create ls rm cp' \
     -a 'create ls rm cp'

@@ -63,6 +63,26 @@ CAY_PUBLIC CAY_NODISC int cay_snapshot_inspect(const char *name,
  * stands on it: the hint names that. */
 CAY_PUBLIC CAY_NODISC int cay_snapshot_remove(const char *name, struct cay_error *err);
 
+/* Writes a snapshot to `fd`, a file or a pipe, as an OCI image layout in a tar archive
+ * (skopeo's "oci-archive:"), with the SHA-256 of everything in it.  The archive has the
+ * layers of the snapshot's template too, and needs nothing else; but if that is "host" or
+ * "base", it has only what differs from it, which no other program can use.
+ *
+ * The same snapshot is always the same bytes.  FIFOs, sockets, devices and extended
+ * attributes are left out.  CAY_E_UNSUPPORTED: the name of a file begins with ".wh.",
+ * which such archives use for files that are hidden. */
+CAY_PUBLIC CAY_NODISC int cay_snapshot_export(const char *name, int fd,
+                                              struct cay_error *err);
+
+/* Creates a snapshot from such an archive; `name` may be NULL for the one that it has.
+ * A part that does not match its digest is CAY_E_INVALID, and so is an image that was not
+ * exported from a snapshot.  The archive may be hostile: the same limits hold as for
+ * templates.  A failure, or the death of this process, leaves no snapshot.  `ret_info`
+ * may be NULL. */
+CAY_PUBLIC CAY_NODISC int cay_snapshot_import(int fd, const char *name,
+                                              struct cay_snapshot_info *ret_info,
+                                              struct cay_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cay snapshot: files of sandboxes that outlive them. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
@@ -15,15 +18,19 @@
 #include "cli/output.h"
 #include "json/json.h"
 
-enum { CREATE, LS, INSPECT, RM, COUNT };
+enum { CREATE, LS, INSPECT, EXPORT, IMPORT, RM, COUNT };
 
-static call_runner create, list, inspect, remove_each;
+static call_runner create, list, inspect, export_one, import_one, remove_each;
 
 static const struct subcommand subcommands[] = {
     [CREATE] = {"create", "ID[:CHECKPOINT] NAME[:TAG]",
                 "Store the files of a sandbox under a name", 2, 2, create},
     [LS] = {"ls", "", "List the snapshots", 0, 0, list},
     [INSPECT] = {"inspect", "NAME", "Print a snapshot as JSON", 1, 1, inspect},
+    [EXPORT] = {"export", "NAME FILE", "Write a snapshot to an OCI archive (-: stdout)",
+                2, 2, export_one},
+    [IMPORT] = {"import", "FILE [NAME[:TAG]]",
+                "Create a snapshot from an archive (-: stdin)", 1, 2, import_one},
     [RM] = {"rm", "NAME...", "Remove snapshots", 1, UINT32_MAX, remove_each},
 };
 
@@ -135,6 +142,59 @@ static int inspect(struct call *call, struct cay_error *err)
     put_snapshot(&json, &info);
     json_put_end(&json);
     (void)putchar('\n');
+    return CAY_OK;
+}
+
+/* --- export, import --- */
+
+static bool is_stream(const char *file)
+{
+    return strcmp(file, "-") == 0;
+}
+
+static int fail_file(const char *file, int error, struct cay_error *err)
+{
+    if (error == EEXIST)
+        return cay_fail(err, CAY_E_EXISTS, error, "cli.snapshot", file,
+                        "a file of this name exists",
+                        "remove it first, or use another name");
+    return cay_fail_errno(err, error, "cli.snapshot", file);
+}
+
+/* Only the caller can read the file: it has the files of all users inside. */
+static int export_one(struct call *call, struct cay_error *err)
+{
+    const char *name = call->line.arguments[0], *file = call->line.arguments[1];
+
+    if (is_stream(file) && isatty(STDOUT_FILENO))
+        return cay_fail(err, CAY_E_INVALID, 0, "cli.snapshot", file,
+                        "the standard output is a terminal",
+                        "redirect it to a file or a program, or name a file");
+    if (is_stream(file))
+        return cay_snapshot_export(name, STDOUT_FILENO, err);
+    AUTO_FD fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return fail_file(file, errno, err);
+    int code = cay_snapshot_export(name, fd, err);
+    if (!code && fsync(fd) != 0 && errno != EINVAL)
+        code = fail_file(file, errno, err);
+    if (code)
+        (void)unlink(file);
+    return code;
+}
+
+static int import_one(struct call *call, struct cay_error *err)
+{
+    const char *file = call->line.arguments[0];
+    const char *name = call->line.count > 1 ? call->line.arguments[1] : NULL;
+    struct cay_snapshot_info info;
+    AUTO_FD fd = is_stream(file) ? -1 : open(file, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0 && !is_stream(file))
+        return fail_file(file, errno, err);
+    TRY(cay_snapshot_import(fd < 0 ? STDIN_FILENO : fd, name, &info, err));
+    if (!name)
+        (void)puts(info.name);
     return CAY_OK;
 }
 

@@ -22,6 +22,7 @@
     X(archive_entry_pathname)                                                            \
     X(archive_entry_perm)                                                                \
     X(archive_entry_set_filetype)                                                        \
+    X(archive_entry_set_hardlink)                                                        \
     X(archive_entry_set_mtime)                                                           \
     X(archive_entry_set_pathname)                                                        \
     X(archive_entry_set_gid)                                                             \

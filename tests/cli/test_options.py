@@ -12,7 +12,7 @@ COMMANDS = ("resolve explain roots read stat exists list glob grep write append 
 SANDBOX_COMMANDS = ("run try create exec shell ls inspect ps logs cp cat put pause resume start kill rm gc "
                     "network events forward port checkpoint rollback checkpoints fork doctor").split()
 TEMPLATE_COMMANDS = ["create", "ls", "inspect", "rm", "prune"]
-SNAPSHOT_COMMANDS = ["create", "ls", "inspect", "rm"]
+SNAPSHOT_COMMANDS = ["create", "ls", "inspect", "export", "import", "rm"]
 VOLUME_COMMANDS = ["create", "ls", "rm", "cp"]
 SESSION_COMMANDS = ["ls", "show", "start", "pause", "resume", "stop", "rm"]
 CONFIG_COMMANDS = ["check", "schema"]

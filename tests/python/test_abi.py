@@ -89,6 +89,8 @@ STRUCTS = {
     "cay_pool_options": _c.PoolOptions,
     "cay_pool_stats": _c.PoolStats,
     "cay_pool_info": _c.PoolInfo,
+    "cay_snapshot_options": _c.SnapshotOptions,
+    "cay_snapshot_info": _c.SnapshotInfo,
     "cay_volume_options": _c.VolumeOptions,
     "cay_volume_info": _c.VolumeInfo,
     "cay_session": _c.Session,
@@ -100,8 +102,6 @@ NOT_MIRRORED = {
     "cay_apply_options",
     "cay_attributes",  # for the server
     "cay_install_options",  # for the command
-    "cay_snapshot_info",  # of snapshots, which Python does not have yet
-    "cay_snapshot_options",
     "cay_change",  # of diffs, which Python does not have yet
     "cay_change_side",
     "cay_diff_layer",
@@ -146,7 +146,7 @@ def run_c(tmp_path: Path, body: str) -> list[str]:
         unavailable("no C compiler")
     source = tmp_path / "abi.c"
     source.write_text(
-        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/code.h>\n#include <cay/pool.h>\n#include <cay/session.h>\n#include <cay/volume.h>\n"
+        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/code.h>\n#include <cay/pool.h>\n#include <cay/session.h>\n#include <cay/snapshot.h>\n#include <cay/volume.h>\n"
         f"int main(void) {{\n{body}\nreturn 0; }}\n"
     )
     subprocess.run(
@@ -174,7 +174,10 @@ def test_structs_are_laid_out_as_in_c(tmp_path: Path) -> None:
 
 
 HEADERS = "".join(header.read_text() for header in INCLUDE.glob("cay/*.h"))
-MODULES = (_c.agent, _c.code, _c.config, _c.files, _c.library, _c.pool, _c.sandbox, _c.session, _c.volume)
+MODULES = (
+    _c.agent, _c.code, _c.config, _c.files, _c.library, _c.pool, _c.sandbox, _c.session, _c.snapshot,
+    _c.volume,
+)
 
 
 def test_every_struct_of_the_headers_is_mirrored() -> None:
@@ -256,10 +259,6 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_sandbox_diff",
         "cay_sandbox_diff_checkpoints",
         "cay_sandbox_rollback",
-        "cay_snapshot_create",  # Python has no snapshots yet
-        "cay_snapshot_inspect",
-        "cay_snapshot_list",
-        "cay_snapshot_remove",
         "cay_template_install",  # for the command
         "cay_files_access",  # for what is done inside libcay
         "cay_files_check_size",  # Sandbox checks against the model it is given

@@ -50,3 +50,28 @@ def test_a_pause_to_disk_keeps_the_files() -> None:
         assert sandbox.files.read("/home/user/file").content == "kept"
     finally:
         sandbox.remove()
+
+
+def test_an_exported_snapshot_is_imported_again(tmp_path: Path) -> None:
+    path = tmp_path / "s.tar"
+    with Sandbox.create() as sandbox:
+        sandbox.files.write("/home/user/file", "kept")
+        snapshot = Snapshot.create(sandbox, "s:1")
+    snapshot.export(path)
+    with pytest.raises(FileExistsError):
+        snapshot.export(path)
+    snapshot.remove()
+    with pytest.raises(CayError, match="there is no such snapshot"):
+        snapshot.export(tmp_path / "none.tar")
+    assert not (tmp_path / "none.tar").exists()
+    again = Snapshot.import_(path)
+    assert (again.name, again.sandbox) == ("s:1", snapshot.sandbox)
+    with path.open("rb") as file:
+        assert Snapshot.import_(file.fileno(), "t").name == "t"
+    with Sandbox.create(from_="t") as other:
+        assert other.files.read("/home/user/file").content == "kept"
+    with path.open("r+b") as file:
+        file.seek(-2000, 2)
+        file.write(b"\1")
+    with pytest.raises(CayError, match="does not match its digest"):
+        Snapshot.import_(path, "u")

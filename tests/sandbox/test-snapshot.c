@@ -449,6 +449,54 @@ TEST(a_remover_killed_at_any_system_call_leaves_a_whole_snapshot_or_none)
     ASSERT(calls > 10);
 }
 
+/* Only some calls: importing takes many. */
+enum { STRIDE = 61 };
+
+static const char *archive_path;
+
+static void import_s(void)
+{
+    int fd = open(archive_path, O_RDONLY | O_CLOEXEC);
+
+    ASSERT(fd >= 0);
+    ASSERT_OK(cay_snapshot_import(fd, "s", NULL, &err));
+    (void)close(fd);
+}
+
+TEST(an_importer_killed_at_system_calls_leaves_a_whole_snapshot_or_none)
+{
+    int calls = 1;
+
+    need_store();
+    make_template("tar");
+    is_over_tiny = 0;
+    AUTO(cay_sandbox) sandbox = make_over("tiny", CAY_STORAGE_MEMORY);
+    run(sandbox, "mkdir ~/dir; echo kept > ~/dir/file");
+    ASSERT_OK(try_snapshot(sandbox, NULL, "s"));
+    archive_path = scratch_path("s.tar");
+    int fd = open(archive_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT(fd >= 0);
+    ASSERT_OK(cay_snapshot_export("s", fd, &err));
+    (void)close(fd);
+    ASSERT_OK(cay_sandbox_remove(sandbox, &err));
+    ASSERT_OK(cay_snapshot_remove("s", &err));
+    ASSERT_OK(cay_template_remove("tiny", &err));
+    name_paths();
+    for (; dies_after(import_s, calls); calls += STRIDE)
+        if (has_whole_snapshot())
+            remove_s();
+    ASSERT(has_whole_snapshot());
+    ASSERT(calls > 10 * STRIDE);
+    AUTO(cay_sandbox) other = make_from("s", CAY_STORAGE_MEMORY);
+    expect_output(other, "cat ~user/dir/file", "kept\n");
+    ASSERT_OK(cay_sandbox_remove(other, &err));
+    remove_s();
+    size_t count;
+    uint64_t bytes;
+    ASSERT_OK(cay_template_prune(&count, &bytes, &err));
+    ASSERT_INT(count_names(scratch_path("home/layers"), ""), 2);
+}
+
 /* --- Pauses without memory --- */
 
 TEST(a_pause_to_disk_keeps_the_files_and_a_resume_starts_afresh)

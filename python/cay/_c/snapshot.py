@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ctypes import POINTER, Structure, c_char_p, c_size_t
+from ctypes import POINTER, Structure, c_char_p, c_int, c_size_t
 
 from cay._c.library import HANDLE, bind_call, members
 from cay._c.sandbox import NAME_MAX
@@ -27,4 +27,6 @@ snapshot_list = bind_call(
     "cay_snapshot_list", POINTER(POINTER(SnapshotInfo)), POINTER(c_size_t)
 )
 snapshot_inspect = bind_call("cay_snapshot_inspect", c_char_p, POINTER(SnapshotInfo))
+snapshot_export = bind_call("cay_snapshot_export", c_char_p, c_int)
+snapshot_import = bind_call("cay_snapshot_import", c_int, c_char_p, POINTER(SnapshotInfo))
 snapshot_remove = bind_call("cay_snapshot_remove", c_char_p)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 from ctypes import byref, c_char_p, sizeof
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from os import PathLike
 from typing import Any
 
 from cay import _c
@@ -68,6 +70,39 @@ class Snapshot:
     def get(cls, name: str) -> Snapshot:
         info = _c.SnapshotInfo()
         _c.call(_c.snapshot_inspect, c_char_p(_options.text(name, "name")), byref(info))
+        return cls._of(info)
+
+    def export(self, file: str | PathLike[str] | int) -> None:
+        """Writes it to a new file, or to a descriptor, as an OCI image layout in a tar archive,
+        with the layers of its template.  Above "host" and "base" the archive has only the
+        files that differ from those."""
+        name = c_char_p(_options.text(self.name, "name"))
+        if isinstance(file, int):
+            _c.call(_c.snapshot_export, name, file)
+            return
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            _c.call(_c.snapshot_export, name, fd)
+        except BaseException:
+            os.unlink(file)
+            raise
+        finally:
+            os.close(fd)
+
+    @classmethod
+    def import_(cls, file: str | PathLike[str] | int, name: str | None = None) -> Snapshot:
+        """From such an archive, a file or a descriptor; without ``name`` under the name
+        that it has there.  CayError if a part does not match its digest."""
+        info = _c.SnapshotInfo()
+        word = c_char_p(_options.optional(name, "name"))
+        if isinstance(file, int):
+            _c.call(_c.snapshot_import, file, word, byref(info))
+            return cls._of(info)
+        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _c.call(_c.snapshot_import, fd, word, byref(info))
+        finally:
+            os.close(fd)
         return cls._of(info)
 
     def remove(self) -> None:

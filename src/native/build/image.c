@@ -114,6 +114,96 @@ static int create_apart(const struct cay_template_options *options, struct cay_e
     return code;
 }
 
+/* --- Archives of snapshots --- */
+
+static const char import_op[] = "snapshot.import";
+
+/* What the archive says is the snapshot's; its name may be given instead. */
+static int take_archive(struct template_archive *archive, struct template_draft *from,
+                        struct build_texts *layers, struct snapshot_draft *draft,
+                        struct cay_error *err)
+{
+    static const struct build_texts nothing = {0};
+    struct template_info *info = &draft->info;
+
+    if (!draft->name && !*archive->name)
+        return cay_fail(err, CAY_E_INVALID, 0, import_op, "the archive",
+                        "the archive has no name for the snapshot",
+                        "pass a name for the snapshot");
+    if (!draft->name)
+        draft->name = template_plain_name(archive->name, archive->plain);
+    TRY(template_check_name(draft->name, import_op, err));
+    draft->info = from->info;
+    from->info = (struct template_info){0};
+    cay_copy_text(info->shown.source, sizeof info->shown.source, TEMPLATE_SNAPSHOT);
+    cay_copy_text(info->shown.from, sizeof info->shown.from, archive->sandbox);
+    memcpy(info->origin, archive->origin, sizeof info->origin);
+    memcpy(info->base, archive->base, sizeof info->base);
+    info->shown.bytes = from->bytes;
+    info->layers = layers->list ? layers->list : calloc(1, sizeof *info->layers);
+    *layers = nothing;
+    return info->layers ? CAY_OK : cay_fail_memory(err, import_op);
+}
+
+static int import_into(struct image_layers *image, struct snapshot_draft *draft, int fd,
+                       struct template_archive *archive, struct cay_error *err)
+{
+    const struct cay_template_options options = {
+        .size = sizeof options, .name = "", .from = "the archive"};
+    struct template_draft from = {.options = &options,
+                                  .layers = &image->calls,
+                                  .dir = draft->dir,
+                                  .archive = archive};
+
+    from.root = snapshot_mkdir(draft, "root", err);
+    if (from.root < 0)
+        return from.root;
+    int code = template_import(&from, fd, err);
+    if (!code)
+        code = take_archive(archive, &from, &image->chain.layers, draft, err);
+    if (!code)
+        code = snapshot_clean(draft, err);
+    auto_close(&from.root);
+    template_info_done(&from.info);
+    if (code && err && !*err->subject) /* the archive reader does not know its name */
+        cay_copy_text(err->subject, sizeof err->subject, options.from);
+    return code ? code : snapshot_publish(draft, err);
+}
+
+int cay_snapshot_import(int fd, const char *name, struct cay_snapshot_info *ret_info,
+                        struct cay_error *err)
+{
+    struct image_layers image = {.calls = {add, open_root, close_root},
+                                 .build = {.context = -1}};
+    struct template_archive archive = {.name = ""};
+    struct snapshot_draft draft;
+    char plain[TEMPLATE_NAME_MAX];
+    int flags = fcntl(fd, F_GETFL);
+
+    if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY)
+        return cay_fail(err, CAY_E_INVALID, flags < 0 ? errno : 0, import_op, "fd",
+                        "the descriptor is not open for reading",
+                        "open the file of the archive for reading");
+    if (geteuid() != 0)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, import_op, "snapshot",
+                        "only sandboxes of root have snapshots", "run it with sudo");
+    if (name)
+        TRY(template_check_name(name, import_op, err));
+    name = name ? template_plain_name(name, plain) : NULL;
+    int code = snapshot_begin(import_op, name ? name : "", false, &draft, err);
+    draft.name = name;
+    image.build.store = draft.layers;
+    if (!code)
+        code = import_into(&image, &draft, fd, &archive, err);
+    name = draft.name;
+    build_chain_done(&image.chain);
+    snapshot_end(&draft);
+    if (code) /* nothing stays of an archive that failed */
+        template_drop_layers((const char *const *)image.made.list, image.made.count);
+    build_texts_done(&image.made);
+    return code || !ret_info ? code : cay_snapshot_inspect(name, ret_info, err);
+}
+
 int cay_template_create(const struct cay_template_options *options, struct cay_error *err)
 {
     bool is_image = options && options->source == CAY_TEMPLATE_IMAGE;

@@ -130,8 +130,7 @@ static int merge_into(struct snapshot_draft *draft, const struct parts *parts,
     return error ? fail_merge(draft, error, err) : CAY_OK;
 }
 
-/* Cay's own files, which each sandbox gets anew. */
-static int clean(const struct snapshot_draft *draft, struct cay_error *err)
+int snapshot_clean(const struct snapshot_draft *draft, struct cay_error *err)
 {
     static const char *const names[] = {"hosts", "hostname", "resolv.conf"};
     AUTO_FD etc =
@@ -189,7 +188,7 @@ static int merge_files(struct snapshot_draft *draft, const struct checkpoint_fil
         else
             add(parts->below, &parts->below_count, template->below[i]);
     TRY(merge_into(draft, parts, "root", err));
-    TRY(clean(draft, err));
+    TRY(snapshot_clean(draft, err));
     return template->usr >= 0 ? merge_usr(draft, files, parts, err) : CAY_OK;
 }
 
@@ -450,6 +449,11 @@ static int fail_unknown(const char *who, const char *name, struct cay_error *err
                     "cay snapshot ls lists them");
 }
 
+int snapshot_check(const char *who, const char *name, struct cay_error *err)
+{
+    return template_is_snapshot(name) ? CAY_OK : fail_unknown(who, name, err);
+}
+
 int cay_snapshot_inspect(const char *name, struct cay_snapshot_info *ret_info,
                          struct cay_error *err)
 {
@@ -526,6 +530,6 @@ int cay_snapshot_remove(const char *name, struct cay_error *err)
     static const char who[] = "snapshot.remove";
 
     TRY(template_check_name(name, who, err));
-    return template_is_snapshot(name) ? cay_template_remove(name, err)
-                                      : fail_unknown(who, name, err);
+    TRY(snapshot_check(who, name, err));
+    return cay_template_remove(name, err);
 }

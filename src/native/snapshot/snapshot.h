@@ -31,6 +31,12 @@ void snapshot_end(struct snapshot_draft *draft);
 /* cay_template_create() from CAY_TEMPLATE_SANDBOX. */
 int snapshot_template(const struct cay_template_options *options, struct cay_error *err);
 
+/* Removes Cay's own files from the root, which each sandbox gets anew. */
+int snapshot_clean(const struct snapshot_draft *draft, struct cay_error *err);
+
+/* CAY_E_NOT_FOUND unless there is a snapshot of this name. */
+int snapshot_check(const char *who, const char *name, struct cay_error *err);
+
 /* A new directory in the draft; a descriptor or a code. */
 int snapshot_mkdir(const struct snapshot_draft *draft, const char *name,
                    struct cay_error *err);

@@ -251,11 +251,51 @@ static int take_env(struct template_info *info, const json_t *env, struct cay_er
     return info->env ? CAY_OK : cay_fail_memory(err, op);
 }
 
+/* A label with a name of the kind that templates have, or "". */
+static void take_name(const json_t *labels, const char *label, char *field, size_t room)
+{
+    const char *name = text_of(labels, label);
+    bool is_built_in = strcmp(name, "host") == 0 || strcmp(name, "base") == 0;
+
+    if (is_built_in || template_check_name(name, op, NULL) == CAY_OK)
+        cay_copy_text(field, room, name);
+}
+
+/* What the labels of a snapshot say, without which the image is another one's. */
+static int take_labels(const struct image *image, json_t *inner, struct cay_error *err)
+{
+    static const char *const ours[] = {TEMPLATE_LABEL_ORIGIN, TEMPLATE_LABEL_SANDBOX,
+                                       TEMPLATE_LABEL_BASE};
+    struct template_archive *archive = image->draft->archive;
+    json_t *labels = json_object_get(inner, "Labels");
+    const char *base = text_of(labels, TEMPLATE_LABEL_BASE);
+    bool is_part = strcmp(base, "host") == 0 || strcmp(base, "base") == 0;
+
+    if (!archive && *base)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, base,
+                        "the archive has only the files of a snapshot that differ from "
+                        "its template",
+                        "use cay snapshot import");
+    if (!archive)
+        return CAY_OK;
+    if (!json_object_get(labels, TEMPLATE_LABEL_ORIGIN) || (*base && !is_part))
+        return cay_fail(err, CAY_E_INVALID, 0, op, "Labels",
+                        "the archive has no snapshot",
+                        "create a template from an image: cay template create NAME "
+                        "--from oci-archive:FILE");
+    cay_copy_text(archive->base, sizeof archive->base, base);
+    take_name(labels, TEMPLATE_LABEL_ORIGIN, archive->origin, sizeof archive->origin);
+    take_name(labels, TEMPLATE_LABEL_SANDBOX, archive->sandbox, sizeof archive->sandbox);
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        (void)json_object_del(labels, ours[i]);
+    return CAY_OK;
+}
+
 static int take_config(const struct image *image, const json_t *config,
                        struct cay_error *err)
 {
     struct template_info *info = &image->draft->info;
-    const json_t *inner = json_object_get(config, "config");
+    json_t *inner = json_object_get(config, "config");
     const char *architecture = text_of(config, "architecture");
     const char *os = text_of(config, "os");
 
@@ -271,6 +311,7 @@ static int take_config(const struct image *image, const json_t *config,
     if (strlen(user) >= sizeof info->shown.user ||
         strlen(workdir) + 1 >= sizeof info->shown.workdir)
         return fail_format("config", "the image's User or WorkingDir is too long", err);
+    TRY(take_labels(image, inner, err));
     cay_copy_text(info->shown.user, sizeof info->shown.user, user);
     /* A relative path starts at the root. */
     snprintf(info->shown.workdir, sizeof info->shown.workdir, "%s%s",
@@ -401,6 +442,18 @@ static int add_range(void *cookie, int root, struct cay_error *err)
     return CAY_OK;
 }
 
+/* An archive that is damaged is refused also where its files are not needed. */
+static int check_range(const struct layer_range *range, struct cay_error *err)
+{
+    for (size_t i = range->first; i < range->end; i++) {
+        const struct image_layer *layer = &range->image->layers[i];
+        AUTO_FD fd = open_verified(range->image, layer->path, layer->hex, err);
+        if (fd < 0)
+            return TAKE_FD(fd);
+    }
+    return CAY_OK;
+}
+
 /* A layer stands on those below it, so its key is of all diff_ids up to its own. */
 static void next_key(char key[DIGEST_HEX + 1], const char *diff_id)
 {
@@ -413,33 +466,91 @@ static void next_key(char key[DIGEST_HEX + 1], const char *diff_id)
     digest_end(&hash, key);
 }
 
-/* Images with too many layers have the lowest of them in one. */
-static int keep_layers(const struct image *image, struct cay_error *err)
+/* The lowest `count` layers.  If they are too many, the lowest of them become one. */
+static int keep_layers(const struct image *image, size_t count, struct cay_error *err)
 {
     enum { MOST = TEMPLATE_LAYERS_MAX - 1 };
     struct template_layers *layers = image->draft->layers;
     struct layer_range range = {.image = image};
     char key[DIGEST_HEX + 1] = "", text[DIGEST_HEX + 8];
 
-    for (; range.end < image->count; range.first = range.end) {
+    for (; range.end < count; range.first = range.end) {
         uint64_t bytes;
-        bool is_long = range.first == 0 && image->count > MOST;
-        range.end = is_long ? image->count - MOST + 1 : range.first + 1;
+        bool is_long = range.first == 0 && count > MOST;
+        range.end = is_long ? count - MOST + 1 : range.first + 1;
         for (size_t i = range.first; i < range.end; i++)
             next_key(key, image->layers[i].diff_id);
         snprintf(text, sizeof text, "sha256:%s", image->layers[range.end - 1].diff_id);
         TRY(layers->add(layers, key, text, add_range, &range, &bytes, err));
         image->draft->bytes += bytes;
+        if (bytes && image->draft->archive) /* it was there, and not read */
+            TRY(check_range(&range, err));
     }
-    return layers->open_root(layers, image->draft, err);
+    return CAY_OK;
+}
+
+/* Unpacks the own layer of a snapshot, with an overlay's marks for what it hides. */
+static int add_own(const struct image *image, int root, size_t index,
+                   struct cay_error *err)
+{
+    struct template_draft *draft = image->draft;
+    const struct image_layer *layer = &image->layers[index];
+    AUTO_FD fd = open_layer(image, layer->path, layer->hex, layer->diff_id, err);
+
+    if (fd < 0)
+        return TAKE_FD(fd);
+    TRY(template_unpack(draft, root, fd, TEMPLATE_LAYER, err));
+    return lseek(fd, 0, SEEK_SET) == 0
+               ? template_unpack(draft, root, fd, TEMPLATE_MARKS, err)
+               : cay_fail_errno(err, errno, op, layer->path);
+}
+
+/* The last layer of a snapshot above "base" has only usr, which becomes a directory
+ * beside the root. */
+static int add_usr(const struct image *image, size_t index, struct cay_error *err)
+{
+    static const char part[] = "part";
+    int dir = image->draft->dir;
+
+    if (mkdirat(dir, part, 0755) != 0)
+        return cay_fail_errno(err, errno, op, part);
+    AUTO_FD to = path_open(dir, part, O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
+    if (to < 0)
+        return cay_fail_errno(err, -to, op, part);
+    TRY(add_own(image, to, index, err));
+    AUTO_FD usr = path_open(to, "usr", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    if (usr < 0 || renameat(to, "usr", dir, "usr") != 0)
+        return fail_format("layers",
+                           "the last layer of the snapshot has no directory usr", err);
+    return tree_remove(&fs_direct, op, dir, part, part, err);
+}
+
+static int add_snapshot(const struct image *image, struct cay_error *err)
+{
+    struct template_draft *draft = image->draft;
+    const char *base = draft->archive->base;
+    bool has_usr = strcmp(base, "base") == 0;
+    size_t own = has_usr ? 2 : 1;
+
+    if (image->count < own || (*base && image->count != own))
+        return fail_format("layers", "the snapshot has too few or too many layers", err);
+    TRY(keep_layers(image, image->count - own, err));
+    draft->bytes = 0; /* its own */
+    TRY(add_own(image, draft->root, image->count - own, err));
+    return has_usr ? add_usr(image, image->count - 1, err) : CAY_OK;
 }
 
 static int add_layers(const struct image *image, struct cay_error *err)
 {
     struct layer_range all = {image, 0, image->count};
+    struct template_layers *layers = image->draft->layers;
 
-    return image->draft->layers ? keep_layers(image, err)
-                                : add_range(&all, image->draft->root, err);
+    if (image->draft->archive)
+        return add_snapshot(image, err);
+    if (!layers)
+        return add_range(&all, image->draft->root, err);
+    TRY(keep_layers(image, image->count, err));
+    return layers->open_root(layers, image->draft, err);
 }
 
 static int check_layers(const json_t *layers, struct cay_error *err)
@@ -576,6 +687,9 @@ static int use_index(struct image *image, const json_t *index, int depth,
         return fail_format("index.json", "the image's indexes are nested too deeply",
                            err);
     int code = choose(image, index, depth == 1 ? image->draft->tag : "", &entry, err);
+    if (!code && depth == 1 && image->draft->archive)
+        take_name(json_object_get(entry, "annotations"), TEMPLATE_REF_NAME,
+                  image->draft->archive->name, sizeof image->draft->archive->name);
     if (!code)
         code = parse_blob(image, entry, &next, err);
     if (code)
@@ -662,15 +776,14 @@ static int use_image(struct image *image, struct cay_error *err)
     return use_saved(image, json_array_get(top, 0), err);
 }
 
-/* Unpacks the tar file into the draft's directory "image". */
-static int unpack_image(struct image *image, int held, struct cay_error *err)
+/* Unpacks the archive into the draft's directory "image". */
+static int unpack_image(struct image *image, int fd, struct cay_error *err)
 {
     struct template_draft *draft = image->draft;
     struct template_draft outer = {.options = draft->options, .dir = draft->dir};
 
-    AUTO_FD fd = path_reopen(held, O_RDONLY);
-    if (fd < 0 || mkdirat(draft->dir, "image", 0700) != 0)
-        return cay_fail_errno(err, fd < 0 ? -fd : errno, op, draft->options->from);
+    if (mkdirat(draft->dir, "image", 0700) != 0)
+        return cay_fail_errno(err, errno, op, draft->options->from);
     image->dir = path_open(draft->dir, "image", O_RDONLY | O_DIRECTORY, 0, PATH_PLAIN);
     if (image->dir < 0)
         return cay_fail_errno(err, -image->dir, op, draft->options->from);
@@ -679,6 +792,31 @@ static int unpack_image(struct image *image, int held, struct cay_error *err)
     int code = template_unpack(&outer, image->dir, fd, TEMPLATE_WHOLE, err);
     draft->reported_ns = outer.reported_ns;
     return code;
+}
+
+static int unpack_file(struct image *image, int held, struct cay_error *err)
+{
+    AUTO_FD fd = path_reopen(held, O_RDONLY);
+
+    return fd < 0 ? cay_fail_errno(err, -fd, op, image->draft->options->from)
+                  : unpack_image(image, fd, err);
+}
+
+int template_import(struct template_draft *draft, int fd, struct cay_error *err)
+{
+    AUTO_FREE struct image_layer *layers = calloc(LAYERS_MAX, sizeof *layers);
+    struct image image = {.draft = draft,
+                          .dir = -1,
+                          .architecture = template_architecture(),
+                          .layers = layers};
+
+    if (!layers)
+        return cay_fail_memory(err, op);
+    int code = unpack_image(&image, fd, err);
+    if (!code)
+        code = use_image(&image, err);
+    auto_close(&image.dir);
+    return code ? code : tree_remove(&fs_direct, op, draft->dir, "image", "image", err);
 }
 
 int template_from_image(struct template_draft *draft, struct cay_error *err)
@@ -704,7 +842,7 @@ int template_from_image(struct template_draft *draft, struct cay_error *err)
     if (S_ISDIR(st.st_mode))
         image.dir = fcntl(held, F_DUPFD_CLOEXEC, 3);
     else if (S_ISREG(st.st_mode))
-        code = unpack_image(&image, held, err);
+        code = unpack_file(&image, held, err);
     else
         return fail_format(path, "neither a file nor a directory", err);
     if (!code)

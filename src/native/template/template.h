@@ -186,6 +186,7 @@ struct template_draft {
     char
         image[PATH_MAX]; /* of CAY_TEMPLATE_IMAGE: its path, or "" if it was downloaded */
     char tag[128];       /* the image of that name in an OCI layout, or "" */
+    struct template_archive *archive; /* of template_import(), else NULL */
     uint64_t entries, bytes;
     uint64_t made;        /* directories that the archive lacked */
     uint64_t reported_ns; /* when the progress was last reported */
@@ -212,6 +213,28 @@ bool template_image_name(const char *reference, char ret_name[TEMPLATE_NAME_MAX]
  * "image" in the draft.  Not in a user namespace: skopeo has the caller's rights. */
 int template_find_image(struct template_draft *draft, struct cay_error *err);
 
+/* What the archive of a snapshot says about it (native/snapshot/archive.h).  All of it
+ * was checked, and may still be false. */
+struct template_archive {
+    char name[TEMPLATE_NAME_MAX];  /* or "" */
+    char plain[TEMPLATE_NAME_MAX]; /* room for it without ":latest" */
+    char base[TEMPLATE_NAME_MAX];  /* "host", "base", or "": it has all files */
+    char origin[256], sandbox[CAY_ID_MAX];
+};
+
+/* Labels of the image.  One with TEMPLATE_LABEL_BASE has only what differs from that
+ * template of this machine. */
+#define TEMPLATE_LABEL         "cay."
+#define TEMPLATE_LABEL_ORIGIN  TEMPLATE_LABEL "snapshot.template"
+#define TEMPLATE_LABEL_SANDBOX TEMPLATE_LABEL "snapshot.sandbox"
+#define TEMPLATE_LABEL_BASE    TEMPLATE_LABEL "snapshot.base"
+#define TEMPLATE_REF_NAME      "org.opencontainers.image.ref.name"
+
+/* Unpacks the archive of a snapshot from `fd` into the draft: its own layer becomes the
+ * root, and with "base" also the directory "usr"; those below are added to the draft's
+ * layers. */
+int template_import(struct template_draft *draft, int fd, struct cay_error *err);
+
 /* Opens (O_PATH) a directory below `root`, with the directories on the way that are
  * missing; `uid` and `gid` own new ones.  Links are resolved inside the root.  A negative
  * errno on failure. */
@@ -221,7 +244,9 @@ int template_make_path(int root, const char *path, unsigned uid, unsigned gid);
 enum template_unpack_mode {
     TEMPLATE_WHOLE = 1,     /* everything */
     TEMPLATE_WHITEOUTS = 2, /* of a layer: remove what it hides of lower layers */
-    TEMPLATE_LAYER = 3      /* of a layer: add its files */
+    TEMPLATE_LAYER = 3,     /* of a layer: add its files */
+    TEMPLATE_MARKS = 4      /* after those: write what it hides as an overlay's marks, and
+                               set the times of directories */
 };
 int template_unpack(struct template_draft *draft, int root, int fd,
                     enum template_unpack_mode mode, struct cay_error *err);
