@@ -5,10 +5,10 @@
  * form of OCI.
  *
  * The name of a blob is its digest, and the name comes before the data.  So each layer is
- * created twice: the first time its bytes are only hashed, the second time they are written.
- * Nothing is stored in between, and the files of templates do not change.  The bytes
- * depend on nothing but the snapshot: names are sorted, and the archive's own entries
- * have no time. */
+ * created twice: the first time its bytes are only hashed, the second time they are
+ * written. Nothing is stored in between, and the files of templates do not change.  The
+ * bytes depend on nothing but the snapshot: names are sorted, and the archive's own
+ * entries have no time. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
