@@ -193,6 +193,7 @@ _cay_sandbox() {
             _cay_reply "$(compgen -c -- "$current")" ;;
         esac
         ;;
+    agent) _cay_reply "$(cay agent --list 2>/dev/null | awk 'NR > 1 { print $1 }')" ;;
     kill)
         if ((${#words[@]})) && [[ " ${COMP_WORDS[*]} " == *' '@(-s|--signal)' '* ]]; then
             _cay_reply "$(_cay_tags "${words[0]}")"

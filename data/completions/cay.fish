@@ -70,6 +70,8 @@ complete -c cay -n __fish_use_subcommand -a '(__cay_commands cay)'
 complete -c cay -n 'not __fish_use_subcommand' -a '(__cay_options_here)'
 complete -c cay -n '__fish_seen_subcommand_from files; and not __cay_files_command' \
     -a '(__cay_commands cay files)'
+complete -c cay -n '__fish_seen_subcommand_from agent; and test (count (__cay_words)) -eq 0' \
+    -a '(cay agent --list 2>/dev/null | awk \'NR > 1 { print $1 }\')'
 complete -c cay -n '__fish_seen_subcommand_from help' -a '(__cay_commands cay)'
 complete -c cay -n "not __fish_seen_subcommand_from session snapshot template volume explain; and __fish_seen_subcommand_from $with_id; and not __fish_seen_subcommand_from (__cay_sandboxes)" \
     -a '(__cay_sandboxes)'

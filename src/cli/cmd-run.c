@@ -310,10 +310,8 @@ static void execute_done(struct execute *execute)
 
 /* --- run --- */
 
-int run_in_new(struct call *call,
-               int (*adjust)(struct sandbox_plan *plan, void *cookie,
-                             struct cay_error *err),
-               void (*after)(void *cookie), void *cookie, struct cay_error *err)
+int run_in_new(struct call *call, plan_adjuster *adjust, void (*after)(void *cookie),
+               void *cookie, struct cay_error *err)
 {
     struct execute execute = {.call = call, .is_fresh = true};
     struct sandbox_plan *plan = &execute.plan;

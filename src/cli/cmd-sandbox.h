@@ -104,10 +104,13 @@ call_runner cmd_run, cmd_create, cmd_exec, cmd_shell, cmd_ls, cmd_inspect, cmd_p
 
 /* Runs the command of a call in a new sandbox, after `adjust` has changed the plan, and
  * calls `after` once that is gone; both may be NULL. */
-int run_in_new(struct call *call,
-               int (*adjust)(struct sandbox_plan *plan, void *cookie,
-                             struct cay_error *err),
-               void (*after)(void *cookie), void *cookie, struct cay_error *err);
+typedef int plan_adjuster(struct sandbox_plan *plan, void *cookie, struct cay_error *err);
+int run_in_new(struct call *call, plan_adjuster *adjust, void (*after)(void *cookie),
+               void *cookie, struct cay_error *err);
+
+/* The same on a copy-on-write view of a directory, with a summary afterwards. */
+int try_run(struct call *call, plan_adjuster *adjust, void *cookie,
+            struct cay_error *err);
 
 /* A copy between the host and a sandbox, as cay cp does it. */
 struct cp_ends {

@@ -66,6 +66,8 @@ struct trial {
     struct cay_try_info info;
     char changes[4096];
     bool is_new;
+    plan_adjuster *adjust; /* or NULL */
+    void *cookie;
 };
 
 static int begin(struct trial *trial, const struct call *call, struct cay_error *err)
@@ -126,7 +128,7 @@ static int show_dir(struct sandbox_plan *plan, void *cookie, struct cay_error *e
     plan->sandbox.bind_count = count + 1;
     if (!plan->exec.cwd)
         plan->exec.cwd = place;
-    return CAY_OK;
+    return trial->adjust ? trial->adjust(plan, trial->cookie, err) : CAY_OK;
 }
 
 static int count_changes(const char *id, size_t *ret_count, struct cay_error *err)
@@ -171,21 +173,26 @@ static void after_run(void *cookie)
     report(trial, false);
 }
 
+int try_run(struct call *call, plan_adjuster *adjust, void *cookie, struct cay_error *err)
+{
+    struct trial trial = {.adjust = adjust, .cookie = cookie};
+
+    TRY(begin(&trial, call, err));
+    int status = run_in_new(call, show_dir, after_run, &trial, err);
+    if (status < 0 && trial.is_new)
+        (void)!cay_try_discard(trial.info.id, NULL);
+    return status;
+}
+
 int cmd_try(struct call *call, struct cay_error *err)
 {
-    struct trial trial = {.is_new = false};
-
     if (call->options.list)
         return list_tries(call, err);
     if (!call->line.count)
         return cay_fail(err, CAY_E_INVALID, 0, op, "COMMAND", "no command given",
                         "cay try -- COMMAND runs it on a copy-on-write view of this "
                         "directory");
-    TRY(begin(&trial, call, err));
-    int status = run_in_new(call, show_dir, after_run, &trial, err);
-    if (status < 0 && trial.is_new)
-        (void)!cay_try_discard(trial.info.id, NULL);
-    return status;
+    return try_run(call, NULL, NULL, err);
 }
 
 /* --- apply and discard --- */

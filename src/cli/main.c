@@ -97,7 +97,7 @@ static const char commands_help[] =
     "  network, events           Change what a sandbox reaches; print what it tried\n"
     "  forward, port             Forward ports of a sandbox; list them\n"
     "  checkpoint, rollback      Save the state of a sandbox's files; restore it\n"
-    "  try, diff, apply, discard Work on a view of a directory; look; apply or not\n"
+    "  agent, try, diff, apply, discard  Work on a view of a directory; look; apply\n"
     "  pause, resume, start      Freeze a sandbox; thaw it; start it again from disk\n"
     "  session, files            Named sandboxes; read and write files under a policy\n"
     "  config, explain           Check a configuration; show which rule decides\n"
@@ -116,6 +116,7 @@ static const struct {
     const struct grammar *grammar; /* or NULL */
     command *run;
 } commands[] = {
+    {"agent", &agent_grammar, NULL},
     {"apply", &try_grammar, NULL},
     {"build", &build_grammar, NULL},
     {"code", &code_grammar, NULL},
@@ -251,7 +252,8 @@ static int run_command(char *const *argv)
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(name, commands[i].name) == 0) {
             /* The subcommand of `cay code` and similar ones is its own name. */
-            bool is_whole = commands[i].grammar == &build_grammar ||
+            bool is_whole = commands[i].grammar == &agent_grammar ||
+                            commands[i].grammar == &build_grammar ||
                             commands[i].grammar == &code_grammar ||
                             commands[i].grammar == &diff_grammar ||
                             commands[i].grammar == &setup_grammar ||

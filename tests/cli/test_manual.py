@@ -131,7 +131,7 @@ def test_every_command_about_sandboxes_is_on_a_page():
             assert re.search(rf"^\*cay {command}\*", text, re.M), command
     overview = page("cay.1.scd")
     for command in [*SANDBOX_COMMANDS, "config", "session", "template", "files", "code", "context", "setup", "warm",
-                    "build", "diff", "volume", "snapshot"]:
+                    "build", "diff", "volume", "snapshot", "agent"]:
         assert re.search(rf"^\*.*\b{command}\*", overview, re.M), command
 
 
@@ -139,6 +139,7 @@ def test_every_command_about_sandboxes_is_on_a_page():
     *((name, [[command] for command in commands]) for name, commands in PAGES.items()),
     ("cay-code", [["code"], *(["context", command] for command in CONTEXT_COMMANDS),
                   ["warm", "create"], ["warm", "rm"]]),
+    ("cay-agent", [["agent"]]),
     ("cay-config", [["config", command] for command in CONFIG_COMMANDS]),
     ("cay-setup", [["setup"]]),
     ("cay-build", [["build"]]),

@@ -127,7 +127,7 @@ def test_the_help_names_every_command():
     assert sorted(named) == sorted([*SANDBOX_COMMANDS, "config", "session", "template", "explain", "files", "help",
                                     "version", "serve", "key", "env", "pool", "code", "context",
                                     "setup", "warm", "build", "diff", "secret", "volume", "snapshot",
-                                    "apply", "discard"])
+                                    "apply", "discard", "agent"])
 
 
 @pytest.mark.parametrize("command", SANDBOX_COMMANDS)

@@ -110,6 +110,7 @@ NOT_MIRRORED = {
     "cay_file_backend",  # tables that only backends written in C have
     "cay_process_backend",
     "cay_port",  # of cay port and cay forward
+    "cay_profile",  # of cay agent
     "cay_try_info",
     "cay_try_options",
     "cay_tree_result",  # of what is done inside libcay
@@ -241,6 +242,9 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_config_peek",  # for the command
         "cay_config_policy",
         "cay_config_schema",  # for the command
+        "cay_profile_free",  # for cay agent
+        "cay_profile_list",
+        "cay_profile_load",
         "cay_apply_entries",  # Python has no tries yet
         "cay_apply_free",
         "cay_try_apply",
