@@ -52,7 +52,7 @@ _cay_value() { # of the option before the word; false if it takes none we know
         ;;
     --template) _cay_reply "$(cay template ls -q 2>/dev/null)" ;;
     -o | --output) _cay_reply 'text json' ;;
-    --approve) _cay_reply 'ask yes no' ;;
+    --approve) _cay_reply 'ask yes no queue' ;;
     --network) _cay_reply 'none host rules open' ;;
     --allow | --deny) _cay_reply 'pypi npm debian crates go github anthropic openai' ;;
     --storage) _cay_reply 'memory disk' ;;
@@ -122,6 +122,16 @@ _cay_volume() {
         mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(
             compgen -S : -W "$(cay volume ls -q 2>/dev/null)" -- "$current")
         compopt -o nospace
+    fi
+}
+
+_cay_approve() {
+    if [[ $current == -* ]]; then
+        _cay_reply "$(_cay_options cay approve "${COMP_WORDS[2]}")"
+    elif ((COMP_CWORD == 2)); then
+        _cay_reply 'list show allow deny remember rules ask'
+    elif [[ ${COMP_WORDS[2]} =~ ^(show|allow|deny|remember)$ ]]; then
+        _cay_reply "$(cay approve list -q 2>/dev/null)"
     fi
 }
 
@@ -224,6 +234,7 @@ _cay() {
     fi
     _cay_value && return
     case $command in
+    approve) _cay_approve ;;
     config) _cay_config ;;
     explain) _cay_explain ;;
     files) _cay_files ;;

@@ -28,6 +28,8 @@ function __cay_options_here
         case files
             __cay_options cay files
             set -l command (__cay_files_command); and __cay_options cay files $command
+        case approve
+            __cay_options cay approve $words[3]
         case config
             __cay_options cay config $words[3]
         case explain
@@ -81,6 +83,10 @@ complete -c cay -n '__fish_seen_subcommand_from cp; and not __fish_seen_subcomma
 complete -c cay -n '__fish_seen_subcommand_from config; and not __fish_seen_subcommand_from check schema' \
     -a 'check schema'
 complete -c cay -n '__fish_seen_subcommand_from config; and __fish_seen_subcommand_from check' -F
+complete -c cay -n '__fish_seen_subcommand_from approve; and not __fish_seen_subcommand_from list show allow deny remember rules ask' \
+    -a 'list show allow deny remember rules ask'
+complete -c cay -n '__fish_seen_subcommand_from approve; and __fish_seen_subcommand_from show allow deny remember' \
+    -a '(cay approve list -q 2>/dev/null)'
 complete -c cay -n '__fish_seen_subcommand_from explain; and not __fish_seen_subcommand_from network' \
     -a network
 complete -c cay -n '__fish_seen_subcommand_from session; and not __fish_seen_subcommand_from ls show start pause resume stop rm' \
@@ -111,7 +117,7 @@ complete -c cay -n '__cay_takes from-dir' -l from-dir -xa '(__fish_complete_dire
 complete -c cay -n '__cay_takes volume' -s v -l volume -rFa '(cay volume ls -q 2>/dev/null | string replace -r \$ :)'
 complete -c cay -n '__cay_takes template' -l template -xa '(cay template ls -q 2>/dev/null)'
 complete -c cay -n '__cay_takes output' -s o -l output -xa 'text json'
-complete -c cay -n '__cay_takes approve' -l approve -xa 'ask yes no'
+complete -c cay -n '__cay_takes approve' -l approve -xa 'ask yes no queue'
 complete -c cay -n '__cay_takes network' -l network -xa 'none host rules open'
 complete -c cay -n '__cay_takes allow' -l allow -xa 'pypi npm debian crates go github anthropic openai'
 complete -c cay -n '__cay_takes deny' -l deny -xa 'pypi npm debian crates go github anthropic openai'

@@ -59,6 +59,7 @@ CAY_PUBLIC CAY_NODISC int cay_try_discard(const char *id, struct cay_error *err)
 enum cay_apply_flag {
     CAY_APPLY_CHECK = 1 << 0,          /* change nothing: only report */
     CAY_APPLY_SKIP_CONFLICTS = 1 << 1, /* apply the others */
+    CAY_APPLY_IDLE = 1 << 3,           /* CAY_E_BUSY while a sandbox shows the try */
     CAY_APPLY_MERGE = 1 << 2 /* merge the lines of conflicting files where git(1) has a
                                 common version and no lines overlap */
 };

@@ -14,9 +14,9 @@ int cli_exec(const char *name, char *const *argv, struct cay_error *err);
 
 /* The commands: `cay config` and so on, and those about sandboxes, whose first word is
  * the name of a subcommand. */
-extern const struct grammar agent_grammar, build_grammar, code_grammar, config_grammar, context_grammar,
-    diff_grammar, explain_grammar, files_grammar, sandbox_grammar, pool_grammar,
-    session_grammar, setup_grammar, snapshot_grammar, template_grammar, try_grammar,
-    volume_grammar, warm_grammar;
+extern const struct grammar agent_grammar, approve_grammar, build_grammar, code_grammar,
+    config_grammar, context_grammar, diff_grammar, explain_grammar, files_grammar,
+    sandbox_grammar, pool_grammar, session_grammar, setup_grammar, snapshot_grammar,
+    template_grammar, try_grammar, volume_grammar, warm_grammar;
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/approve.h"
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@
 #include "cli/cmd-files.h"
 #include "cli/progress.h"
 
-enum { APPROVE_ASK, APPROVE_YES, APPROVE_NO };
+enum { APPROVE_ASK, APPROVE_YES, APPROVE_NO, APPROVE_QUEUE };
 
 enum {
     RESOLVE,
@@ -87,8 +88,8 @@ static const struct option_rule option_rules[] = {
      "base directory of relative paths in the policy"},
     {"output", 'o', OPTION_CHOICE, ALL, FIELD(as_json), "text|json",
      "format of results and errors: text or json"},
-    {"approve", 0, OPTION_CHOICE, ALL, FIELD(approve), "ask|yes|no",
-     "the reply if the policy requires approval"},
+    {"approve", 0, OPTION_CHOICE, ALL, FIELD(approve), "ask|yes|no|queue",
+     "the reply if approval is required; queue: cay approve"},
     {"yes", 0, OPTION_FLAG, ALL, FIELD(yes), NULL, "the same as --approve yes"},
     OPTIONS_HELP("show this help, or the help for a command"),
 
@@ -372,6 +373,28 @@ static enum cay_verdict prompt_ask(void *cookie, const struct cay_approval *requ
     return verdict;
 }
 
+/* The same for --approve queue. */
+struct queue {
+    struct cay_pending_files files;
+    struct prompt prompt; /* what was last allowed */
+};
+
+static enum cay_verdict queue_ask(void *cookie, const struct cay_approval *request,
+                                  char note[CAY_NOTE_MAX])
+{
+    struct queue *queue = cookie;
+
+    if (was_allowed(&queue->prompt, request))
+        return CAY_VERDICT_APPROVE;
+    enum cay_verdict verdict = cay_pending_approve(&queue->files, request, note);
+    if (verdict != CAY_VERDICT_DENY) {
+        free(queue->prompt.path);
+        queue->prompt.op = request->op;
+        queue->prompt.path = strdup(request->path);
+    }
+    return verdict;
+}
+
 /* --- Running a command --- */
 
 /* Opens the directories of the policy and runs the command. */
@@ -382,6 +405,7 @@ static int run_in_policy(struct call *call, struct cay_error *err)
     int approve = options->yes ? APPROVE_YES : options->approve;
     cay_policy *policy;
     struct cay_files_options how = {.size = sizeof how};
+    struct queue queue = {.files = {.size = sizeof queue.files, .waits = approve_waits}};
 
     if (!options->config)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.options", "--config",
@@ -391,6 +415,14 @@ static int run_in_policy(struct call *call, struct cay_error *err)
         how.flags = CAY_FILES_APPROVED_OUTSIDE;
     if (approve == APPROVE_ASK)
         how.approver = prompt_ask, how.cookie = &prompt;
+    AUTO_FREE char *scope = NULL;
+    if (approve == APPROVE_QUEUE) {
+        scope = realpath(options->config, NULL);
+        if (!scope)
+            return cay_fail_errno(err, errno, "cli.options", options->config);
+        queue.files.scope = scope;
+        how.approver = queue_ask, how.cookie = &queue;
+    }
 
     TRY(cay_policy_load(options->config, options->base, &policy, err));
     int rc = cay_files_open(policy, &how, &call->files, err);
@@ -408,5 +440,6 @@ static int run_in_policy(struct call *call, struct cay_error *err)
     }
     cay_files_free(call->files);
     free(prompt.path);
+    free(queue.prompt.path);
     return rc;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cay try, apply and discard: a command on a copy-on-write view of a directory. */
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "cay/try.h"
+#include "cli/approve.h"
 #include "cli/cli.h"
 #include "cli/cmd-sandbox.h"
 #include "cli/options.h"
@@ -222,6 +224,8 @@ static const struct option_rule option_rules[] = {
      "merge lines of files that changed on both sides"},
     {"skip-conflicts", 0, OPTION_FLAG, BIT(APPLY), FIELD(skip_conflicts), NULL,
      "apply the other paths"},
+    {"approve", 0, OPTION_CHOICE, BIT(APPLY), FIELD(approve), "yes|queue",
+     "queue: apply after a reply of cay approve"},
     {"all", 0, OPTION_FLAG, BIT(DISCARD), FIELD(all), NULL, "all your tries"},
     {"output", 'o', OPTION_CHOICE, BIT(APPLY), FIELD(as_json), "text|json",
      "output format: text or json"},
@@ -367,11 +371,84 @@ static int apply_chosen(const char *id, struct cay_apply_options how,
     return code;
 }
 
+/* --- With approval --- */
+
+static int add_text(void *cookie, enum cay_diff_line line, const char *text, size_t len)
+{
+    (void)line;
+    return buf_append(cookie, text, len) ? 0 : E2BIG;
+}
+
+/* All that the try changes, as the user sees it. */
+static int show_changes(const char *id, struct buf *text, struct cay_error *err)
+{
+    const struct cay_diff_options how = {.size = sizeof how, .flags = CAY_DIFF_BINARY};
+    cay_diff *diff = NULL;
+
+    TRY(cay_try_diff(id, &how, &diff, err));
+    bool is_cut = cay_diff_cut(diff) > 0;
+    int code = cay_diff_print(diff, CAY_DIFF_UNIFIED, add_text, text, err);
+    cay_diff_free(diff);
+    if (code != CAY_E_NO_MEMORY && (is_cut || text->failed))
+        return cay_fail(err, CAY_E_LIMIT, 0, op, id,
+                        "the changes are too large to be shown for approval",
+                        "the limit is 1 MiB; apply them without --approve");
+    return code;
+}
+
+/* While no sandbox shows the try, only its user can change it. */
+static int check_idle(const char *id, struct cay_apply_options how, struct cay_error *err)
+{
+    cay_apply_report *seen = NULL;
+
+    how.flags |= CAY_APPLY_CHECK | CAY_APPLY_SKIP_CONFLICTS | CAY_APPLY_IDLE;
+    int code = cay_try_apply(id, &how, &seen, err);
+    cay_apply_free(seen);
+    return code;
+}
+
+/* Waits for approval of exactly what is there now. */
+static int approve_changes(const struct cay_try_info *info,
+                           const struct cay_apply_options *how, struct cay_error *err)
+{
+    AUTO_BUF before = {.max = CAY_PENDING_CONTENT_MAX};
+    AUTO_BUF after = {.max = CAY_PENDING_CONTENT_MAX};
+    AUTO_BUF subject = {.max = CAY_PENDING_TEXT_MAX};
+    AUTO_FREE char *summary = NULL;
+
+    TRY(check_idle(info->id, *how, err));
+    TRY(show_changes(info->id, &before, err));
+    for (size_t i = 0; i < how->path_count; i++)
+        if (!buf_format(&subject, "%s%s", i ? " " : "", how->paths[i]))
+            return cay_fail_memory(err, op);
+    if (asprintf(&summary, "Apply%s try %s to %s%s", subject.len ? " these paths of" : "",
+                 info->id, info->dir,
+                 how->flags & CAY_APPLY_MERGE ? ", merging lines" : "") < 0) {
+        summary = NULL;
+        return cay_fail_memory(err, op);
+    }
+    const struct cay_ask ask = {.size = sizeof ask,
+                                .kind = "apply",
+                                .scope = info->dir,
+                                .subject = subject.len ? subject.data : ".",
+                                .summary = summary,
+                                .content = before.data,
+                                .content_len = before.len};
+    TRY(approve_wait(&ask, err));
+    TRY(check_idle(info->id, *how, err));
+    TRY(show_changes(info->id, &after, err));
+    if (before.len == after.len && memcmp(before.data, after.data, after.len) == 0)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_CHANGED, 0, op, info->id,
+                    "the changes are not those that were approved any more",
+                    "cay apply --approve queue asks again");
+}
+
 static int apply_paths(struct call *call, const char *const *paths,
                        const struct cay_try_info *info, struct cay_error *err)
 {
     const struct options *options = &call->options;
-    const struct cay_apply_options how = {
+    struct cay_apply_options how = {
         .size = sizeof how,
         .flags = (options->dry_run ? CAY_APPLY_CHECK : 0u) |
                  (options->merge ? CAY_APPLY_MERGE : 0u) |
@@ -381,6 +458,10 @@ static int apply_paths(struct call *call, const char *const *paths,
     cay_apply_report *report = NULL;
     size_t count;
 
+    if (options->approve) {
+        TRY(approve_changes(info, &how, err));
+        how.flags |= CAY_APPLY_IDLE;
+    }
     int code = options->interactive ? apply_chosen(info->id, how, &report, err)
                                     : cay_try_apply(info->id, &how, &report, err);
     const struct cay_applied *list = cay_apply_entries(report, &count);

@@ -99,7 +99,8 @@ static const char commands_help[] =
     "  checkpoint, rollback      Save the state of a sandbox's files; restore it\n"
     "  agent, try, diff, apply, discard  Work on a view of a directory; look; apply\n"
     "  pause, resume, start      Freeze a sandbox; thaw it; start it again from disk\n"
-    "  session, files            Named sandboxes; read and write files under a policy\n"
+    "  session, files, approve   Named sandboxes; files under a policy; what waits for "
+    "you\n"
     "  config, explain           Check a configuration; show which rule decides\n"
     "  snapshot, volume          Store files under a name; keep them for sandboxes\n"
     "  template, build           Manage templates; build one from a Dockerfile\n"
@@ -118,6 +119,7 @@ static const struct {
 } commands[] = {
     {"agent", &agent_grammar, NULL},
     {"apply", &try_grammar, NULL},
+    {"approve", &approve_grammar, NULL},
     {"build", &build_grammar, NULL},
     {"code", &code_grammar, NULL},
     {"config", &config_grammar, NULL},

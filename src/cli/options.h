@@ -123,6 +123,9 @@ struct options {
     /* Explaining */
     const char *method, *address, *sandbox;
 
+    /* Approvals */
+    const char *note, *scope;
+
     /* Tries */
     const char *directory, *use;
 

@@ -499,6 +499,21 @@ static int check_paths(const struct cay_apply_options *options, struct cay_error
     return CAY_OK;
 }
 
+static int check_unused(const char *id, struct cay_error *err)
+{
+    struct volume_users users;
+    char name[CAY_ID_MAX + 8];
+    int code = volume_find_users(&users, err);
+
+    snprintf(name, sizeof name, TRY_NAME "%s", id);
+    for (size_t i = 0; !code && i < users.count; i++)
+        if (volume_is_used_by(&users.list[i], name))
+            code = cay_fail(err, CAY_E_BUSY, 0, op, id, "a sandbox shows this try",
+                            "cay kill %s ends it", users.list[i].id);
+    free(users.list);
+    return code;
+}
+
 int cay_try_apply(const char *id, const struct cay_apply_options *options,
                   cay_apply_report **ret_report, struct cay_error *err)
 {
@@ -511,6 +526,8 @@ int cay_try_apply(const char *id, const struct cay_apply_options *options,
     TRY(check_paths(&known, err));
     cay_apply_report *report = calloc(1, sizeof *report);
     int code = report ? open_try(id, &try, err) : cay_fail_memory(err, op);
+    if (!code && known.flags & CAY_APPLY_IDLE)
+        code = check_unused(id, err);
     if (!code)
         code = load_known(&try, &base, err);
     if (!code) {
@@ -538,21 +555,6 @@ int cay_try_apply(const char *id, const struct cay_apply_options *options,
 }
 
 /* --- discard --- */
-
-static int check_unused(const char *id, struct cay_error *err)
-{
-    struct volume_users users;
-    char name[CAY_ID_MAX + 8];
-    int code = volume_find_users(&users, err);
-
-    snprintf(name, sizeof name, TRY_NAME "%s", id);
-    for (size_t i = 0; !code && i < users.count; i++)
-        if (volume_is_used_by(&users.list[i], name))
-            code = cay_fail(err, CAY_E_BUSY, 0, op, id, "a sandbox shows this try",
-                            "cay kill %s ends it", users.list[i].id);
-    free(users.list);
-    return code;
-}
 
 int cay_try_discard(const char *id, struct cay_error *err)
 {

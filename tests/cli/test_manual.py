@@ -131,7 +131,7 @@ def test_every_command_about_sandboxes_is_on_a_page():
             assert re.search(rf"^\*cay {command}\*", text, re.M), command
     overview = page("cay.1.scd")
     for command in [*SANDBOX_COMMANDS, "config", "session", "template", "files", "code", "context", "setup", "warm",
-                    "build", "diff", "volume", "snapshot", "agent"]:
+                    "build", "diff", "volume", "snapshot", "agent", "approve"]:
         assert re.search(rf"^\*.*\b{command}\*", overview, re.M), command
 
 
@@ -140,6 +140,8 @@ def test_every_command_about_sandboxes_is_on_a_page():
     ("cay-code", [["code"], *(["context", command] for command in CONTEXT_COMMANDS),
                   ["warm", "create"], ["warm", "rm"]]),
     ("cay-agent", [["agent"]]),
+    ("cay-approve", [["approve", command] for command in
+                     ("list", "show", "allow", "deny", "remember", "rules", "ask")]),
     ("cay-config", [["config", command] for command in CONFIG_COMMANDS]),
     ("cay-setup", [["setup"]]),
     ("cay-build", [["build"]]),
@@ -205,7 +207,7 @@ def test_bash_completes_commands_options_and_values(path):
     assert complete_in_bash(["cay", "files", "read", "--of"], path) == ["--offset"]
     assert complete_in_bash(["cay", "files", "read", "--conf"], path) == ["--config"]
     assert complete_in_bash(["cay", "files", "-o", "j"], path) == ["json"]
-    assert complete_in_bash(["cay", "files", "--approve", ""], path) == ["ask", "yes", "no"]
+    assert complete_in_bash(["cay", "files", "--approve", ""], path) == ["ask", "yes", "no", "queue"]
 
 
 def test_bash_completes_what_comes_next(path, boxes):

@@ -75,7 +75,7 @@ def test_the_value_of_an_option_may_look_like_an_option(world):
     (["read", "a", "--offset", ""], "--offset", "write --offset N"),
     (["read", "a", "--offset", "18446744073709551616"], "--offset", "write --offset N"),
     (["read", "a", "-o", "xml"], "-o", "write --output text|json"),
-    (["read", "a", "--approve=maybe"], "--approve=maybe", "write --approve ask|yes|no"),
+    (["read", "a", "--approve=maybe"], "--approve=maybe", "write --approve ask|yes|no|queue"),
     (["read", "a", "--yes=no"], "--yes=no", "write --yes"),
 ])
 def test_a_wrong_word_is_named_with_the_right_one(world, words, subject, hint):
@@ -127,7 +127,7 @@ def test_the_help_names_every_command():
     assert sorted(named) == sorted([*SANDBOX_COMMANDS, "config", "session", "template", "explain", "files", "help",
                                     "version", "serve", "key", "env", "pool", "code", "context",
                                     "setup", "warm", "build", "diff", "secret", "volume", "snapshot",
-                                    "apply", "discard", "agent"])
+                                    "apply", "discard", "agent", "approve"])
 
 
 @pytest.mark.parametrize("command", SANDBOX_COMMANDS)

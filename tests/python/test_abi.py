@@ -110,6 +110,9 @@ NOT_MIRRORED = {
     "cay_file_backend",  # tables that only backends written in C have
     "cay_process_backend",
     "cay_port",  # of cay port and cay forward
+    "cay_ask",  # of cay approve
+    "cay_pending",
+    "cay_pending_files",
     "cay_profile",  # of cay agent
     "cay_try_info",
     "cay_try_options",
@@ -242,6 +245,14 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_config_peek",  # for the command
         "cay_config_policy",
         "cay_config_schema",  # for the command
+        "cay_pending_approve",  # for cay approve
+        "cay_pending_ask",
+        "cay_pending_decide",
+        "cay_pending_find",
+        "cay_pending_list",
+        "cay_pending_rules",
+        "cay_pending_submit",
+        "cay_pending_wait",
         "cay_profile_free",  # for cay agent
         "cay_profile_list",
         "cay_profile_load",
