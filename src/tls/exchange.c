@@ -7,6 +7,7 @@
  * A request that is refused may follow others whose replies are on their way: the server
  * then gets the end of the connection, and the client the refusal after all it replies.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,7 +28,8 @@ enum {
     UP_MAX = 64 << 10, /* a head as it leaves, and a piece of the body */
     BEGIN_MS = 20000,  /* for the handshakes */
     REFUSE_MS = 2000,  /* for earlier replies, before a refusal is sent */
-    HOLD_MS = 50,      /* bytes of a reply that may begin a value */
+    HOLD_MS = 50,      /* the last bytes of a reply, which may begin a value */
+    HOLD_LONG_MS = 10000, /* the same if they are several */
     DRAIN_MS = 2000    /* until a client has read the last bytes */
 };
 
@@ -52,7 +54,8 @@ struct exchange {
     struct buf refusal;
     bool is_tls;
     struct secret_mask mask;
-    struct buf held; /* of a reply, see secret.h */
+    struct secret_tail tail; /* of a reply */
+    bool is_tail_due;        /* it has waited long enough */
 };
 
 /* --- Life --- */
@@ -88,7 +91,7 @@ void exchange_free_dead(struct opener *opener)
         buf_done(&exchange->up);
         buf_done(&exchange->down);
         buf_done(&exchange->refusal);
-        buf_done(&exchange->held);
+        secret_tail_done(&exchange->tail);
         secret_mask_done(&exchange->mask);
         free(exchange);
     }
@@ -126,7 +129,7 @@ void exchange_new(struct opener *opener, const struct tls_order_head *head,
     buf_init(&exchange->up, UP_MAX);
     buf_init(&exchange->down, UP_MAX);
     buf_init(&exchange->refusal, UP_MAX);
-    buf_init(&exchange->held, UP_MAX);
+    secret_tail_init(&exchange->tail);
     exchange->is_tls = head->is_tls;
     exchange->next = opener->exchanges;
     opener->exchanges = exchange;
@@ -188,8 +191,8 @@ static bool is_dropped(const struct http_header *header)
 /* A value could not be masked in a compressed reply, nor in a part of one. */
 static bool hides_values(const struct http_header *header)
 {
-    return http_is_name(&header->name, "accept-encoding") ||
-           http_is_name(&header->name, "range");
+    return http_is_like(&header->name, "accept-encoding") ||
+           http_is_like(&header->name, "te") || http_is_like(&header->name, "range");
 }
 
 /* False if it must be refused, with edit->fault, or memory is exhausted. */
@@ -244,12 +247,56 @@ static bool pass_head(struct opener *opener, struct exchange *exchange,
     return true;
 }
 
+/* Some servers take the method or the path from such a header. */
+static bool is_replaced(const struct http_header *header, bool is_path)
+{
+    static const char *const names[][3] = {
+        {"x-http-method-override", "x-http-method", "x-method-override"},
+        {"x-original-url", "x-rewrite-url", "x-forwarded-uri"}};
+
+    for (size_t i = 0; i < 3; i++)
+        if (http_is_like(&header->name, names[is_path][i]))
+            return true;
+    return false;
+}
+
+static void copy_text(char *to, size_t room, const struct http_text *text)
+{
+    snprintf(to, room, "%.*s", (int)text->len, text->at);
+}
+
+/* By the rules: as it is, and as such servers take it. */
+static void check_rules(const struct opener *opener, const struct exchange *exchange,
+                        const struct http_request *request,
+                        struct network_answer *ret_answer)
+{
+    char method[40], target[HTTP_HEAD_MAX];
+
+    copy_text(method, sizeof method, &request->method);
+    copy_text(target, sizeof target, &request->target);
+    network_check_request(opener->rules, exchange->name, exchange->port, method, target,
+                          ret_answer);
+    for (size_t i = 0; i < request->header_count; i++) {
+        const struct http_header *header = &request->headers[i];
+        if (is_replaced(header, false))
+            copy_text(method, sizeof method, &header->value);
+        else if (is_replaced(header, true))
+            copy_text(target, sizeof target, &header->value);
+        else
+            continue;
+        for (char *at = method; *at; at++)
+            *at = (char)toupper((unsigned char)*at);
+        if (ret_answer->verdict == NETWORK_ALLOW)
+            network_check_request(opener->rules, exchange->name, exchange->port, method,
+                                  target, ret_answer);
+    }
+}
+
 /* False if it is refused. */
 static bool check_request(struct opener *opener, struct exchange *exchange,
                           const struct http_request *request)
 {
     struct network_answer answer;
-    char method[40], target[HTTP_HEAD_MAX];
 
     if (strcmp(request->host, exchange->name) != 0 ||
         (request->port && request->port != exchange->port)) {
@@ -259,10 +306,7 @@ static bool check_request(struct opener *opener, struct exchange *exchange,
         report(opener, exchange, NETWORK_DENY, "default");
         return false;
     }
-    snprintf(method, sizeof method, "%.*s", (int)request->method.len, request->method.at);
-    snprintf(target, sizeof target, "%.*s", (int)request->target.len, request->target.at);
-    network_check_request(opener->rules, exchange->name, exchange->port, method, target,
-                          &answer);
+    check_rules(opener, exchange, request, &answer);
     if (answer.verdict == NETWORK_ALLOW)
         return true;
     refuse(exchange, "403 Forbidden", "cay: %s", answer.why);
@@ -379,32 +423,41 @@ static void begin_draining(struct exchange *exchange)
     set_deadline(exchange, DRAIN_MS);
 }
 
-/* What was held back is no value after all. */
-static void release_held(struct exchange *exchange)
-{
-    buf_append(&exchange->down, exchange->held.data, exchange->held.len);
-    exchange->held.len = 0;
-    exchange->is_waiting = true;
-}
-
 static void take_reply(struct exchange *exchange, const char *bytes, size_t len)
 {
-    if (!exchange->mask.count) {
+    if (!exchange->mask.count)
         buf_append(&exchange->down, bytes, len);
-        return;
-    }
-    if (!secret_mask_feed(&exchange->mask, bytes, len, &exchange->held, &exchange->down))
+    else if (!secret_mask_feed(&exchange->mask, bytes, len, &exchange->tail,
+                               &exchange->down))
         end_exchange(exchange);
-    else if (exchange->state == OPEN && exchange->held.len)
-        set_deadline(exchange, HOLD_MS);
-    else if (exchange->state == OPEN)
+    exchange->is_tail_due = false;
+    if (exchange->state == OPEN)
         exchange->deadline_ms = 0;
+}
+
+/* The server has sent no more.  Only then does the time of the tail pass: a client that
+ * does not read, or a sandbox whose processor time is used up, must not part a value.
+ * True if there is something to send. */
+static bool wait_for_rest(struct exchange *exchange)
+{
+    if (exchange->state != OPEN || !secret_tail_waiting(&exchange->tail))
+        return false;
+    if (exchange->is_tail_due) {
+        secret_tail_release(&exchange->tail, false, &exchange->down);
+        exchange->is_tail_due = false;
+        return true;
+    }
+    if (!exchange->deadline_ms)
+        set_deadline(exchange, exchange->tail.bytes.len < SECRET_TAIL_LONG
+                                   ? HOLD_MS
+                                   : HOLD_LONG_MS);
+    return false;
 }
 
 static bool finish(struct exchange *exchange)
 {
-    if (exchange->held.len) {
-        release_held(exchange);
+    if (secret_tail_waiting(&exchange->tail)) {
+        secret_tail_release(&exchange->tail, true, &exchange->down);
         return true;
     }
     if (exchange->state == REFUSED && exchange->refusal.len) {
@@ -432,7 +485,7 @@ static bool move_down(struct exchange *exchange)
         return progress;
     ssize_t got = end_receive(&exchange->server, bytes, sizeof bytes);
     if (got == -EAGAIN)
-        return progress;
+        return wait_for_rest(exchange) || progress;
     if (got > 0)
         take_reply(exchange, bytes, (size_t)got);
     else
@@ -508,8 +561,8 @@ void exchange_continue(struct opener *opener, struct exchange *exchange)
 static void on_deadline(struct exchange *exchange)
 {
     exchange->deadline_ms = 0;
-    if (exchange->state == OPEN && exchange->held.len) {
-        release_held(exchange);
+    if (exchange->state == OPEN && secret_tail_waiting(&exchange->tail)) {
+        exchange->is_tail_due = exchange->is_waiting = true; /* unless more is here now */
         return;
     }
     if (exchange->state != REFUSED || exchange->server.has_ended) {

@@ -26,6 +26,20 @@ bool http_is_name(const struct http_text *name, const char *lower)
     return name->len == strlen(lower) && strncasecmp(name->at, lower, name->len) == 0;
 }
 
+static char plain(char byte)
+{
+    return is_letter(byte) ? (char)(byte | 0x20) : byte == '_' ? '-' : byte;
+}
+
+bool http_is_like(const struct http_text *name, const char *other)
+{
+    bool same = name->len == strlen(other);
+
+    for (size_t i = 0; same && i < name->len; i++)
+        same = plain(name->at[i]) == plain(other[i]);
+    return same;
+}
+
 /* --- The first line --- */
 
 static bool is_method_refused(const struct http_text *method)
@@ -60,19 +74,13 @@ static const char *read_first_line(const char *line, size_t len,
 
 /* --- Headers --- */
 
-/* Some servers take "_" for "-". */
 static bool is_disguised(const struct http_text *name)
 {
     static const char *const names[] = {"content-length", "transfer-encoding"};
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        bool same = strlen(names[i]) == name->len;
-        for (size_t j = 0; same && j < name->len; j++)
-            same = (name->at[j] | 0x20) == names[i][j] ||
-                   (name->at[j] == '_' && names[i][j] == '-');
-        if (same && !http_is_name(name, names[i]))
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (http_is_like(name, names[i]) && !http_is_name(name, names[i]))
             return true;
-    }
     return false;
 }
 

@@ -52,6 +52,9 @@ enum http_result http_read_request(const char *bytes, size_t len,
 /* Without regard to case. */
 bool http_is_name(const struct http_text *name, const char *lower);
 
+/* The same for servers that take "_" for "-", as CGI does. */
+bool http_is_like(const struct http_text *name, const char *other);
+
 /* --- Bodies --- */
 
 /* How far the body of a request has come. */

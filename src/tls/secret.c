@@ -308,7 +308,7 @@ static void encode(const char *bytes, size_t len, struct buf *out)
 
 /* --- Masks --- */
 
-bool secret_mask_add(struct secret_mask *mask, const char *text, size_t len)
+static bool add_form(struct secret_mask *mask, const char *text, size_t len)
 {
     for (size_t i = 0; i < mask->count; i++)
         if (strlen(mask->at[i]) == len && memcmp(mask->at[i], text, len) == 0)
@@ -319,10 +319,73 @@ bool secret_mask_add(struct secret_mask *mask, const char *text, size_t len)
     return mask->at[mask->count++] != NULL;
 }
 
+static bool is_unreserved(char byte)
+{
+    return (byte >= '0' && byte <= '9') ||
+           ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z') ||
+           memchr("-_.~", byte, 4);
+}
+
+static void put_encoded(const char *text, size_t len, bool is_lower, struct buf *out)
+{
+    for (size_t i = 0; i < len; i++)
+        if (is_unreserved(text[i]))
+            buf_append(out, text + i, 1);
+        else
+            buf_format(out, is_lower ? "%%%02x" : "%%%02X", (unsigned char)text[i]);
+}
+
+/* As PHP writes JSON: "/" is escaped, too. */
+static void put_json(const char *text, size_t len, struct buf *out)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (memchr("\"\\/", text[i], 3))
+            buf_text(out, "\\");
+        buf_append(out, text + i, 1);
+    }
+}
+
+bool secret_mask_add(struct secret_mask *mask, const char *text, size_t len)
+{
+    AUTO_BUF upper;
+    AUTO_BUF lower;
+    AUTO_BUF json;
+
+    buf_init(&upper, 3 * HTTP_HEAD_MAX);
+    buf_init(&lower, 3 * HTTP_HEAD_MAX);
+    buf_init(&json, 2 * HTTP_HEAD_MAX);
+    put_encoded(text, len, false, &upper);
+    put_encoded(text, len, true, &lower);
+    put_json(text, len, &json);
+    return !upper.failed && !lower.failed && !json.failed && add_form(mask, text, len) &&
+           add_form(mask, upper.data, upper.len) &&
+           add_form(mask, lower.data, lower.len) && add_form(mask, json.data, json.len);
+}
+
 void secret_mask_done(struct secret_mask *mask)
 {
     while (mask->count)
         free(mask->at[--mask->count]);
+}
+
+void secret_tail_init(struct secret_tail *ret_tail)
+{
+    enum { MOST = 64 << 10 };
+
+    buf_init(&ret_tail->bytes, MOST);
+    buf_init(&ret_tail->stars, MOST);
+    ret_tail->sent = 0;
+}
+
+void secret_tail_done(struct secret_tail *tail)
+{
+    buf_done(&tail->bytes);
+    buf_done(&tail->stars);
+}
+
+size_t secret_tail_waiting(const struct secret_tail *tail)
+{
+    return tail->bytes.len - tail->sent;
 }
 
 static size_t count_held(const struct secret_mask *mask, const char *bytes, size_t len)
@@ -338,25 +401,68 @@ static size_t count_held(const struct secret_mask *mask, const char *bytes, size
     return most;
 }
 
-bool secret_mask_feed(const struct secret_mask *mask, const char *bytes, size_t len,
-                      struct buf *held, struct buf *out)
+/* Values may overlap, or one may begin another: the bytes stay as they are meanwhile. */
+static void mark(const struct secret_mask *mask, struct secret_tail *tail)
 {
-    if (!buf_append(held, bytes, len))
-        return false;
     for (size_t i = 0; i < mask->count; i++) {
         size_t size = strlen(mask->at[i]);
-        char *at = held->data, *end = held->data + held->len;
+        const char *bytes = tail->bytes.data, *end = bytes + tail->bytes.len, *at = bytes;
         while ((at = memmem(at, (size_t)(end - at), mask->at[i], size))) {
-            memset(at, '*', size);
-            at += size;
+            memset(tail->stars.data + (at - bytes), 1, size);
+            at++;
         }
     }
-    size_t keep = count_held(mask, held->data, held->len), ready = held->len - keep;
-    if (!buf_append(out, held->data, ready))
+}
+
+/* The bytes before `to` that have not left. */
+static bool put_marked(struct secret_tail *tail, size_t to, struct buf *out)
+{
+    size_t from = tail->sent, begin = out->len;
+
+    if (to <= from)
+        return true;
+    if (!buf_append(out, tail->bytes.data + from, to - from))
         return false;
-    memmove(held->data, held->data + ready, keep);
-    held->len = keep;
+    for (size_t i = from; i < to; i++)
+        if (tail->stars.data[i])
+            out->data[begin + i - from] = '*';
+    tail->sent = to;
     return true;
+}
+
+static void drop_first(struct secret_tail *tail, size_t len)
+{
+    tail->bytes.len -= len;
+    tail->stars.len -= len;
+    memmove(tail->bytes.data, tail->bytes.data + len, tail->bytes.len);
+    memmove(tail->stars.data, tail->stars.data + len, tail->stars.len);
+    tail->sent = tail->sent > len ? tail->sent - len : 0;
+}
+
+bool secret_mask_feed(const struct secret_mask *mask, const char *bytes, size_t len,
+                      struct secret_tail *tail, struct buf *out)
+{
+    if (!buf_append(&tail->bytes, bytes, len) || !buf_reserve(&tail->stars, len))
+        return false;
+    memset(tail->stars.data + tail->stars.len, 0, len);
+    tail->stars.len += len;
+    mark(mask, tail);
+    size_t ready =
+        tail->bytes.len - count_held(mask, tail->bytes.data, tail->bytes.len);
+    size_t sure = ready;
+    while (sure < tail->stars.len && tail->stars.data[sure])
+        sure++;
+    if (!put_marked(tail, sure, out))
+        return false;
+    drop_first(tail, ready);
+    return true;
+}
+
+void secret_tail_release(struct secret_tail *tail, bool is_last, struct buf *out)
+{
+    if (is_last && tail->bytes.len >= SECRET_VALUE_MIN)
+        memset(tail->stars.data, 1, tail->stars.len);
+    (void)put_marked(tail, tail->bytes.len, out);
 }
 
 /* --- Headers --- */
@@ -388,7 +494,7 @@ bool secret_is_replaced(const struct secret_edit *edit, const struct http_header
 {
     for (size_t i = 0; edit->headers && i < edit->headers->header_count; i++)
         if (is_for(edit, i) &&
-            http_is_name(&header->name, edit->headers->headers[i].name))
+            http_is_like(&header->name, edit->headers->headers[i].name))
             return true;
     return false;
 }
@@ -441,16 +547,6 @@ static const struct secret_use *check_use(struct secret_edit *edit,
     return use;
 }
 
-static void put_encoded(const char *value, struct buf *out)
-{
-    for (; *value; value++)
-        if (strchr("-_.~", *value) || (*value >= '0' && *value <= '9') ||
-            ((*value | 0x20) >= 'a' && (*value | 0x20) <= 'z'))
-            buf_append(out, value, 1);
-        else
-            buf_format(out, "%%%02X", (unsigned char)*value);
-}
-
 /* The text with the placeholder replaced, wherever it is. */
 static bool replace(const struct secret *secret, const struct http_text *text,
                     bool is_encoded, struct buf *out)
@@ -460,7 +556,7 @@ static bool replace(const struct secret *secret, const struct http_text *text,
     for (const char *at; (at = find(&rest, secret->placeholder));) {
         buf_append(out, rest.at, (size_t)(at - rest.at));
         if (is_encoded)
-            put_encoded(secret->value, out);
+            put_encoded(secret->value, strlen(secret->value), false, out);
         else
             buf_text(out, secret->value);
         at += strlen(secret->placeholder);
@@ -495,7 +591,7 @@ bool secret_put_target(struct secret_edit *edit, const struct http_text *target,
     bool in_query = query && query < find(target, secret->placeholder);
     if (!check_use(edit, secret, in_query ? SECRET_QUERY : 0u, NULL))
         return false;
-    put_encoded(secret->value, &encoded);
+    put_encoded(secret->value, strlen(secret->value), false, &encoded);
     return !encoded.failed && secret_mask_add(edit->mask, encoded.data, encoded.len) &&
            replace(secret, target, true, out) && check_rest(edit, out, from);
 }

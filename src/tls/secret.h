@@ -74,7 +74,11 @@ bool secrets_has_host(const struct secrets *secrets, const char *host);
 
 /* --- Masks --- */
 
-enum { SECRET_MASKS_MAX = SECRETS_MAX + SECRET_PARTS_MAX + 16 };
+enum {
+    SECRET_MASK_FORMS = 4, /* of one text: see secret_mask_add() */
+    SECRET_MASKS_MAX = SECRET_MASK_FORMS * (SECRETS_MAX + SECRET_PARTS_MAX + 16),
+    SECRET_TAIL_LONG = 4 /* bytes of a value that are no accident */
+};
 
 /* What must not be in replies: values, and the encoded forms that were sent. */
 struct secret_mask {
@@ -82,13 +86,29 @@ struct secret_mask {
     char *at[SECRET_MASKS_MAX];
 };
 
+/* Adds the text, and how it looks percent-encoded or in JSON. */
 bool secret_mask_add(struct secret_mask *mask, const char *text, size_t len);
 void secret_mask_done(struct secret_mask *mask);
 
-/* Appends bytes of a reply to `out`, with each value replaced by as many "*".  The end of
- * the bytes stays in `held` if it may be the beginning of a value. */
+/* The end of the bytes so far, if it may be the beginning of a value. */
+struct secret_tail {
+    struct buf bytes;
+    struct buf stars; /* one byte for each: whether it belongs to a value */
+    size_t sent;      /* the first ones, which have left and still count */
+};
+
+void secret_tail_init(struct secret_tail *ret_tail);
+void secret_tail_done(struct secret_tail *tail);
+
+/* Appends bytes of a reply to `out`, with each value replaced by as many "*", except
+ * those that stay in `tail`.  False if memory is exhausted. */
 bool secret_mask_feed(const struct secret_mask *mask, const char *bytes, size_t len,
-                      struct buf *held, struct buf *out);
+                      struct secret_tail *tail, struct buf *out);
+
+/* Appends those, too: now, or after the last byte of the reply, when a part of a value
+ * that is as long as the shortest value is masked. */
+void secret_tail_release(struct secret_tail *tail, bool is_last, struct buf *out);
+size_t secret_tail_waiting(const struct secret_tail *tail);
 
 /* --- Requests --- */
 
