@@ -356,16 +356,10 @@ static void add_shared(struct root_plan *root_plan)
 /* The host's /etc/ssl, with one authority more. */
 static void add_own_trust(struct root_plan *root_plan)
 {
-    struct stat st;
-
     add_directory(root_plan, root_plan->is_copy ? PLAN_NEED : PLAN_DIRECTORY,
                   "etc/ssl/certs", 0755, 0);
     copy_host(root_plan, "/etc/ssl/openssl.cnf");
     trust_plan(root_plan, -1, root_plan->authority);
-    if (stat("/etc/ssl/certs/java", &st) == 0 && S_ISDIR(st.st_mode)) {
-        add_directory(root_plan, PLAN_DIRECTORY, "etc/ssl/certs/java", 0755, 0);
-        show(root_plan, "etc/ssl/certs/java", "/etc/ssl/certs/java");
-    }
 }
 
 static void add_etc(struct root_plan *root_plan)

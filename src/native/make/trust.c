@@ -11,12 +11,14 @@
 #include "base/auto.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "native/make/jks.h"
 #include "sys/io.h"
 #include "sys/path.h"
 
 #define DIRECTORY "etc/cay"
 #define BUNDLE    DIRECTORY "/ca-certificates.crt" /* every certificate */
 #define OWN       DIRECTORY "/ca.crt"              /* the authority alone */
+#define JAVA      DIRECTORY "/cacerts"             /* every certificate, for Java */
 
 enum { BUNDLE_MAX = 384 << 10 };
 
@@ -24,6 +26,11 @@ enum { BUNDLE_MAX = 384 << 10 };
 static const char *const places[] = {"etc/ssl/certs/ca-certificates.crt",
                                      "etc/pki/tls/certs/ca-bundle.crt",
                                      "etc/ssl/cert.pem", "etc/ssl/ca-bundle.pem"};
+
+/* Where installations of Java have theirs: Debian's, Fedora's, that of images. */
+static const char *const java_places[] = {"etc/ssl/certs/java/cacerts",
+                                          "etc/pki/ca-trust/extracted/java/cacerts",
+                                          "opt/java/openjdk/lib/security/cacerts"};
 
 /* Most programs with certificates of their own take others from one of these. */
 static const char *const variables[] = {
@@ -105,6 +112,42 @@ static void add_file(struct root_plan *root_plan, enum plan_kind kind, const cha
     root_plan_add_data(root_plan, kind, path, text, len)->mode = 0644;
 }
 
+static bool has_file(int root, const char *path)
+{
+    struct stat st;
+    AUTO_FD fd = path_open(root, path, O_PATH | O_CLOEXEC, 0,
+                           RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
+
+    return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* Java reads neither the bundle nor variables.  Programs on an installation that has its
+ * own place need -Djavax.net.ssl.trustStore=/etc/cay/cacerts. */
+static void add_java(struct root_plan *root_plan, enum plan_kind directory,
+                     enum plan_kind file, int template_root, const struct buf *bundle)
+{
+    bool is_host = template_root < 0;
+    AUTO_FD host = is_host ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    int root = is_host ? host : template_root;
+    size_t count = is_host ? 1 : sizeof java_places / sizeof *java_places;
+    bool has_java = has_file(root, "usr/bin/java");
+    AUTO_BUF store;
+
+    for (size_t i = 0; i < count; i++)
+        has_java |= has_file(root, java_places[i]);
+    buf_init(&store, BUNDLE_MAX);
+    if (!has_java || !jks_write(bundle->data, bundle->len, &store))
+        return;
+    add_file(root_plan, file, JAVA, store.data, store.len);
+    for (size_t i = 0; i < count; i++) {
+        if (!has_file(root, java_places[i]))
+            continue;
+        if (is_host) /* the sandbox has an /etc/ssl/certs of its own */
+            add_directory(root_plan, directory, "etc/ssl/certs/java");
+        add_file(root_plan, file, java_places[i], store.data, store.len);
+    }
+}
+
 void trust_plan(struct root_plan *root_plan, int template_root, const char *authority)
 {
     bool is_host = template_root < 0;
@@ -126,4 +169,5 @@ void trust_plan(struct root_plan *root_plan, int template_root, const char *auth
         add_directory(root_plan, directory, "etc/ssl/certs");
     }
     add_file(root_plan, file, places[0], text.data, text.len);
+    add_java(root_plan, directory, file, template_root, &text);
 }
