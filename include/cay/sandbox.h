@@ -497,7 +497,8 @@ enum cay_event_kind {
     CAY_EVENT_LOOKUP = 1,  /* a question of DNS that was refused */
     CAY_EVENT_CONNECT = 2, /* a connection that was allowed or refused */
     CAY_EVENT_CLOSE = 3,   /* the end of one that was allowed */
-    CAY_EVENT_PACKET = 4   /* neither TCP nor DNS: refused */
+    CAY_EVENT_PACKET = 4,  /* neither TCP nor DNS: refused */
+    CAY_EVENT_REQUEST = 5  /* a request of HTTP that was refused, or got a secret */
 };
 
 struct cay_network_event {
@@ -512,6 +513,10 @@ struct cay_network_event {
     char rule[192];                             /* the rule that decided, or "default" */
     uint64_t up_bytes, down_bytes, duration_ms; /* of CAY_EVENT_CLOSE */
     uint64_t lost; /* events before this one that were too many to be reported */
+    /* The process, as it is inside; 0 if it was not found in time.  It chooses its name,
+     * and may be one of several that have the socket. */
+    uint32_t pid, uid;
+    char program[16];
 };
 
 /* The last events of a relayed network, up to 1,024, whose number is above `after`,

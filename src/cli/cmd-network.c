@@ -130,7 +130,8 @@ static const char *kind_of(const struct cay_network_event *event)
     static const char *const kinds[] = {[CAY_EVENT_LOOKUP] = "lookup",
                                         [CAY_EVENT_CONNECT] = "connect",
                                         [CAY_EVENT_CLOSE] = "close",
-                                        [CAY_EVENT_PACKET] = "packet"};
+                                        [CAY_EVENT_PACKET] = "packet",
+                                        [CAY_EVENT_REQUEST] = "request"};
 
     return kinds[event->kind];
 }
@@ -188,6 +189,14 @@ static void put_event(FILE *file, const struct cay_network_event *event)
     json_set_uint(&json, "down_bytes", event->down_bytes);
     json_set_uint(&json, "duration_ms", event->duration_ms);
     json_set_uint(&json, "lost", event->lost);
+    if (event->pid) {
+        json_set_uint(&json, "pid", event->pid);
+        json_set_uint(&json, "uid", event->uid);
+    } else {
+        json_set_text(&json, "pid", NULL);
+        json_set_text(&json, "uid", NULL);
+    }
+    json_set_text(&json, "program", event->pid ? event->program : NULL);
     json_put_end(&json);
     fputc('\n', file);
 }
@@ -210,7 +219,7 @@ static void print_event(FILE *file, const struct cay_network_event *event)
     if (has_both)
         fprintf(file, " at %s", event->address);
     if (event->kind == CAY_EVENT_CLOSE)
-        fprintf(file, ": %s up, %s down in %" PRIu64 " ms%s%s\n",
+        fprintf(file, ": %s up, %s down in %" PRIu64 " ms%s%s",
                 quantity_bytes(event->up_bytes, up),
                 quantity_bytes(event->down_bytes, down), event->duration_ms,
                 event->verdict == CAY_REACH_DENY ? ", cut by " : "",
@@ -218,8 +227,13 @@ static void print_event(FILE *file, const struct cay_network_event *event)
     else {
         fputs(": rule ", file);
         show_name(file, event->rule);
-        fputc('\n', file);
     }
+    if (event->pid) {
+        fputs(", by ", file);
+        show_name(file, event->program);
+        fprintf(file, " (%" PRIu32 ")", event->pid);
+    }
+    fputc('\n', file);
 }
 
 static int print_new(struct call *call, cay_sandbox *sandbox, uint64_t *after,

@@ -44,6 +44,9 @@
  *   DIAL_ONLY (from then on relay_dial of    none
  *             relay.h and nothing else, for
  *             another sandbox)
+ *   OWNERS_ONLY (the same of                 none
+ *             relay_owner_request, for the
+ *             sandbox's cay-net)
  *   CODE      user, "" for the default       DIALLED  a socket to the user's code service
  *                                                     (code.h), started if there is none
  *   CLAIM     plan_defaults, environment;    none
@@ -112,6 +115,7 @@ enum message_kind {
     MESSAGE_CODE = 35,
     MESSAGE_DIAL_ONLY = 36,
     MESSAGE_HOLD = 37,
+    MESSAGE_OWNERS_ONLY = 38,
     MESSAGE_STARTED = 101,
     MESSAGE_ENDED = 102,
     MESSAGE_FAILED = 103,

@@ -26,6 +26,7 @@
 #include "base/error.h"
 #include "init/file.h"
 #include "init/filters.h"
+#include "init/owner.h"
 #include "init/prefork.h"
 #include "init/process.h"
 #include "init/report.h"
@@ -304,6 +305,15 @@ static void on_dial(struct source *source)
         peer->gone = some_are_gone = true;
 }
 
+/* cay-net, which asks for the owners of sockets and nothing else. */
+static void on_owner(struct source *source)
+{
+    struct peer *peer = (struct peer *)source;
+
+    if (!peer->gone && !owner_reply(peer->fd, proc_fd))
+        peer->gone = some_are_gone = true;
+}
+
 /* False if the peer violated the protocol. */
 static bool handle(struct peer *peer)
 {
@@ -312,7 +322,8 @@ static bool handle(struct peer *peer)
     if (packet.head.kind == MESSAGE_CLAIM)
         return claim(peer);
     if (is_spare && packet.head.kind != MESSAGE_PING &&
-        packet.head.kind != MESSAGE_STATUS && packet.head.kind != MESSAGE_DIAL_ONLY)
+        packet.head.kind != MESSAGE_STATUS && packet.head.kind != MESSAGE_DIAL_ONLY &&
+        packet.head.kind != MESSAGE_OWNERS_ONLY)
         return fail_spare(peer);
     if (packet.head.kind == MESSAGE_EXEC)
         return process_execute(peer, &packet);
@@ -358,6 +369,9 @@ static bool handle(struct peer *peer)
         return control_dial(peer, &packet);
     case MESSAGE_DIAL_ONLY:
         peer->source.ready = on_dial;
+        return true;
+    case MESSAGE_OWNERS_ONLY:
+        peer->source.ready = on_owner;
         return true;
     case MESSAGE_CODE:
         return service_dial(peer, &packet);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "native/make/headers.h"
 #include "native/make/network.h"
@@ -171,11 +172,16 @@ static void copy_event(const struct relay_event *from, struct cay_network_event 
         .down_bytes = from->down_bytes,
         .duration_ms = from->duration_ms,
         .lost = from->lost,
+        .pid = from->owner.pid == RELAY_OWNER_PENDING ? 0 : from->owner.pid,
+        .uid = from->owner.uid,
     };
     memcpy(to->name, from->name, strnlen(from->name, sizeof from->name));
     memcpy(to->rule, from->rule, strnlen(from->rule, sizeof from->rule - 1));
     wire_make_text(to->name, strlen(to->name));
     wire_make_text(to->rule, strlen(to->rule));
+    memcpy(to->program, from->owner.program,
+           strnlen(from->owner.program, sizeof from->owner.program - 1));
+    wire_make_text(to->program, strlen(to->program));
     if (from->address.len == 4 || from->address.len == 16)
         network_address_format(&from->address, to->address);
 }
@@ -188,19 +194,30 @@ static int by_number(const void *one, const void *other)
     return a < b ? -1 : a > b;
 }
 
+/* The processes of the last events are being looked up. */
+static bool is_pending(const struct relay_event *event)
+{
+    return event->owner.pid == RELAY_OWNER_PENDING &&
+           clock_since_1970_ms() - event->time_ms < RELAY_OWNER_MS;
+}
+
 /* Most calls of a caller that follows the events find none: that takes one read. */
-static size_t collect_events(int file, uint64_t after, struct cay_network_event *events)
+static size_t collect_events(int file, uint64_t after, struct cay_network_event *events,
+                             bool *ret_early)
 {
     struct relay_event event;
     size_t count = 0;
 
+    *ret_early = false;
     if (!read_slot(file, after + 1, &event) || event.number <= after)
         return 0;
     for (uint64_t slot = 0; slot < RELAY_EVENTS_MAX; slot++)
         if (read_slot(file, slot, &event) && event.number > after &&
             event.number % RELAY_EVENTS_MAX == slot && event.kind >= RELAY_EVENT_NAME &&
-            event.kind <= RELAY_EVENT_PACKET)
+            event.kind <= RELAY_EVENT_REQUEST) {
             copy_event(&event, &events[count++]);
+            *ret_early |= is_pending(&event);
+        }
     qsort(events, count, sizeof *events, by_number);
     return count;
 }
@@ -209,8 +226,10 @@ int native_network_events(void *cookie, uint64_t after,
                           struct cay_network_event **ret_events, size_t *ret_count,
                           struct cay_error *err)
 {
+    enum { STEP_MS = 5 };
     struct native *native = cookie;
     struct stat st;
+    bool is_early;
 
     if (native->attempts < 0) {
         TRY(check_relayed(native, err));
@@ -222,7 +241,11 @@ int native_network_events(void *cookie, uint64_t after,
     AUTO_FREE struct cay_network_event *events = calloc(RELAY_EVENTS_MAX, sizeof *events);
     if (!events)
         return cay_fail_memory(err, op);
-    *ret_count = collect_events(native->attempts, after, events);
+    *ret_count = collect_events(native->attempts, after, events, &is_early);
+    for (int ms = 0; is_early && ms < RELAY_OWNER_MS; ms += STEP_MS) {
+        (void)poll(NULL, 0, STEP_MS);
+        *ret_count = collect_events(native->attempts, after, events, &is_early);
+    }
     if (!*ret_count && is_removed)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, op, native->record.id,
                         "the sandbox has ended", "cay ls lists the sandboxes that run");

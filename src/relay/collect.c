@@ -462,7 +462,8 @@ const char *collect_step_text(enum collect_step step)
                                         [COLLECT_STEP_TCP] = "a transparent TCP socket",
                                         [COLLECT_STEP_DNS] = "a UDP socket on port 53",
                                         [COLLECT_STEP_LOG] = "an NFLOG socket",
-                                        [COLLECT_STEP_TCP6] = "a socket"};
+                                        [COLLECT_STEP_TCP6] = "a socket",
+                                        [COLLECT_STEP_DIAG] = "a socket"};
 
     return texts[step];
 }
@@ -599,7 +600,8 @@ IN_CLONE static long start_socket(const struct collect *collect,
     return which == COLLECT_TCP    ? start_tcp(fd)
            : which == COLLECT_TCP6 ? start_tcp6(collect, fd)
            : which == COLLECT_DNS  ? start_dns(fd)
-                                   : start_log(fd);
+           : which == COLLECT_LOG  ? start_log(fd)
+                                   : 0;
 }
 
 IN_CLONE static long open_ip(int family, int type)
@@ -610,10 +612,11 @@ IN_CLONE static long open_ip(int family, int type)
 IN_CLONE static long open_socket(const struct collect *collect, enum collect_socket which)
 {
     long fd = which == COLLECT_LOG    ? open_netlink(NETLINK_NETFILTER)
+              : which == COLLECT_DIAG ? open_netlink(NETLINK_SOCK_DIAG)
               : which == COLLECT_TCP6 ? open_ip(AF_INET6, SOCK_STREAM)
               : which == COLLECT_TCP  ? open_ip(AF_INET, SOCK_STREAM)
                                       : open_ip(AF_INET, SOCK_DGRAM);
-    if (fd < 0 && which == COLLECT_TCP6)
+    if (fd < 0 && (which == COLLECT_TCP6 || which == COLLECT_DIAG))
         return open_ip(AF_INET, SOCK_STREAM);
     long error = fd < 0 ? fd : start_socket(collect, which, fd);
 

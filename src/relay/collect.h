@@ -26,6 +26,7 @@ enum collect_socket {
     COLLECT_DNS,  /* IP_PKTINFO has the address of the nameserver that was asked */
     COLLECT_LOG,  /* NFLOG: the headers of refused packets */
     COLLECT_TCP6, /* not listening (SO_ACCEPTCONN) where there is no IPv6 */
+    COLLECT_DIAG, /* sock_diag(7): which socket a client has; or one that fails */
     COLLECT_SOCKETS
 };
 
@@ -45,7 +46,8 @@ enum collect_step {
     COLLECT_STEP_TCP,
     COLLECT_STEP_DNS,
     COLLECT_STEP_LOG,
-    COLLECT_STEP_TCP6
+    COLLECT_STEP_TCP6,
+    COLLECT_STEP_DIAG
 };
 
 const char *collect_step_text(enum collect_step step);

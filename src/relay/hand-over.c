@@ -42,10 +42,11 @@ bool hand_over_is_opened(const struct server *server, const char *name)
 }
 
 int hand_over_client(const struct server *server, const char *name, uint16_t port,
-                     bool is_tls, int *client)
+                     bool is_tls, uint64_t tag, int *client)
 {
     struct tls_order_head head = {
-        .version = TLS_VERSION, .order = TLS_ORDER_LINK, .port = port, .is_tls = is_tls};
+        .version = TLS_VERSION, .order = TLS_ORDER_LINK, .port = port, .is_tls = is_tls,
+        .tag = tag};
     const struct iovec part = {&head, sizeof head};
     int ends[2];
 
@@ -114,7 +115,8 @@ static void report(struct server *server, struct tls_event *event)
     event->rule[sizeof event->rule - 1] = '\0';
     cay_copy_text(relayed.name, sizeof relayed.name, event->name);
     cay_copy_text(relayed.rule, sizeof relayed.rule, event->rule);
-    events_write(server, &relayed);
+    link_get_owner(server, event->tag, &relayed.owner);
+    events_write(server, &relayed, event->tag);
     server->counts.refused += event->verdict == NETWORK_DENY;
 }
 

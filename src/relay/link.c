@@ -89,6 +89,9 @@ struct link {
     uint64_t began_ms, active_ms, deadline_ms;
     char rule[192];
     char *why; /* of a refusal */
+    struct owner_end peer, accepted; /* the client, and what it has connected to */
+    uint64_t owner_request;          /* of owner_ask(); 0: none */
+    struct relay_owner owner;
 };
 
 static struct link *link_of_client(struct source *source)
@@ -110,8 +113,33 @@ static void set_deadline(struct server *server, struct link *link, uint64_t ms)
 
 /* --- Events --- */
 
-static void report(struct server *server, const struct link *link,
-                   enum relay_event_kind kind, enum network_verdict verdict)
+/* While the client waits for its connection, or for the refusal. */
+static void ask_owner(struct server *server, struct link *link)
+{
+    const struct owner_flow flow = {IPPROTO_TCP, link->peer, link->accepted};
+
+    if (!link->owner_request && link->peer.port)
+        link->owner_request = owner_ask(server, &flow);
+}
+
+void link_take_owner(struct server *server, uint64_t request,
+                     const struct relay_owner *owner)
+{
+    for (struct link *link = server->links; link; link = link->next)
+        if (link->owner_request == request)
+            link->owner = *owner;
+}
+
+void link_get_owner(const struct server *server, uint64_t request,
+                    struct relay_owner *ret_owner)
+{
+    for (const struct link *link = server->links; request && link; link = link->next)
+        if (link->owner_request == request)
+            *ret_owner = link->owner;
+}
+
+static void report(struct server *server, struct link *link, enum relay_event_kind kind,
+                   enum network_verdict verdict)
 {
     struct relay_event event = {.kind = (uint8_t)kind,
                                 .verdict = (uint8_t)verdict,
@@ -128,7 +156,10 @@ static void report(struct server *server, const struct link *link,
             event.address.len = 0; /* the destination only stands for the name */
     }
     cay_copy_text(event.rule, sizeof event.rule, link->rule);
-    events_write(server, &event);
+    if (kind == RELAY_EVENT_OPEN)
+        ask_owner(server, link);
+    event.owner = link->owner;
+    events_write(server, &event, link->owner_request);
 }
 
 /* --- The end --- */
@@ -407,7 +438,7 @@ static bool hand_over(struct server *server, struct link *link)
         return false;
     }
     int error = hand_over_client(server, link->named->name, link->port,
-                                 link->hello == HELLO_TLS, &client);
+                                 link->hello == HELLO_TLS, link->owner_request, &client);
     if (error) {
         refuse(server, link, 502, "cay: requests to %s cannot be inspected now",
                link->named->name);
@@ -825,7 +856,9 @@ static void answer_questions(struct server *server, struct link *link)
     ssize_t got;
 
     while ((got = receive_question(link->client.fd, bytes)) > 0) {
-        size_t len = server_answer(server, bytes + 2, (size_t)got - 2, reply + 2);
+        const struct owner_flow flow = {IPPROTO_TCP, link->peer, link->accepted};
+        size_t len =
+            server_answer(server, bytes + 2, (size_t)got - 2, &flow, reply + 2);
         reply[0] = (uint8_t)(len >> 8);
         reply[1] = (uint8_t)len;
         if (!len ||
@@ -1189,31 +1222,43 @@ static void begin(struct server *server, struct link *link)
     }
 }
 
+union name {
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+};
+
+static bool read_end(const union name *name, struct owner_end *ret_end)
+{
+    bool is_six = name->six.sin6_family == AF_INET6;
+
+    ret_end->port = ntohs(is_six ? name->six.sin6_port : name->four.sin_port);
+    ret_end->address.len = is_six ? 16 : 4;
+    memcpy(ret_end->address.bytes,
+           is_six ? (const void *)&name->six.sin6_addr
+                  : (const void *)&name->four.sin_addr,
+           ret_end->address.len);
+    return is_six || name->four.sin_family == AF_INET;
+}
+
 /* The destination of a connection that was collected. */
 static bool read_destination(struct link *link, int client)
 {
-    union {
-        struct sockaddr_in four;
-        struct sockaddr_in6 six;
-    } name = {.six = {0}};
+    union name name = {.six = {0}};
     socklen_t len = sizeof name;
 
-    if (getsockname(client, (struct sockaddr *)&name, &len) != 0)
+    if (getsockname(client, (struct sockaddr *)&name, &len) != 0 ||
+        !read_end(&name, &link->accepted))
         return false;
-    bool is_six = name.six.sin6_family == AF_INET6;
-    link->port = ntohs(is_six ? name.six.sin6_port : name.four.sin_port);
-    link->destination.len = is_six ? 16 : 4;
-    memcpy(link->destination.bytes,
-           is_six ? (void *)&name.six.sin6_addr : (void *)&name.four.sin_addr,
-           link->destination.len);
-    return is_six || name.four.sin_family == AF_INET;
+    link->port = link->accepted.port;
+    link->destination = link->accepted.address;
+    return true;
 }
 
-static void add_link(struct server *server, int client)
+static void add_link(struct server *server, int client, const union name *peer)
 {
     struct link *link = calloc(1, sizeof *link);
 
-    if (!link || !read_destination(link, client)) {
+    if (!link || !read_end(peer, &link->peer) || !read_destination(link, client)) {
         (void)close(client);
         free(link);
         return;
@@ -1239,14 +1284,17 @@ void link_accept(struct server *server, struct source *source, uint32_t events)
 {
     (void)events;
     for (int i = 0; i < ACCEPTS && server_may_accept(server); i++) {
-        int client = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        union name peer = {.six = {0}};
+        socklen_t len = sizeof peer;
+        int client = accept4(source->fd, (struct sockaddr *)&peer, &len,
+                             SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (client < 0) {
             if (errno != EAGAIN) /* a shortage: the socket stays readable */
                 server->accept_at_ms = clock_ms() + SHORTAGE_MS;
             return;
         }
         server->accept_tokens--;
-        add_link(server, client);
+        add_link(server, client, &peer);
     }
 }
 

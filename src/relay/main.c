@@ -101,7 +101,7 @@ static int begin(struct server *server, const struct message *message, const int
         return -EINVAL;
     code = join_cgroups(fds + RELAY_FDS, count - RELAY_FDS);
     if (!code)
-        code = server_init(server, fds, start->has_opener);
+        code = server_init(server, fds, start);
     return code ? code : confine_self(start->uid);
 }
 

@@ -2,6 +2,7 @@
 #ifndef RELAY_RELAY_H
 #define RELAY_RELAY_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "network/rules.h"
@@ -31,6 +32,7 @@ enum {
     RELAY_EVENTS,                    /* a file of RELAY_EVENTS_BYTES, see below */
     RELAY_INIT,                      /* a pidfd of PID 1: cay-net ends with it */
     RELAY_OPENER,                    /* a socket to cay-net-tls (tls.h), if has_opener */
+    RELAY_OWNERS,                    /* to PID 1, after MESSAGE_OWNERS_ONLY, if has_owners */
     RELAY_FDS,
     RELAY_TASKS_MAX = 3 /* may follow: "tasks" files of v1 cgroups, which it joins */
 };
@@ -42,7 +44,7 @@ struct relay_start {
     uint32_t uid; /* that cay-net runs as, and its gid; 0: unchanged */
     uint32_t nameserver_count;
     uint32_t rules_len, opened_len;
-    uint32_t has_opener;
+    uint32_t has_opener, has_owners;
     struct network_address nameservers[RELAY_NAMESERVERS_MAX];
 };
 
@@ -79,6 +81,17 @@ struct relay_dialled {
     int32_t error; /* 0 or a negative errno */
 };
 
+/* On the connection to the sandbox's own PID 1: which process inside has this socket?
+ * Replies come in order. */
+struct relay_owner_request {
+    uint64_t inode;
+};
+
+struct relay_owner {
+    uint32_t pid, uid; /* as they are inside; pid 0: unknown */
+    char program[16];  /* the process's name for itself, with NUL */
+};
+
 struct relay_counts {
     uint64_t allowed; /* connections */
     uint64_t refused; /* connections, names and packets */
@@ -101,7 +114,13 @@ struct relay_reply {
  * slot N % RELAY_EVENTS_MAX; a slot with another number has been overwritten, or not been
  * written yet. */
 
-enum { RELAY_EVENTS_MAX = 1024, RELAY_EVENT_BYTES = 512 };
+enum {
+    RELAY_EVENTS_MAX = 1024,
+    RELAY_EVENT_BYTES = 512,
+    RELAY_EVENT_OWNER = 484, /* the offset of relay_event.owner */
+    RELAY_OWNER_MS = 200     /* how long a reader waits for it */
+};
+#define RELAY_OWNER_PENDING UINT32_MAX /* as pid: it is being looked up */
 
 enum relay_event_kind {
     RELAY_EVENT_NAME = 1,   /* a question of DNS that was refused */
@@ -122,9 +141,12 @@ struct relay_event {
     uint8_t protocol;               /* IPPROTO_... */
     struct network_address address; /* where it led, or was to lead; len 0: unknown */
     char name[NETWORK_NAME_MAX];    /* "": none */
-    char rule[192];
+    char rule[168];
+    struct relay_owner owner;
 } __attribute__((aligned(RELAY_EVENT_BYTES)));
 
 _Static_assert(sizeof(struct relay_event) == RELAY_EVENT_BYTES, "one slot");
+_Static_assert(offsetof(struct relay_event, owner) == RELAY_EVENT_OWNER,
+               "written alone, later");
 
 #endif

@@ -20,7 +20,8 @@ enum { PACKETS = 64 /* at a time */, EVENTS = 32 };
 /* --- DNS --- */
 
 static void report_name(struct server *server, const struct dns_question *question,
-                        const struct network_answer *answer)
+                        const struct network_answer *answer,
+                        const struct owner_flow *flow)
 {
     struct relay_event event = {.kind = RELAY_EVENT_NAME,
                                 .verdict = NETWORK_DENY,
@@ -30,7 +31,7 @@ static void report_name(struct server *server, const struct dns_question *questi
     cay_copy_text(event.name, sizeof event.name, question->name);
     cay_copy_text(event.rule, sizeof event.rule, answer->rule);
     server->counts.refused++;
-    events_write(server, &event);
+    events_write(server, &event, owner_ask(server, flow));
 }
 
 static struct dns_answer answer_pointer(const struct server *server, const char *name)
@@ -44,7 +45,8 @@ static struct dns_answer answer_pointer(const struct server *server, const char 
 /* Nothing is looked up for a question: a name that is allowed has an address at once, and
  * no other type has records, so no byte of a question leaves the host. */
 static struct dns_answer answer_question(struct server *server,
-                                         const struct dns_question *question)
+                                         const struct dns_question *question,
+                                         const struct owner_flow *flow)
 {
     char name[NETWORK_NAME_MAX];
     struct network_answer answer;
@@ -59,7 +61,7 @@ static struct dns_answer answer_question(struct server *server,
     network_check_name(server->rules, question->name, 0, &answer);
     if (answer.verdict == NETWORK_DENY ||
         network_name_clean(question->name, strlen(question->name), name)) {
-        report_name(server, question, &answer);
+        report_name(server, question, &answer, flow);
         return (struct dns_answer){.code = DNS_NO_NAME, .is_forbidden = true};
     }
     if (question->type != DNS_TYPE_A)
@@ -70,29 +72,34 @@ static struct dns_answer answer_question(struct server *server,
 }
 
 size_t server_answer(struct server *server, const uint8_t *message, size_t len,
-                     uint8_t ret_reply[DNS_MESSAGE_MAX])
+                     const struct owner_flow *flow, uint8_t ret_reply[DNS_MESSAGE_MAX])
 {
     struct dns_question question;
 
     if (!dns_read_question(message, len, &question))
         return 0;
-    struct dns_answer answer = answer_question(server, &question);
+    struct dns_answer answer = answer_question(server, &question, flow);
     return dns_write_reply(message, &question, &answer, ret_reply);
 }
 
-/* The reply comes from the address that the client asked. */
-static struct msghdr *make_reply(struct msghdr *message, struct iovec *part, size_t len)
+/* The address that the client asked, from which a reply with this message comes; or
+ * NULL. */
+static struct in_pktinfo *take_info(struct msghdr *message)
 {
     struct cmsghdr *head = CMSG_FIRSTHDR(message);
 
-    part->iov_len = len;
     if (!head || head->cmsg_level != SOL_IP || head->cmsg_type != IP_PKTINFO)
         return NULL;
     struct in_pktinfo *info = (struct in_pktinfo *)CMSG_DATA(head);
     info->ipi_spec_dst = info->ipi_addr;
     info->ipi_ifindex = 0;
-    message->msg_flags = 0;
-    return message;
+    return info;
+}
+
+static void fill_end(struct owner_end *end, const struct in_addr *address, uint16_t port)
+{
+    *end = (struct owner_end){.address.len = 4, .port = port};
+    memcpy(end->address.bytes, address, 4);
 }
 
 static void on_dns(struct server *server, struct source *source, uint32_t events)
@@ -113,11 +120,15 @@ static void on_dns(struct server *server, struct source *source, uint32_t events
         ssize_t got = recvmsg(source->fd, &message, MSG_DONTWAIT);
         if (got < 0)
             return;
-        size_t len = message.msg_flags & MSG_TRUNC
-                         ? 0
-                         : server_answer(server, bytes, (size_t)got, reply);
-        part.iov_base = reply;
-        if (len && make_reply(&message, &part, len))
+        struct in_pktinfo *info = take_info(&message);
+        if (message.msg_flags & MSG_TRUNC || !info)
+            continue;
+        struct owner_flow flow = {.protocol = IPPROTO_UDP};
+        fill_end(&flow.client, &from.sin_addr, ntohs(from.sin_port));
+        fill_end(&flow.peer, &info->ipi_addr, 53);
+        part = (struct iovec){reply,
+                              server_answer(server, bytes, (size_t)got, &flow, reply)};
+        if (part.iov_len)
             (void)!sendmsg(source->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
 }
@@ -133,14 +144,23 @@ static void report_packet(struct server *server, const uint8_t *bytes, size_t le
     if (len < HEAD4 || (!is_six && bytes[0] >> 4 != 4))
         return;
     size_t at = is_six ? HEAD6 : (bytes[0] & 0xF) * 4u;
-    event.protocol = bytes[is_six ? 6 : 9];
-    event.address.len = is_six ? 16 : 4;
-    memcpy(event.address.bytes, bytes + (is_six ? 24 : 16), event.address.len);
-    if (event.protocol == IPPROTO_UDP && at >= HEAD4 && at + 4 <= len)
-        event.port = (uint16_t)(bytes[at + 2] << 8 | bytes[at + 3]);
+    uint8_t size = is_six ? 16 : 4;
+    struct owner_flow flow = {.protocol = bytes[is_six ? 6 : 9],
+                              .client.address.len = size,
+                              .peer.address.len = size};
+    bool has_ports = flow.protocol == IPPROTO_UDP && at >= HEAD4 && at + 4 <= len;
+    memcpy(flow.client.address.bytes, bytes + (is_six ? 8 : 12), size);
+    memcpy(flow.peer.address.bytes, bytes + (is_six ? 24 : 16), size);
+    if (has_ports) {
+        flow.client.port = (uint16_t)(bytes[at] << 8 | bytes[at + 1]);
+        flow.peer.port = (uint16_t)(bytes[at + 2] << 8 | bytes[at + 3]);
+    }
+    event.protocol = (uint8_t)flow.protocol;
+    event.address = flow.peer.address;
+    event.port = flow.peer.port;
     cay_copy_text(event.rule, sizeof event.rule, "default");
     server->counts.refused++;
-    events_write(server, &event);
+    events_write(server, &event, has_ports ? owner_ask(server, &flow) : 0);
 }
 
 /* A message of the kernel. */
@@ -262,7 +282,8 @@ static int set_links_max(struct server *server)
     return 0;
 }
 
-int server_init(struct server *server, const int fds[RELAY_FDS], bool has_opener)
+int server_init(struct server *server, const int fds[RELAY_FDS],
+                const struct relay_start *start)
 {
     server->tcp = (struct source){link_accept, fds[COLLECT_TCP]};
     server->tcp6 = (struct source){
@@ -272,7 +293,10 @@ int server_init(struct server *server, const int fds[RELAY_FDS], bool has_opener
     server->control = (struct source){control_accept, fds[RELAY_CONTROL]};
     server->init = (struct source){on_init, fds[RELAY_INIT]};
     server->opener =
-        (struct source){hand_over_events, has_opener ? fds[RELAY_OPENER] : -1};
+        (struct source){hand_over_events, start->has_opener ? fds[RELAY_OPENER] : -1};
+    server->owners =
+        (struct source){owner_replies, start->has_owners ? fds[RELAY_OWNERS] : -1};
+    server->diag = fds[COLLECT_DIAG];
     server->events_file = fds[RELAY_EVENTS];
     server->next_deadline_ms = UINT64_MAX;
     server->is_accepting = true;
@@ -284,7 +308,7 @@ int server_init(struct server *server, const int fds[RELAY_FDS], bool has_opener
         return -errno;
     struct source *const sources[] = {&server->tcp,   &server->dns,     &server->log,
                                       &server->tcp6,  &server->control, &server->init,
-                                      &server->opener};
+                                      &server->opener, &server->owners};
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         error = sources[i]->fd >= 0 ? server_watch(server, sources[i], EPOLLIN) : 0;
         if (error)

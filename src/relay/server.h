@@ -6,6 +6,7 @@
 
 #include "relay/hosts.h"
 #include "relay/limit.h"
+#include "relay/owner.h"
 #include "relay/relay.h"
 
 /* cay-net: one thread, one epoll.  Everything that comes from RELAY_... descriptors of
@@ -26,11 +27,25 @@ struct pipes {
     size_t count;
 };
 
+/* Events whose process is being looked up. */
+enum { UNKNOWN_OWNERS = 64 };
+
+struct unknown_owners {
+    size_t count;
+    struct unknown_owner {
+        uint64_t request; /* of owner_ask() */
+        uint64_t number;  /* of the event */
+    } at[UNKNOWN_OWNERS];
+};
+
 struct server {
     int epoll;
     int events_file;
     struct source tcp, tcp6, dns, log, control, init;
     struct source opener; /* cay-net-tls; -1: not running */
+    int diag;             /* for owner_ask() */
+    struct source owners; /* PID 1; -1: processes stay unknown */
+    uint64_t owners_sent, owners_received;
     bool is_accepting;
     uint32_t links_max, accept_tokens;
     uint64_t accept_refilled_ms, accept_at_ms; /* not before */
@@ -52,12 +67,14 @@ struct server {
     uint32_t event_lost;
     uint32_t event_tokens;
     uint64_t event_refilled_ms;
+    struct unknown_owners unknown;
 };
 
 /* --- serve.c --- */
 
 /* The server of these descriptors; 0 or a negative errno. */
-int server_init(struct server *server, const int fds[RELAY_FDS], bool has_opener);
+int server_init(struct server *server, const int fds[RELAY_FDS],
+                const struct relay_start *start);
 _Noreturn void server_run(struct server *server);
 int server_watch(struct server *server, struct source *source, uint32_t events);
 bool server_may_accept(struct server *server);
@@ -65,7 +82,7 @@ void server_accept_again(struct server *server);
 
 /* The reply to a question of DNS; its length, 0: there is none. */
 size_t server_answer(struct server *server, const uint8_t *message, size_t len,
-                     uint8_t ret_reply[DNS_MESSAGE_MAX]);
+                     const struct owner_flow *flow, uint8_t ret_reply[DNS_MESSAGE_MAX]);
 
 /* --- control.c --- */
 
@@ -88,13 +105,25 @@ void link_cut_forbidden(struct server *server);
  * is the link's from now on, or -1. */
 void link_dialled(struct server *server, struct member *member, uint64_t request, int fd);
 
+/* The reply to a request of owner_ask(), and what is known of it so far. */
+void link_take_owner(struct server *server, uint64_t request,
+                     const struct relay_owner *owner);
+
+void link_get_owner(const struct server *server, uint64_t request,
+                    struct relay_owner *ret_owner);
+
 /* Cuts the links to a member that has ended. */
 void link_lose_member(struct server *server, const struct member *member);
 
 /* --- events.c --- */
 
-/* Completes and writes an event; the caller sets kind, verdict and what it knows. */
-void events_write(struct server *server, struct relay_event *event);
+/* Completes and writes an event; the caller sets kind, verdict and what it knows.  The
+ * process follows with the reply to `request` of owner_ask(); 0: there is none. */
+void events_write(struct server *server, struct relay_event *event, uint64_t request);
+void events_take_owner(struct server *server, uint64_t request,
+                       const struct relay_owner *owner);
+
+bool events_may_write(struct server *server); /* not too many a second */
 
 /* --- hand-over.c --- */
 
@@ -105,10 +134,11 @@ bool hand_over_may_inspect(const struct server *server,
 /* Whether the host has a secret. */
 bool hand_over_is_opened(const struct server *server, const char *name);
 
-/* Sends a client to cay-net-tls and sets *client to the socket that it replies on: the
+/* `tag` comes back with its events: the number of owner_ask() for the link.
+ * Sends a client to cay-net-tls and sets *client to the socket that it replies on: the
  * way to the server.  0 or a negative errno. */
 int hand_over_client(const struct server *server, const char *name, uint16_t port,
-                     bool is_tls, int *client);
+                     bool is_tls, uint64_t tag, int *client);
 
 /* Sends new headers of these hosts; false if they did not arrive. */
 bool hand_over_headers(struct server *server, const char *hosts, size_t len, int fd);

@@ -55,6 +55,7 @@ struct tls_order_head {
     uint16_t port;
     uint8_t is_tls; /* the client has sent a ClientHello with this name */
     char name[NETWORK_NAME_MAX];
+    uint64_t tag; /* of TLS_ORDER_LINK, for its events */
 };
 
 /* --- To cay-net --- */
@@ -64,6 +65,7 @@ struct tls_event {
     uint32_t version;
     uint16_t port;
     uint8_t verdict; /* enum network_verdict */
+    uint64_t tag;    /* of the connection */
     char name[NETWORK_NAME_MAX];
     char rule[192];
 };

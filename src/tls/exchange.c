@@ -41,6 +41,7 @@ struct exchange {
     bool is_waiting; /* more to do without an event */
     char name[NETWORK_NAME_MAX];
     uint16_t port;
+    uint64_t tag; /* of cay-net */
     struct end client, server;
     uint64_t deadline_ms;        /* 0: none */
     struct http_framing framing; /* of the request whose body is on its way */
@@ -124,6 +125,7 @@ void exchange_new(struct opener *opener, const struct tls_order_head *head,
     exchange->client.fd = fds[0];
     exchange->server.fd = fds[1];
     exchange->port = head->port;
+    exchange->tag = head->tag;
     exchange->framing.is_done = true;
     cay_copy_text(exchange->name, sizeof exchange->name, head->name);
     buf_init(&exchange->up, UP_MAX);
@@ -150,7 +152,8 @@ static void report(const struct opener *opener, const struct exchange *exchange,
                    enum network_verdict verdict, const char *rule)
 {
     struct tls_event event = {
-        .version = TLS_VERSION, .port = exchange->port, .verdict = (uint8_t)verdict};
+        .version = TLS_VERSION, .port = exchange->port, .verdict = (uint8_t)verdict,
+        .tag = exchange->tag};
 
     cay_copy_text(event.name, sizeof event.name, exchange->name);
     cay_copy_text(event.rule, sizeof event.rule, rule);

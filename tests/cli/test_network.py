@@ -6,11 +6,12 @@ import os
 import subprocess
 import textwrap
 import threading
+import time
 
 import pytest
 
 from conftest import CAY, PATIENCE
-from test_relay import INSIDE, PUBLIC, internet, sandbox  # noqa: F401 (fixtures)
+from test_relay import INSIDE, PUBLIC, PUBLIC6, internet, sandbox  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
 
@@ -146,7 +147,53 @@ def test_every_attempt_is_an_event(internet, sandbox):
     assert counts["down_bytes"] == closed["down_bytes"]
     text = internet.cay("events", box)
     assert "lookup   deny   evil.test: rule default" in text
+    # Each names the process, unless PID 1 was too busy to find it.
+    assert {event["program"] for event in found} <= {"python3", None}
     assert f"connect  allow  good.test tcp 80 at {PUBLIC}: rule good.test" in text
+
+
+@pytest.mark.parametrize("user, uid", [("user", 1000), ("root", 0)])
+def test_events_name_the_process(internet, sandbox, user, uid):
+    box = sandbox("good.test")
+    work = f"""
+        print(os.getpid(), os.getuid())
+        open("/proc/self/comm", "w").write("my\\x1b[1m agent")
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.connect(("8.8.8.8", 443)); attempt(lambda: sock.send(b"x"))
+        fetch("good.test"); fetch("{PUBLIC}"); fetch("{PUBLIC6}"); fetch("evil.test")
+    """
+    kinds = set()
+    end = time.monotonic() + PATIENCE
+    # PID 1 finds a process if it is not too busy, and the process still lives.
+    while len(kinds) < 6 and time.monotonic() < end:
+        pid, own = map(int, internet.cay("exec", "-u", user, box, "--", "python3", "-c", "import os\n" +
+                                         INSIDE + textwrap.dedent(work)).split())
+        assert own == uid
+        mine = [event for event in events(internet, box) if event["pid"] == pid]
+        assert all(event["uid"] == uid and event["program"].startswith("my") and
+                   "\x1b" not in event["program"] for event in mine)
+        kinds |= {(event["event"], event["verdict"], ":" in (event["address"] or "")) for event in mine}
+    assert kinds == {("packet", "deny", False), ("connect", "allow", False), ("close", "allow", False),
+                     ("connect", "deny", False), ("connect", "deny", True), ("lookup", "deny", False)}
+    assert ", by my" in internet.cay("events", box)
+
+
+def test_a_sandbox_that_hides_its_sockets_among_many_is_still_served(internet, sandbox):
+    box = sandbox("good.test")
+    run(internet, box, """
+        import os
+        for i in range(20):
+            if os.fork() == 0:
+                for _ in range(800):
+                    os.dup(0)
+                time.sleep(3600)
+        for i in range(40):
+            fetch("good.test", 8080)
+        print(fetch("good.test"))
+    """)
+    found = [event for event in events(internet, box) if event["port"] in (80, 8080)]
+    assert len(found) == 42
+    assert {event["program"] for event in found} <= {"python3", None}
 
 
 def test_events_over_the_rate_limit_are_counted(internet, sandbox):

@@ -13,7 +13,7 @@ from cay._c.library import HANDLE, bind, bind_call, members
 _LAYERS = "user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk"
 LAYERS = {1 << bit: name for bit, name in enumerate(_LAYERS.split())}
 NETWORKS = {0: "none", 1: "host", 2: "rules", 3: "open"}
-NETWORK_EVENTS = {1: "lookup", 2: "connect", 3: "close", 4: "packet"}
+NETWORK_EVENTS = {1: "lookup", 2: "connect", 3: "close", 4: "packet", 5: "request"}
 REACHES = {0: "deny", 1: "allow", 2: "requests"}
 STORAGES = {0: "memory", 1: "disk"}
 LEVELS = {0: "best", 1: "root", 2: "range", 3: "single", 4: "landlock", 5: "none"}
@@ -108,7 +108,7 @@ class NetworkEvent(Structure):
     _fields_ = members("""
         uint64_t number; int64_t time_ms; int kind, verdict;
         char name[256], address[48]; uint16_t port; uint8_t protocol; char rule[192];
-        uint64_t up_bytes, down_bytes, duration_ms, lost;
+        uint64_t up_bytes, down_bytes, duration_ms, lost; uint32_t pid, uid; char program[16];
     """)
 
 

@@ -79,8 +79,9 @@ class NetworkEvent:
     number: int
     """from 1"""
     time: datetime
-    event: Literal["lookup", "connect", "close", "packet"]
-    """lookup: a refused question of DNS; close: the end of an allowed connection"""
+    event: Literal["lookup", "connect", "close", "packet", "request"]
+    """lookup: a refused question of DNS; close: the end of an allowed connection; request:
+    one of HTTP that was refused, or got a secret"""
     verdict: Literal["allow", "deny"]
     name: str | None
     address: str | None
@@ -94,6 +95,11 @@ class NetworkEvent:
     duration_ms: int
     lost: int
     """events before this one that were too many to be reported"""
+    pid: int | None
+    """the process, as it is inside; None if it was not found in time"""
+    uid: int | None
+    program: str | None
+    """its name, which it chooses"""
 
     @classmethod
     def _of(cls, event: Any) -> NetworkEvent:
@@ -111,6 +117,9 @@ class NetworkEvent:
             down_bytes=event.down_bytes,
             duration_ms=event.duration_ms,
             lost=event.lost,
+            pid=event.pid or None,
+            uid=event.uid if event.pid else None,
+            program=event.program.decode() if event.pid else None,
         )
 
 

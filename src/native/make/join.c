@@ -89,8 +89,7 @@ static int connect_to(const struct sockaddr_un *address)
     return TAKE_FD(fd);
 }
 
-/* A connection to PID 1 that dials and does nothing else, or a negative errno. */
-static int open_dialer(const char *id)
+int join_connect(const char *id, enum message_kind kind)
 {
     struct sockaddr_un address;
 
@@ -99,7 +98,7 @@ static int open_dialer(const char *id)
     AUTO_FD fd = connect_to(&address);
     if (fd < 0)
         return TAKE_FD(fd);
-    int error = packet_send(fd, MESSAGE_DIAL_ONLY, NULL, 0, NULL, 0);
+    int error = packet_send(fd, kind, NULL, 0, NULL, 0);
     return error ? error : TAKE_FD(fd);
 }
 
@@ -159,7 +158,7 @@ static int tell(struct batch *batch, const char *id, const struct relay_join *jo
     if (batch->count == BATCH)
         TRY(wait_replies(batch, err));
     TRY(runtime_relay_address(id, &address, err));
-    AUTO_FD dialer = is_own ? -1 : open_dialer(join->id);
+    AUTO_FD dialer = is_own ? -1 : join_connect(join->id, MESSAGE_DIAL_ONLY);
     if (dialer < 0 && !is_own)
         return is_gone(-dialer) ? CAY_OK : fail_connect(-dialer, join->id, err);
     AUTO_FD socket = connect_to(&address);

@@ -18,6 +18,7 @@
 #include "base/auto.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "native/make/join.h"
 #include "native/make/program.h"
 #include "native/make/trust.h"
 #include "native/process/wire.h"
@@ -408,6 +409,7 @@ static int send_start(const struct network *network, const struct record *record
     TRY(runtime_save_rules(record->id, text.data, text.len, err));
     start.rules_len = (uint32_t)text.len;
     start.has_opener = network->opener != NULL;
+    start.has_owners = network->has_owners;
     find_nameservers(&start);
     start.opened_len = network->opened ? (uint32_t)strlen(network->opened) : 0;
     const struct iovec parts[] = {{&start, sizeof start},
@@ -446,7 +448,8 @@ int network_send(struct network *network, const struct launch *launch,
         return fail_start(PROGRAM_NET, ESRCH, err);
     TRY(launch_sockets(launch, fds, err));
     AUTO_FD tcp = fds[COLLECT_TCP], dns = fds[COLLECT_DNS], log = fds[COLLECT_LOG],
-            tcp6 = fds[COLLECT_TCP6];
+            tcp6 = fds[COLLECT_TCP6], diag = fds[COLLECT_DIAG];
+    (void)diag;
     (void)tcp;
     (void)tcp6;
     (void)dns;
@@ -461,6 +464,10 @@ int network_send(struct network *network, const struct launch *launch,
     fds[RELAY_EVENTS] = events;
     fds[RELAY_INIT] = launch->pidfd;
     fds[RELAY_OPENER] = network->opener ? network->links : launch->pidfd;
+    /* Before PID 1 accepts connections; without one, events do not name processes. */
+    AUTO_FD owners = join_connect(record->id, MESSAGE_OWNERS_ONLY);
+    network->has_owners = owners >= 0;
+    fds[RELAY_OWNERS] = owners >= 0 ? owners : launch->pidfd;
     return send_with_cgroups(network, record, fds, err);
 }
 

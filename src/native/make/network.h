@@ -13,7 +13,7 @@ struct network {
     struct network_rules *own;         /* the same, if no policy owns them */
     struct starter *starter;           /* NULL: not started */
     int socket;                        /* to cay-net */
-    bool is_serving;
+    bool is_serving, has_owners;
     /* The same of cay-net-tls, if requests are to be read. */
     bool is_inspected;
     struct starter *opener;
