@@ -4,13 +4,15 @@
     api.py ADDRESS CERTIFICATE LOG
 
 It replies with the request as JSON, keeps connections, and appends each request to LOG.  Some paths
-have a meaning: /redirect/HOST/PATH redirects, /drop closes after half of the reply.  It prints "ready".
+have a meaning: /redirect/HOST/PATH redirects, /split/N sends the header
+Authorization in two pieces.  It prints "ready".
 """
 
 import json
 import ssl
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ADDRESS, CERTIFICATE, LOG = sys.argv[1:4]
@@ -41,6 +43,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
+        if self.path.startswith("/split/"):
+            return self.split(int(self.path.split("/")[2]), seen["headers"]["authorization"].encode())
         data = json.dumps(seen).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
@@ -48,6 +52,16 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
+
+    def split(self, size, value):
+        """The value between 15,000 bytes, in two pieces with a pause between them."""
+        data = b"x" * 15000 + value + b"y" * 15000
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data[:15000 + size])
+        time.sleep(0.5)
+        self.wfile.write(data[15000 + size:])
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = reply
 

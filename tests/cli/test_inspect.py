@@ -127,6 +127,18 @@ class TestBoth:
         assert "upgrade" not in seen["headers"] and "http2-settings" not in seen["headers"]
 
 
+def test_headers_that_replace_the_method_or_the_path_are_checked_as_well(service):
+    before = len(service.requests())
+    lines = run(service, RULES, """
+        for more in ("X-HTTP-Method-Override: DELETE", "X_Http_Method: delete", "X-Original-URL: /v2",
+                     "X-Rewrite-Url: http://api.test/v1/a", "X-HTTP-Method-Override: GET",
+                     "X-Method-Override: get\\r\\nX-Original-URL: /v1/b"):
+            print(talk(dial("api.test", 80), get("/v1/a", more=more + "\\r\\n"))[0][0])
+    """)
+    assert lines == ["403", "403", "403", "403", "200", "200"]
+    assert len(service.requests()) == before + 2
+
+
 def test_a_server_whose_certificate_is_not_valid_is_not_reached(service):
     before = len(service.requests())
     lines = run(service, ["GET bad.test"], """

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -419,17 +420,21 @@ static int send_start(const struct network *network, const struct record *record
     return error ? fail_start(PROGRAM_NET, -error, err) : CAY_OK;
 }
 
-/* With the cgroups of v1, which cay-net joins: its memory and its time are the sandbox's.
- */
+/* With the cgroups of v1: the memory and the time of both processes are the sandbox's.
+ * cay-net joins them itself; cay-net-tls started before they existed. */
 static int send_with_cgroups(const struct network *network, const struct record *record,
                              int fds[RELAY_FDS + RELAY_TASKS_MAX], struct cay_error *err)
 {
     _Static_assert((int)RELAY_TASKS_MAX == (int)CGROUP_V1, "one for each");
     size_t count = RELAY_FDS;
+    char pid[32];
     int code = cgroup_open_tasks(&record->cgroup, fds + RELAY_FDS, err);
 
-    while (count < RELAY_FDS + RELAY_TASKS_MAX && fds[count] >= 0)
-        count++;
+    snprintf(pid, sizeof pid, "%ld", network->opener ? network->opener->pid : 0);
+    for (; count < RELAY_FDS + RELAY_TASKS_MAX && fds[count] >= 0; count++)
+        if (!code && network->opener &&
+            write(fds[count], pid, strlen(pid)) != (ssize_t)strlen(pid))
+            code = fail_start(PROGRAM_TLS, errno, err);
     if (!code)
         code = send_start(network, record, fds, count, err);
     while (count > RELAY_FDS)
