@@ -49,8 +49,7 @@ static bool has_link(int process, const char *link, uint64_t end_ns)
 
     for (struct dirent *entry;
          directory && !is_found && used_ns() < end_ns && (entry = readdir(directory));) {
-        ssize_t len =
-            readlinkat(dirfd(directory), entry->d_name, text, sizeof text - 1);
+        ssize_t len = readlinkat(dirfd(directory), entry->d_name, text, sizeof text - 1);
         text[len > 0 ? len : 0] = '\0';
         is_found = strcmp(text, link) == 0;
     }
@@ -98,8 +97,8 @@ static void find(int proc, uint64_t inode, struct relay_owner *owner)
     char link[64];
 
     snprintf(link, sizeof link, "socket:[%llu]", (unsigned long long)inode);
-    for (struct dirent *entry; directory && !owner->pid && used_ns() < end_ns &&
-                               (entry = readdir(directory));)
+    for (struct dirent *entry;
+         directory && !owner->pid && used_ns() < end_ns && (entry = readdir(directory));)
         if (entry->d_name[0] > '0' && entry->d_name[0] <= '9' &&
             strcmp(entry->d_name, "1") != 0)
             (void)check_process(proc, entry->d_name, link, end_ns, owner);

@@ -44,9 +44,11 @@ bool hand_over_is_opened(const struct server *server, const char *name)
 int hand_over_client(const struct server *server, const char *name, uint16_t port,
                      bool is_tls, uint64_t tag, int *client)
 {
-    struct tls_order_head head = {
-        .version = TLS_VERSION, .order = TLS_ORDER_LINK, .port = port, .is_tls = is_tls,
-        .tag = tag};
+    struct tls_order_head head = {.version = TLS_VERSION,
+                                  .order = TLS_ORDER_LINK,
+                                  .port = port,
+                                  .is_tls = is_tls,
+                                  .tag = tag};
     const struct iovec part = {&head, sizeof head};
     int ends[2];
 

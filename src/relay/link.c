@@ -88,7 +88,7 @@ struct link {
     size_t first_len, first_sent;
     uint64_t began_ms, active_ms, deadline_ms;
     char rule[192];
-    char *why; /* of a refusal */
+    char *why;                       /* of a refusal */
     struct owner_end peer, accepted; /* the client, and what it has connected to */
     uint64_t owner_request;          /* of owner_ask(); 0: none */
     struct relay_owner owner;
@@ -857,8 +857,7 @@ static void answer_questions(struct server *server, struct link *link)
 
     while ((got = receive_question(link->client.fd, bytes)) > 0) {
         const struct owner_flow flow = {IPPROTO_TCP, link->peer, link->accepted};
-        size_t len =
-            server_answer(server, bytes + 2, (size_t)got - 2, &flow, reply + 2);
+        size_t len = server_answer(server, bytes + 2, (size_t)got - 2, &flow, reply + 2);
         reply[0] = (uint8_t)(len >> 8);
         reply[1] = (uint8_t)len;
         if (!len ||

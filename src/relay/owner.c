@@ -62,8 +62,7 @@ uint64_t owner_ask(struct server *server, const struct owner_flow *flow)
     if (server->owners.fd < 0 || !events_may_write(server) ||
         server->owners_sent - server->owners_received == OWNERS_PENDING)
         return 0;
-    const struct relay_owner_request request = {
-        find_inode(server->diag, flow)};
+    const struct relay_owner_request request = {find_inode(server->diag, flow)};
     if (!request.inode || send(server->owners.fd, &request, sizeof request,
                                MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof request)
         return 0;

@@ -32,7 +32,7 @@ enum {
     RELAY_EVENTS,                    /* a file of RELAY_EVENTS_BYTES, see below */
     RELAY_INIT,                      /* a pidfd of PID 1: cay-net ends with it */
     RELAY_OPENER,                    /* a socket to cay-net-tls (tls.h), if has_opener */
-    RELAY_OWNERS,                    /* to PID 1, after MESSAGE_OWNERS_ONLY, if has_owners */
+    RELAY_OWNERS, /* to PID 1, after MESSAGE_OWNERS_ONLY, if has_owners */
     RELAY_FDS,
     RELAY_TASKS_MAX = 3 /* may follow: "tasks" files of v1 cgroups, which it joins */
 };

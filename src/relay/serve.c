@@ -306,8 +306,8 @@ int server_init(struct server *server, const int fds[RELAY_FDS],
     server->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (server->epoll < 0)
         return -errno;
-    struct source *const sources[] = {&server->tcp,   &server->dns,     &server->log,
-                                      &server->tcp6,  &server->control, &server->init,
+    struct source *const sources[] = {&server->tcp,    &server->dns,     &server->log,
+                                      &server->tcp6,   &server->control, &server->init,
                                       &server->opener, &server->owners};
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         error = sources[i]->fd >= 0 ? server_watch(server, sources[i], EPOLLIN) : 0;

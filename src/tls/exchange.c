@@ -23,14 +23,14 @@
 #include "tls/opener.h"
 
 enum {
-    ROUNDS = 64,       /* before other exchanges have their turn */
-    PIECE = 16 << 10,  /* of a reply */
-    UP_MAX = 64 << 10, /* a head as it leaves, and a piece of the body */
-    BEGIN_MS = 20000,  /* for the handshakes */
-    REFUSE_MS = 2000,  /* for earlier replies, before a refusal is sent */
-    HOLD_MS = 50,      /* the last bytes of a reply, which may begin a value */
+    ROUNDS = 64,          /* before other exchanges have their turn */
+    PIECE = 16 << 10,     /* of a reply */
+    UP_MAX = 64 << 10,    /* a head as it leaves, and a piece of the body */
+    BEGIN_MS = 20000,     /* for the handshakes */
+    REFUSE_MS = 2000,     /* for earlier replies, before a refusal is sent */
+    HOLD_MS = 50,         /* the last bytes of a reply, which may begin a value */
     HOLD_LONG_MS = 10000, /* the same if they are several */
-    DRAIN_MS = 2000    /* until a client has read the last bytes */
+    DRAIN_MS = 2000       /* until a client has read the last bytes */
 };
 
 enum state { OPEN, REFUSED, DRAINING, DEAD };
@@ -151,9 +151,10 @@ void exchange_new(struct opener *opener, const struct tls_order_head *head,
 static void report(const struct opener *opener, const struct exchange *exchange,
                    enum network_verdict verdict, const char *rule)
 {
-    struct tls_event event = {
-        .version = TLS_VERSION, .port = exchange->port, .verdict = (uint8_t)verdict,
-        .tag = exchange->tag};
+    struct tls_event event = {.version = TLS_VERSION,
+                              .port = exchange->port,
+                              .verdict = (uint8_t)verdict,
+                              .tag = exchange->tag};
 
     cay_copy_text(event.name, sizeof event.name, exchange->name);
     cay_copy_text(event.rule, sizeof event.rule, rule);

@@ -322,8 +322,7 @@ static bool add_form(struct secret_mask *mask, const char *text, size_t len)
 static bool is_unreserved(char byte)
 {
     return (byte >= '0' && byte <= '9') ||
-           ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z') ||
-           memchr("-_.~", byte, 4);
+           ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z') || memchr("-_.~", byte, 4);
 }
 
 static void put_encoded(const char *text, size_t len, bool is_lower, struct buf *out)
@@ -447,8 +446,7 @@ bool secret_mask_feed(const struct secret_mask *mask, const char *bytes, size_t 
     memset(tail->stars.data + tail->stars.len, 0, len);
     tail->stars.len += len;
     mark(mask, tail);
-    size_t ready =
-        tail->bytes.len - count_held(mask, tail->bytes.data, tail->bytes.len);
+    size_t ready = tail->bytes.len - count_held(mask, tail->bytes.data, tail->bytes.len);
     size_t sure = ready;
     while (sure < tail->stars.len && tail->stars.data[sure])
         sure++;

@@ -286,6 +286,26 @@ def test_the_value_is_nowhere_inside_nor_in_the_records(service, create):
                 continue
 
 
+def test_checkpoints_snapshots_and_forks_have_no_value(home, service, create):
+    created = create("--allow", "api.test", *secret("api.test"))
+    call = PREPARE + 'print(talk(secure("api.test"), get("/", more=f"Authorization: Bearer {token}\\r\\n"))[0][0])'
+    assert service.cay("exec", created, "--", "python3", "-c", call) == "200\n"
+    # The control: what the search finds if it is there.
+    service.cay("exec", created, "--", "sh", "-c", f"echo {VALUE[::-1]} > $HOME/control")
+    service.cay("checkpoint", created)
+    service.cay("snapshot", "create", created, "kept")
+    fork = service.cay("fork", created).split()[-1]
+    try:
+        paths = [path for top in (home, Path("/run/cay")) for path in top.glob("**/*") if path.is_file()]
+        found = {word for path in paths for word in (VALUE, VALUE[::-1]) if word.encode() in path.read_bytes()}
+        assert found == {VALUE[::-1]}
+        out = service.cay("exec", fork, "--", "sh", "-c", f"cat $HOME/control; env; grep -r {VALUE[:20]} / --include=* "
+                          "--exclude-dir=proc --exclude-dir=sys --exclude-dir=usr -s || echo none")
+        assert out.startswith(VALUE[::-1]) and out.endswith("none\n") and VALUE not in out
+    finally:
+        service.cay("kill", fork)
+
+
 def test_the_process_that_has_the_values_is_confined_and_ends_with_the_sandbox(service, create):
     created = create("--allow", "api.test", *secret("api.test"))
     mine = [(path, pid) for path, pid in processes("cay-net-tls")

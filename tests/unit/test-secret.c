@@ -156,9 +156,9 @@ TEST(values_that_overlap_or_begin_another_are_masked_whole)
 TEST(a_value_is_masked_as_urls_and_json_have_it)
 {
     ASSERT(secret_mask_add(&mask, "sec/ret\"+x", 10));
-    ASSERT_STR(mask_pieces("sec/ret\"+x sec%2Fret%22%2Bx sec%2fret%22%2bx sec\\/ret\\\"+x",
-                           60),
-               "********** **************** **************** ************");
+    ASSERT_STR(
+        mask_pieces("sec/ret\"+x sec%2Fret%22%2Bx sec%2fret%22%2bx sec\\/ret\\\"+x", 60),
+        "********** **************** **************** ************");
     secret_mask_done(&mask);
 }
 

@@ -30,8 +30,7 @@ static void add_block(uint32_t state[5], const uint8_t block[64])
     for (size_t i = 0; i < 16; i++)
         words[i] = load(block + 4 * i);
     for (size_t i = 16; i < 80; i++)
-        words[i] =
-            rotate(words[i - 3] ^ words[i - 8] ^ words[i - 14] ^ words[i - 16], 1);
+        words[i] = rotate(words[i - 3] ^ words[i - 8] ^ words[i - 14] ^ words[i - 16], 1);
     for (size_t i = 0; i < 80; i++) {
         uint32_t mixed = i < 20              ? (b & c) | (~b & d)
                          : i >= 40 && i < 60 ? (b & c) | (b & d) | (c & d)

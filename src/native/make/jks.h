@@ -4,8 +4,9 @@
 
 #include "base/buf.h"
 
-/* Appends the certificates of `text` (PEM) as a trust store of Java, in its format JKS with
- * Java's usual password.  False if memory is exhausted, or a certificate is damaged. */
+/* Appends the certificates of `text` (PEM) as a trust store of Java, in its format JKS
+ * with Java's usual password.  False if memory is exhausted, or a certificate is damaged.
+ */
 bool jks_write(const char *text, size_t len, struct buf *out);
 
 #endif

@@ -12,8 +12,8 @@
 int join_plan(const char *const *networks, const char *name,
               char ret_text[CAY_NETWORKS_MAX], struct cay_error *err);
 
-/* A connection to PID 1 on which it serves one kind of request alone, MESSAGE_DIAL_ONLY or
- * MESSAGE_OWNERS_ONLY; or a negative errno. */
+/* A connection to PID 1 on which it serves one kind of request alone, MESSAGE_DIAL_ONLY
+ * or MESSAGE_OWNERS_ONLY; or a negative errno. */
 int join_connect(const char *id, enum message_kind kind);
 
 /* Connects the sandbox, whose cay-net serves, with the other members of its networks.
