@@ -18,6 +18,7 @@ struct cay_try_options {
     size_t size;
     const char *dir;  /* of the host */
     const char *note; /* what it is for, such as a command; or NULL */
+    const char *race; /* the `race` of another try with which this one competes; or NULL */
 };
 
 struct cay_try_info {
@@ -25,6 +26,7 @@ struct cay_try_info {
     char dir[4096];     /* without links */
     char note[256];     /* shortened if necessary */
     int64_t created_ms; /* since 1970 */
+    char race[CAY_ID_MAX]; /* the id of the first try of its race: its own if it has none */
 };
 
 /* CAY_E_UNSUPPORTED: the directory contains the state directory of Cay. */
@@ -32,7 +34,8 @@ CAY_PUBLIC CAY_NODISC int cay_try_create(const struct cay_try_options *options,
                                          struct cay_try_info *ret_info,
                                          struct cay_error *err);
 
-/* The directory for `changes` of a struct cay_bind whose source is `dir`. */
+/* The directory for `changes` of a struct cay_bind whose source is `dir`.  One sandbox at
+ * a time can show it: CAY_E_BUSY. */
 CAY_PUBLIC CAY_NODISC int cay_try_changes(const char *id, char ret_path[4096],
                                           struct cay_error *err);
 
@@ -41,7 +44,7 @@ CAY_PUBLIC CAY_NODISC int cay_try_list(struct cay_try_info **ret_infos, size_t *
                                        struct cay_error *err);
 
 /* A try by its id or the beginning of one, or with NULL the newest one of `dir` or of a
- * directory above it. */
+ * directory above it: CAY_E_INVALID if other tries of its race exist. */
 CAY_PUBLIC CAY_NODISC int cay_try_find(const char *id, const char *dir,
                                        struct cay_try_info *ret_info,
                                        struct cay_error *err);
@@ -53,6 +56,32 @@ CAY_PUBLIC CAY_NODISC int cay_try_diff(const char *id,
 
 /* Removes the try with its changes.  CAY_E_BUSY while a sandbox shows it. */
 CAY_PUBLIC CAY_NODISC int cay_try_discard(const char *id, struct cay_error *err);
+
+/* --- Checkpoints --- */
+
+/* While a sandbox shows the try, each of these but the list is CAY_E_BUSY.  The
+ * directory is not part of a checkpoint: what was applied stays applied. */
+
+/* Copies what the try has changed so far.  `name` may be NULL. */
+CAY_PUBLIC CAY_NODISC int cay_try_checkpoint(const char *id, const char *name,
+                                             struct cay_checkpoint *ret_checkpoint,
+                                             struct cay_error *err);
+
+/* Makes the changes those of a checkpoint, given by number or name (the newest with that
+ * name), or the newest one (NULL).  What had changed since the last one becomes one,
+ * *ret_undone, so that a rollback can be undone; its id is 0 if nothing had. */
+CAY_PUBLIC CAY_NODISC int cay_try_rollback(const char *id, const char *which,
+                                           struct cay_checkpoint *ret_undone,
+                                           struct cay_error *err);
+
+/* By number; `files` and `bytes` are those that the try had changed, 0 for what a rollback
+ * has undone.  Free the array with cay_free(). */
+CAY_PUBLIC CAY_NODISC int cay_try_checkpoints(const char *id,
+                                              struct cay_checkpoint **ret_list,
+                                              size_t *ret_count, struct cay_error *err);
+
+CAY_PUBLIC CAY_NODISC int cay_try_remove_checkpoint(const char *id, const char *which,
+                                                    struct cay_error *err);
 
 /* --- Apply --- */
 

@@ -25,6 +25,37 @@ static void put_checkpoint(struct json *json, const struct cay_checkpoint *check
     json_set_uint(json, "processes", checkpoint->processes);
 }
 
+/* The sandbox that the first argument names.  1: it names a try, or there is none, which
+ * means the newest try of this directory; all is done. */
+static int find(struct call *call, cay_sandbox **ret_sandbox, struct cay_error *err)
+{
+    struct cay_error other;
+    bool is_try = false;
+    int code = call->line.count ? find_sandbox(call->line.arguments[0], ret_sandbox, err)
+                                : CAY_E_NOT_FOUND;
+
+    if (code != CAY_E_NOT_FOUND)
+        return code;
+    int status = sandbox_program.checkpoint_try(call, &is_try, &other);
+    if (call->line.count && !is_try)
+        return code;
+    return status < 0 ? cay_fail_as(err, status, &other) : 1;
+}
+
+static int fail_missing(const char *what, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, 0, "cli.checkpoint", what, "no checkpoint given",
+                    "pass its number or name; cay checkpoints lists them");
+}
+
+void checkpoint_print(struct call *call, const struct cay_checkpoint *checkpoint)
+{
+    if (call->options.as_json)
+        put_checkpoint(output_json(&call->output), checkpoint);
+    else
+        fprintf(call->output.file, "%u\n", checkpoint->id);
+}
+
 static int remove_checkpoint(struct call *call, cay_sandbox *sandbox,
                              struct cay_error *err)
 {
@@ -32,9 +63,7 @@ static int remove_checkpoint(struct call *call, cay_sandbox *sandbox,
     char size[QUANTITY_ROOM];
 
     if (call->line.count < 2)
-        return cay_fail(err, CAY_E_INVALID, 0, "cli.checkpoint", "--rm",
-                        "no checkpoint given",
-                        "pass its number or name; cay checkpoints lists them");
+        return fail_missing("--rm", err);
     TRY(cay_sandbox_remove_checkpoint(sandbox, call->line.arguments[1], &freed, err));
     if (call->options.as_json)
         json_set_uint(output_json(&call->output), "freed_bytes", freed);
@@ -53,14 +82,13 @@ int cmd_checkpoint(struct call *call, struct cay_error *err)
     struct cay_checkpoint checkpoint;
     AUTO(cay_sandbox) sandbox = NULL;
 
-    TRY(find_sandbox(line->arguments[0], &sandbox, err));
+    int status = find(call, &sandbox, err);
+    if (status)
+        return status < 0 ? status : CAY_OK;
     if (call->options.remove)
         return remove_checkpoint(call, sandbox, err);
     TRY(cay_sandbox_checkpoint(sandbox, &options, &checkpoint, err));
-    if (call->options.as_json)
-        put_checkpoint(output_json(&call->output), &checkpoint);
-    else
-        fprintf(call->output.file, "%u\n", checkpoint.id);
+    checkpoint_print(call, &checkpoint);
     return CAY_OK;
 }
 
@@ -83,8 +111,14 @@ static void put_rollback(struct json *json, const struct cay_rollback *rollback)
     json_set_uint(json, "kept", rollback->kept_count);
 }
 
-static void print_rollback(FILE *file, const struct cay_rollback *rollback)
+void rollback_print(struct call *call, const struct cay_rollback *rollback)
 {
+    FILE *file = call->output.file;
+
+    if (call->options.as_json) {
+        put_rollback(output_json(&call->output), rollback);
+        return;
+    }
     if (rollback->undone.id)
         fprintf(file, "the files before the rollback are checkpoint %u\n",
                 rollback->undone.id);
@@ -99,17 +133,19 @@ int cmd_rollback(struct call *call, struct cay_error *err)
     struct cay_rollback rollback;
     AUTO(cay_sandbox) sandbox = NULL;
 
-    TRY(find_sandbox(line->arguments[0], &sandbox, err));
+    int status = find(call, &sandbox, err);
+    if (status)
+        return status < 0 ? status : CAY_OK;
+    if (line->count < 2)
+        return fail_missing(line->arguments[0], err);
     const struct cay_rollback_options options = {.size = sizeof options,
                                                  .keep = call->options.keep};
     int code =
         sandbox_program.rollback(sandbox, line->arguments[1], &options, &rollback, err);
     AUTO_FREE struct cay_ended *owned = rollback.ended;
     (void)owned;
-    if (!code && call->options.as_json)
-        put_rollback(output_json(&call->output), &rollback);
-    else if (!code)
-        print_rollback(call->output.file, &rollback);
+    if (!code)
+        rollback_print(call, &rollback);
     return code;
 }
 
@@ -165,21 +201,30 @@ static int print_json(struct call *call, const struct list *list)
     return CAY_OK;
 }
 
-int cmd_checkpoints(struct call *call, struct cay_error *err)
+int checkpoints_print(struct call *call, struct cay_checkpoint *all, size_t count,
+                      struct cay_error *err)
 {
-    struct list list = {0};
+    const struct list list = {all, count};
     struct table table;
-    AUTO(cay_sandbox) sandbox = NULL;
 
-    TRY(find_sandbox(call->line.arguments[0], &sandbox, err));
-    TRY(cay_sandbox_checkpoints(sandbox, &list.all, &list.count, err));
-    AUTO_FREE struct cay_checkpoint *owned = list.all;
-    (void)owned;
     if (call->options.as_json)
         return print_json(call, &list);
     TRY(table_open(&table, "CHECKPOINT|NAME|AGE|SIZE|FILES|CAUSE", err));
     add_rows(&table, &list, 0, 0);
     return table_print(&table, &call->output, err);
+}
+
+int cmd_checkpoints(struct call *call, struct cay_error *err)
+{
+    size_t count;
+    AUTO(cay_sandbox) sandbox = NULL;
+    AUTO_FREE struct cay_checkpoint *list = NULL;
+    int status = find(call, &sandbox, err);
+
+    if (status)
+        return status < 0 ? status : CAY_OK;
+    TRY(cay_sandbox_checkpoints(sandbox, &list, &count, err));
+    return checkpoints_print(call, list, count, err);
 }
 
 /* --- fork --- */

@@ -85,6 +85,9 @@ struct sandbox_program {
                        struct cay_error *err);
 
     call_runner *try;
+    /* The same commands for a try; without an argument the newest one of this directory.
+     * *ret_is_try: the argument names one. */
+    int (*checkpoint_try)(struct call *call, bool *ret_is_try, struct cay_error *err);
     int (*collect_sessions)(size_t *ret_count, struct cay_error *err);
     call_runner *doctor;
 
@@ -98,6 +101,14 @@ struct sandbox_program {
 extern const struct sandbox_program sandbox_program;
 
 call_runner cmd_checkpoint, cmd_rollback, cmd_checkpoints, cmd_fork;
+int cmd_checkpoint_try(struct call *call, bool *ret_is_try, struct cay_error *err);
+
+/* What those commands print. */
+void checkpoint_print(struct call *call, const struct cay_checkpoint *checkpoint);
+void rollback_print(struct call *call, const struct cay_rollback *rollback);
+int checkpoints_print(struct call *call, struct cay_checkpoint *all, size_t count,
+                      struct cay_error *err);
+
 call_runner cmd_run, cmd_create, cmd_exec, cmd_shell, cmd_ls, cmd_inspect, cmd_ps,
     cmd_logs, cmd_network, cmd_events, cmd_forward, cmd_port, cmd_cp, cmd_cat, cmd_put,
     cmd_life, cmd_kill, cmd_gc, cmd_doctor, cmd_try;

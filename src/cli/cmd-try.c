@@ -16,6 +16,7 @@
 #include "cli/cmd-sandbox.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/race.h"
 #include "json/json.h"
 
 static const char op[] = "cli.try";
@@ -29,6 +30,7 @@ static void put_try(struct json *json, const void *item)
     json_set_text(json, "id", info->id);
     json_set_text(json, "dir", info->dir);
     json_set_text(json, "note", info->note);
+    json_set_text(json, "race", info->race);
     json_set_int(json, "created_ms", info->created_ms);
 }
 
@@ -72,21 +74,33 @@ struct trial {
     void *cookie;
 };
 
-static int begin(struct trial *trial, const struct call *call, struct cay_error *err)
+static const char *dir_of(const struct call *call)
 {
-    const struct options *options = &call->options;
-    const char *dir = options->directory ? options->directory : ".";
-    char note[256] = "";
+    return call->options.directory ? call->options.directory : ".";
+}
+
+/* The command, shortened if necessary. */
+enum { NOTE_ROOM = 256 };
+static const char *note_of(const struct call *call, char note[NOTE_ROOM])
+{
     size_t used = 0;
 
-    if (options->use) {
-        TRY(cay_try_find(options->use, NULL, &trial->info, err));
+    *note = '\0';
+    for (size_t i = 0; i < call->line.count && used < NOTE_ROOM; i++)
+        used += (size_t)snprintf(note + used, NOTE_ROOM - used, "%s%s", i ? " " : "",
+                                 call->line.arguments[i]);
+    return note;
+}
+
+static int begin(struct trial *trial, const struct call *call, struct cay_error *err)
+{
+    char note[NOTE_ROOM];
+
+    if (call->options.use) {
+        TRY(cay_try_find(call->options.use, NULL, &trial->info, err));
     } else {
-        for (size_t i = 0; i < call->line.count && used < sizeof note; i++)
-            used += (size_t)snprintf(note + used, sizeof note - used, "%s%s",
-                                     i ? " " : "", call->line.arguments[i]);
         const struct cay_try_options wanted = {
-            .size = sizeof wanted, .dir = dir, .note = note};
+            .size = sizeof wanted, .dir = dir_of(call), .note = note_of(call, note)};
         TRY(cay_try_create(&wanted, &trial->info, err));
         trial->is_new = true;
     }
@@ -186,14 +200,28 @@ int try_run(struct call *call, plan_adjuster *adjust, void *cookie, struct cay_e
     return status;
 }
 
+/* One of several: see race.h. */
+static int run_racer(struct call *call, const struct cay_try_info *info,
+                     struct cay_error *err)
+{
+    struct trial trial = {.info = *info};
+
+    TRY(cay_try_changes(info->id, trial.changes, err));
+    return run_in_new(call, show_dir, NULL, &trial, err);
+}
+
 int cmd_try(struct call *call, struct cay_error *err)
 {
+    char note[NOTE_ROOM];
+
     if (call->options.list)
         return list_tries(call, err);
     if (!call->line.count)
         return cay_fail(err, CAY_E_INVALID, 0, op, "COMMAND", "no command given",
                         "cay try -- COMMAND runs it on a copy-on-write view of this "
                         "directory");
+    if (call->options.jobs.given)
+        return race_run(call, dir_of(call), note_of(call, note), run_racer, err);
     return try_run(call, NULL, NULL, err);
 }
 
@@ -227,6 +255,8 @@ static const struct option_rule option_rules[] = {
     {"approve", 0, OPTION_CHOICE, BIT(APPLY), FIELD(approve), "yes|queue",
      "queue: apply after a reply of cay approve"},
     {"all", 0, OPTION_FLAG, BIT(DISCARD), FIELD(all), NULL, "all your tries"},
+    {"race", 0, OPTION_FLAG, BIT(DISCARD), FIELD(race), NULL,
+     "also the other tries of its race"},
     {"output", 'o', OPTION_CHOICE, BIT(APPLY), FIELD(as_json), "text|json",
      "output format: text or json"},
     OPTIONS_HELP("show this help"),
@@ -492,32 +522,86 @@ static int apply(struct call *call, struct cay_error *err)
     return code;
 }
 
+/* All of them, or those of a race. */
+static int discard_all(const char *race, struct cay_error *err)
+{
+    AUTO_FREE struct cay_try_info *infos = NULL;
+    size_t count = 0;
+
+    TRY(cay_try_list(&infos, &count, err));
+    for (size_t i = 0; i < count; i++)
+        if (!race || strcmp(infos[i].race, race) == 0)
+            TRY(cay_try_discard(infos[i].id, err));
+    return CAY_OK;
+}
+
 static int discard_one(struct call *call, const char *word, struct json *json,
                        struct cay_error *err)
 {
     struct cay_try_info info;
 
-    (void)call;
     (void)json;
     TRY(cay_try_find(word, NULL, &info, err));
-    return cay_try_discard(info.id, err);
+    return call->options.race ? discard_all(info.race, err)
+                              : cay_try_discard(info.id, err);
 }
 
 static int discard(struct call *call, struct cay_error *err)
 {
     struct cay_try_info info;
 
-    if (call->options.all) {
-        AUTO_FREE struct cay_try_info *infos = NULL;
-        size_t count = 0;
-        TRY(cay_try_list(&infos, &count, err));
-        for (size_t i = 0; i < count; i++)
-            TRY(cay_try_discard(infos[i].id, err));
-        return CAY_OK;
-    }
+    if (call->options.all)
+        return discard_all(NULL, err);
     if (call->line.count)
         return call_each(call, call->line.arguments, call->line.count, discard_one, NULL,
                          err);
+    if (call->options.race)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--race", "no try given",
+                        "name one of the race; cay try --list shows them");
     TRY(cay_try_find(NULL, ".", &info, err));
     return cay_try_discard(info.id, err);
+}
+
+/* --- Checkpoints --- */
+
+static int roll_back(struct call *call, const char *id, struct cay_error *err)
+{
+    struct cay_rollback rollback = {.ended = NULL};
+    const char *which = call->line.count > 1 ? call->line.arguments[1] : NULL;
+
+    TRY(cay_try_rollback(id, which, &rollback.undone, err));
+    rollback_print(call, &rollback);
+    return CAY_OK;
+}
+
+static int save(struct call *call, const char *id, struct cay_error *err)
+{
+    struct cay_checkpoint checkpoint;
+    const char *word = call->line.count > 1 ? call->line.arguments[1] : NULL;
+
+    if (call->options.remove && !word)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--rm", "no checkpoint given",
+                        "pass the try and its number or name");
+    if (call->options.remove)
+        return cay_try_remove_checkpoint(id, word, err);
+    TRY(cay_try_checkpoint(id, word, &checkpoint, err));
+    checkpoint_print(call, &checkpoint);
+    return CAY_OK;
+}
+
+int cmd_checkpoint_try(struct call *call, bool *ret_is_try, struct cay_error *err)
+{
+    struct cay_try_info info;
+    const char *command = call->line.subcommand->name;
+
+    TRY(cay_try_find(call->line.count ? call->line.arguments[0] : NULL, ".", &info, err));
+    *ret_is_try = true;
+    if (strcmp(command, "checkpoint") == 0)
+        return save(call, info.id, err);
+    if (strcmp(command, "rollback") == 0)
+        return roll_back(call, info.id, err);
+    AUTO_FREE struct cay_checkpoint *list = NULL;
+    size_t count = 0;
+    TRY(cay_try_checkpoints(info.id, &list, &count, err));
+    return checkpoints_print(call, list, count, err);
 }

@@ -80,8 +80,16 @@ static int rollback(cay_sandbox *sandbox, const char *which,
                : cay_sandbox_rollback_with(sandbox, which, options, ret_rollback, err);
 }
 
+static int checkpoint_try(struct call *call, bool *ret_is_try, struct cay_error *err)
+{
+    (void)call;
+    *ret_is_try = true;
+    return exec_full(err);
+}
+
 const struct sandbox_program sandbox_program = {
     .rollback = rollback,
+    .checkpoint_try = checkpoint_try,
     .open_local = open_local,
     .send_dir = copy_dir,
     .send_archive = send_archive,

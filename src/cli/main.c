@@ -82,6 +82,7 @@ const struct sandbox_program sandbox_program = {
     .receive_dir = cp_receive_dir,
     .collect_sessions = collect_sessions,
     .try = cmd_try,
+    .checkpoint_try = cmd_checkpoint_try,
     .doctor = cmd_doctor,
     .list_warm = cay_warm_list,
 };

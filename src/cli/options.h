@@ -128,6 +128,7 @@ struct options {
 
     /* Tries */
     const char *directory, *use;
+    struct option_number jobs;
 
     /* Templates */
     const char *sources[CAY_TEMPLATE_IMAGE]; /* by enum cay_template_source - 1 */
@@ -162,6 +163,7 @@ struct options {
     bool ignore_case, fixed;              /* grep */
     bool names, stat, binary, no_renames; /* diff */
     bool list, merge, skip_conflicts;     /* try; apply */
+    bool race;                            /* discard */
 };
 
 /* The rules for help, which every grammar has. */

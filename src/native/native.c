@@ -22,6 +22,7 @@
 #include "native/record/names.h"
 #include "native/record/remove.h"
 #include "native/record/storage.h"
+#include "native/record/try.h"
 #include "native/template/template.h"
 #include "sandbox/backend.h"
 #include "sys/rights.h"
@@ -197,7 +198,8 @@ int cay_sandbox_collect(size_t *ret_count, struct cay_error *err)
 {
     *ret_count = 0;
     int code = runtime_visit(collect_one, ret_count, err);
-    *ret_count += storage_sweep() + template_sweep() + volume_sweep() + runtime_sweep();
+    *ret_count += storage_sweep() + template_sweep() + volume_sweep() + try_sweep() +
+                  runtime_sweep();
     root_plan_host_sweep();
     program_sweep();
     names_sweep();

@@ -5,8 +5,9 @@
  *   info      its directory, the time of the base and what it is for
  *   changes/  "upper" and "work" of the overlay
  *   known     what applies left in the directory
- *   journal   of an apply that is not complete */
-#include "cay/try.h"
+ *   journal   of an apply that is not complete
+ *   checkpoints/  see try-checkpoint.c */
+#include "native/try.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +28,6 @@
 #include "native/record/idmap.h"
 #include "native/record/state.h"
 #include "native/record/try.h"
-#include "native/record/volume.h"
 #include "sys/io.h"
 #include "sys/path.h"
 #include "sys/state-home.h"
@@ -39,12 +39,6 @@ enum { INFO_MAX = 16 << 10, KNOWN_MAX = 512 << 20, STEP_MS = 5 };
 #define NEW_PREFIX ".new-"
 
 /* --- The record --- */
-
-struct base_time {
-    struct timespec time;
-    int64_t offset_ns; /* of CLOCK_REALTIME to CLOCK_BOOTTIME: a step shows */
-    char boot[40];
-};
 
 static int64_t read_ns(clockid_t clock)
 {
@@ -61,7 +55,7 @@ static void read_boot(char ret_boot[40])
 }
 
 /* If the clock was set back since, files that changed later may have older times. */
-static struct timespec adjust(const struct base_time *base)
+static struct timespec adjust(const struct try_base *base)
 {
     struct timespec time = base->time;
     char boot[40];
@@ -84,6 +78,7 @@ static int save_info(int dir, const struct cay_try_info *info, struct cay_error 
     kvfile_begin(&file, INFO_MAX);
     kvfile_add(&file, "dir", info->dir);
     kvfile_add(&file, "note", info->note);
+    kvfile_add(&file, "race", info->race);
     kvfile_add(&file, "boot", boot);
     kvfile_add_number(&file, "created_ms", (uint64_t)info->created_ms);
     kvfile_add_number(&file, "base_ns", (uint64_t)now);
@@ -96,21 +91,6 @@ static int save_info(int dir, const struct cay_try_info *info, struct cay_error 
     return code;
 }
 
-/* A try that is in use: its directories and what is known of it. */
-struct
-try {
-    struct cay_try_info info;
-    int dir;    /* of the try */
-    int target; /* the directory of the host, locked */
-    int upper;
-    enum cay_diff_marks marks;
-    struct base_time base;
-};
-#define TRY_NONE                                                                         \
-    {                                                                                    \
-        .dir = -1, .target = -1, .upper = -1                                             \
-    }
-
 static bool load_info(int dir, const char *id, struct try *ret_try)
 {
     struct kvfile file = {0};
@@ -120,10 +100,12 @@ static bool load_info(int dir, const char *id, struct try *ret_try)
     if (is_valid) {
         uint64_t ns = kvfile_number(&file, "base_ns");
         const char *note = kvfile_text(&file, "note"), *boot = kvfile_text(&file, "boot");
+        const char *race = kvfile_text(&file, "race");
         cay_copy_text(ret_try->info.id, sizeof ret_try->info.id, id);
         snprintf(ret_try->info.dir, sizeof ret_try->info.dir, "%s",
                  kvfile_text(&file, "dir"));
         cay_copy_text(ret_try->info.note, sizeof ret_try->info.note, note ? note : "");
+        cay_copy_text(ret_try->info.race, sizeof ret_try->info.race, race ? race : id);
         cay_copy_text(ret_try->base.boot, sizeof ret_try->base.boot, boot ? boot : "");
         ret_try->info.created_ms = (int64_t)kvfile_number(&file, "created_ms");
         ret_try->base.time =
@@ -135,7 +117,7 @@ static bool load_info(int dir, const char *id, struct try *ret_try)
     return is_valid;
 }
 
-static void try_done(struct try *try)
+void try_done(struct try *try)
 {
     auto_close(&try->dir);
     auto_close(&try->target);
@@ -153,7 +135,7 @@ static bool is_id(const char *id)
     return id && *id && strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789") == strlen(id);
 }
 
-static int open_dir(const char *id, struct try *ret_try, struct cay_error *err)
+int try_open_dir(const char *id, struct try *ret_try, struct cay_error *err)
 {
     AUTO_FD store = state_open(TRY_STORE, false, err);
 
@@ -191,9 +173,9 @@ static int recover(struct try *try, struct cay_error *err)
     return code;
 }
 
-static int open_try(const char *id, struct try *ret_try, struct cay_error *err)
+int try_open(const char *id, struct try *ret_try, struct cay_error *err)
 {
-    int code = open_dir(id, ret_try, err);
+    int code = try_open_dir(id, ret_try, err);
 
     if (code)
         return code;
@@ -253,9 +235,11 @@ static int check_dir(const char *dir, struct cay_error *err)
 static int finish(int store, int dir, const char *draft, int target,
                   struct cay_try_info *info, struct cay_error *err)
 {
+    cay_copy_text(info->id, sizeof info->id, draft + strlen(NEW_PREFIX));
+    if (!*info->race)
+        cay_copy_text(info->race, sizeof info->race, info->id);
     TRY(make_changes(dir, target, err));
     TRY(save_info(dir, info, err));
-    cay_copy_text(info->id, sizeof info->id, draft + strlen(NEW_PREFIX));
     int error = path_rename(store, draft, store, info->id, RENAME_NOREPLACE);
     return error ? cay_fail_errno(err, -error, op, info->id) : CAY_OK;
 }
@@ -277,6 +261,9 @@ int cay_try_create(const struct cay_try_options *options, struct cay_try_info *r
     if (error)
         return cay_fail_errno(err, -error, op, known.dir);
     cay_copy_text(ret_info->note, sizeof ret_info->note, known.note ? known.note : "");
+    if (known.race && !is_id(known.race))
+        return fail_unknown(known.race, err);
+    cay_copy_text(ret_info->race, sizeof ret_info->race, known.race ? known.race : "");
     TRY(check_dir(ret_info->dir, err));
     AUTO_FD store = state_open(TRY_STORE, true, err);
     if (store < 0)
@@ -293,7 +280,7 @@ int cay_try_create(const struct cay_try_options *options, struct cay_try_info *r
 int cay_try_changes(const char *id, char ret_path[PATH_MAX], struct cay_error *err)
 {
     struct try try = TRY_NONE;
-    int code = open_dir(id, &try, err);
+    int code = try_open_dir(id, &try, err);
     AUTO_FD changes =
         code ? -1 : path_open(try.dir, "changes", O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
     int error = changes < 0 ? changes : path_name(changes, ret_path);
@@ -366,6 +353,16 @@ static const struct cay_try_info *choose(const struct cay_try_info *infos, size_
     return found;
 }
 
+/* Whether other tries of the same race are left. */
+static bool has_rivals(const struct cay_try_info *infos, size_t count,
+                       const struct cay_try_info *own)
+{
+    for (size_t i = 0; i < count; i++)
+        if (&infos[i] != own && strcmp(infos[i].race, own->race) == 0)
+            return true;
+    return false;
+}
+
 int cay_try_find(const char *id, const char *dir, struct cay_try_info *ret_info,
                  struct cay_error *err)
 {
@@ -382,6 +379,10 @@ int cay_try_find(const char *id, const char *dir, struct cay_try_info *ret_info,
     if (found && is_ambiguous)
         code = cay_fail(err, CAY_E_INVALID, 0, op, id, "several tries begin like this",
                         "write more of the id");
+    else if (found && !id && has_rivals(infos, count, found))
+        code = cay_fail(err, CAY_E_INVALID, 0, op, found->race,
+                        "the newest try of this directory is one of a race",
+                        "name one of them: cay try --list shows them");
     else if (found)
         *ret_info = *found;
     else if (id)
@@ -412,7 +413,7 @@ int cay_try_diff(const char *id, const struct cay_diff_options *options,
     struct try try = TRY_NONE;
 
     *ret_diff = NULL;
-    int code = open_try(id, &try, err);
+    int code = try_open(id, &try, err);
     if (!code)
         code = compare(&try, options, ret_diff, err);
     try_done(&try);
@@ -499,21 +500,6 @@ static int check_paths(const struct cay_apply_options *options, struct cay_error
     return CAY_OK;
 }
 
-static int check_unused(const char *id, struct cay_error *err)
-{
-    struct volume_users users;
-    char name[CAY_ID_MAX + 8];
-    int code = volume_find_users(&users, err);
-
-    snprintf(name, sizeof name, TRY_NAME "%s", id);
-    for (size_t i = 0; !code && i < users.count; i++)
-        if (volume_is_used_by(&users.list[i], name))
-            code = cay_fail(err, CAY_E_BUSY, 0, op, id, "a sandbox shows this try",
-                            "cay kill %s ends it", users.list[i].id);
-    free(users.list);
-    return code;
-}
-
 int cay_try_apply(const char *id, const struct cay_apply_options *options,
                   cay_apply_report **ret_report, struct cay_error *err)
 {
@@ -525,9 +511,9 @@ int cay_try_apply(const char *id, const struct cay_apply_options *options,
     TRY(cay_take_struct(&known, sizeof known, options, op, err));
     TRY(check_paths(&known, err));
     cay_apply_report *report = calloc(1, sizeof *report);
-    int code = report ? open_try(id, &try, err) : cay_fail_memory(err, op);
+    int code = report ? try_open(id, &try, err) : cay_fail_memory(err, op);
     if (!code && known.flags & CAY_APPLY_IDLE)
-        code = check_unused(id, err);
+        code = try_check_unused(id, err);
     if (!code)
         code = load_known(&try, &base, err);
     if (!code) {
@@ -560,25 +546,17 @@ int cay_try_discard(const char *id, struct cay_error *err)
 {
     struct try try = TRY_NONE;
     struct cay_error other;
-    int code = open_dir(id, &try, err);
+    int code = try_open_dir(id, &try, err);
+    AUTO_FD claim = code ? code : try_claim(try.dir, id, err);
 
-    if (!code)
-        code = check_unused(id, err);
     try_done(&try);
-    if (code)
-        return code;
+    if (claim < 0)
+        return TAKE_FD(claim);
     /* An apply that was killed is undone first; the directory may be gone. */
-    code = open_try(id, &try, &other);
+    code = try_open(id, &try, &other);
     try_done(&try);
     if (code && other.code != CAY_E_NOT_FOUND)
         return cay_fail_as(err, code, &other);
     AUTO_FD store = state_open(TRY_STORE, false, err);
-    return store < 0 ? TAKE_FD(store) : state_remove_tree(store, id, op, id, err);
-}
-
-size_t try_sweep(void)
-{
-    AUTO_FD store = state_open(TRY_STORE, false, NULL);
-
-    return store < 0 ? 0 : state_sweep(store, NEW_PREFIX);
+    return store < 0 ? TAKE_FD(store) : state_remove(store, id, op, err);
 }

@@ -138,18 +138,25 @@ static int open_volume(struct binds *binds, struct bind *bind, struct cay_error 
 }
 
 /* The try whose changes these are, for the record. */
-static bool add_try(struct binds *binds, int changes)
+static int claim_try(struct binds *binds, struct bind *bind, struct cay_error *err)
 {
     char path[PATH_MAX], name[CAY_ID_MAX + 8];
 
-    if (path_name(changes, path))
-        return false;
+    if (path_name(bind->changes, path))
+        return cay_fail_errno(err, ENOENT, op, "changes");
     char *last = strrchr(path, '/');
     *(last ? last : path) = '\0';
     const char *id = strrchr(path, '/');
-    return snprintf(name, sizeof name, TRY_NAME "%s", id ? id + 1 : "") <
-               (int)sizeof name &&
-           volume_add_name(binds->volumes, name);
+    id = id ? id + 1 : "";
+    if (snprintf(name, sizeof name, TRY_NAME "%s", id) >= (int)sizeof name ||
+        !volume_add_name(binds->volumes, name))
+        return cay_fail(err, CAY_E_LIMIT, 0, op, id, "too many tries",
+                        "show fewer of them in one sandbox");
+    AUTO_FD dir = path_open(AT_FDCWD, path, O_PATH | O_DIRECTORY, 0, 0);
+    if (dir < 0)
+        return cay_fail_errno(err, -dir, op, "changes");
+    bind->claim = try_claim(dir, id, err);
+    return bind->claim < 0 ? bind->claim : CAY_OK;
 }
 
 static int open_changes(struct binds *binds, struct bind *bind, const char *path,
@@ -162,8 +169,8 @@ static int open_changes(struct binds *binds, struct bind *bind, const char *path
                         "only a directory of the host can be shown copy-on-write",
                         "give its path");
     bind->changes = path_open(AT_FDCWD, path, O_PATH | O_DIRECTORY, 0, 0);
-    return bind->changes >= 0 && add_try(binds, bind->changes)
-               ? CAY_OK
+    return bind->changes >= 0
+               ? claim_try(binds, bind, err)
                : cay_fail(err, CAY_E_NOT_FOUND, -bind->changes, op, path,
                           "cannot open the directory for the changes",
                           "create the try again");
@@ -176,7 +183,7 @@ static int add(struct binds *binds, const struct cay_bind *wanted, bool is_known
     const char *source = wanted->source, *target = wanted->target;
 
     *bind = (struct bind){
-        .fd = -1, .volume = -1, .changes = -1, .writable = wanted->writable};
+        .fd = -1, .volume = -1, .changes = -1, .claim = -1, .writable = wanted->writable};
     binds->count++;
     bind->target = tidy(target);
     if (!bind->target)
@@ -321,6 +328,7 @@ void binds_done(struct binds *binds)
         auto_close(&binds->list[i].fd);
         auto_close(&binds->list[i].volume);
         auto_close(&binds->list[i].changes);
+        auto_close(&binds->list[i].claim);
     }
     free(binds->list);
     *binds = (struct binds){0};

@@ -17,6 +17,7 @@ struct bind {
     int fd;        /* O_PATH descriptor of `source` */
     int volume;    /* the locked directory of a volume; -1: of the host */
     int changes;   /* what takes the changes, with "upper" and "work"; -1: the source */
+    int claim;     /* the locked directory of a try; -1: it is none */
     bool is_mount; /* `fd` is a mount of its own, not attached: a volume with a size */
     bool is_directory;
     uint32_t uid, gid;               /* owner on the host */
