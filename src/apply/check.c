@@ -317,6 +317,14 @@ static void take_relatives(struct cay_applied *list, const struct cay_change *ch
             if (relation && will_be && !was)
                 follow(&list[j], &list[i], "its directory is not created");
         }
+        /* Without what replaces it, a directory keeps what is in it. */
+        for (size_t j = i + 1; was && !will_be && wanted[i] && j < count; j++) {
+            int relation = relate(changes[i].path, changes[j].path);
+            if (relation < 0)
+                break;
+            if (relation && changes[i].kind == CAY_CHANGE_TYPE)
+                follow(&list[j], &list[i], "what replaces its directory is not applied");
+        }
     }
 }
 
