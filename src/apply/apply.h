@@ -96,6 +96,10 @@ const char *apply_find_conflict(const struct apply *apply,
 /* Why it is held back, or NULL. */
 const char *apply_held(const struct apply *apply, const struct cay_change *change);
 
+/* Whether a link at `path` with this text may lead above the directory, or is absolute.
+ */
+bool apply_leads_out(const char *path, const char *text);
+
 /* Whether the options name the path or a directory above it. */
 bool apply_is_named(const struct cay_apply_options *options, const char *path);
 

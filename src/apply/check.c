@@ -67,9 +67,9 @@ static const char *find_risky(const char *path)
     return NULL;
 }
 
-/* Whether a link at `path` leads above the directory, or is absolute.  A ".." after a
- * name may: the name may be another link, which leads to a higher directory. */
-static bool leads_out(const char *path, const char *text)
+/* A ".." after a name may lead out: the name may be another link, which leads to a higher
+ * directory. */
+bool apply_leads_out(const char *path, const char *text)
 {
     bool has_name = false;
     long depth = 0;
@@ -107,7 +107,7 @@ const char *apply_held(const struct apply *apply, const struct cay_change *chang
         if (len < 0 || len >= PATH_MAX)
             return "the link cannot be read";
         text[len] = '\0';
-        if (leads_out(change->path, text))
+        if (apply_leads_out(change->path, text))
             reason = "the link leads out of the directory";
     }
     return reason && !apply_is_named(apply->options, change->path) ? reason : NULL;

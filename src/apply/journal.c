@@ -132,7 +132,7 @@ static int restore_directory(const struct apply_step *step, int parent, const ch
     if (geteuid() == 0 &&
         fchownat(parent, name, step->uid, step->gid, AT_SYMLINK_NOFOLLOW) != 0)
         return -errno;
-    /* Who may write to the parent may have put a link there. */
+    /* A user who may write to the parent may have put a link there. */
     return fchmodat(parent, name, step->old_mode, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : -errno;
 }
 

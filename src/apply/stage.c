@@ -108,6 +108,10 @@ static int stage_link(const struct apply *apply, const struct cay_change *change
     if (len < 0 || len >= PATH_MAX)
         return len < 0 ? (int)len : -ENAMETOOLONG;
     text[len] = '\0';
+    /* A sandbox that still runs may have replaced it after the check. */
+    if (apply_leads_out(change->path, text) &&
+        !apply_is_named(apply->options, change->path))
+        return -ESTALE;
     return symlinkat(text, apply->stage, name) == 0 ? give(apply, apply->stage, name)
                                                     : -errno;
 }
