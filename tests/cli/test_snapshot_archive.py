@@ -24,7 +24,8 @@ mkdir -p /long/$(printf %0120d 1)/$(printf %0120d 2); touch -d '2001-02-03 04:05
 head -c 200000 /dev/zero > /data/zeros; touch "/data/new
 line"; mkfifo /data/fifo
 """
-LOOK = """find / -xdev -path /proc -prune -o -path /sys -prune -o -path /dev -prune -o -path /tmp -prune -o -path /run -prune -o ! -type p ! -type d -print |
+LOOK = """find / -xdev -path /proc -prune -o -path /sys -prune -o -path /dev -prune -o -path /tmp -prune \\
+    -o -path /run -prune -o ! -type p ! -type d -print |
 sort | while IFS= read -r file; do stat -c '%n %f %u %g %s' "$file"; done
 stat -c '%n %f %u %g %Y' /data /long; stat -c '%n %f %u %g' / /srv; readlink /data/soft; cat /data/hard
 test /data/hard -ef /data/new/file && echo linked; ls /srv; cat /etc/issue"""
