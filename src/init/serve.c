@@ -314,6 +314,12 @@ static void on_owner(struct source *source)
         peer->gone = some_are_gone = true;
 }
 
+static bool is_for_spare(uint32_t kind)
+{
+    return kind == MESSAGE_PING || kind == MESSAGE_STATUS || kind == MESSAGE_DIAL_ONLY ||
+           kind == MESSAGE_OWNERS_ONLY;
+}
+
 /* False if the peer violated the protocol. */
 static bool handle(struct peer *peer)
 {
@@ -321,9 +327,7 @@ static bool handle(struct peer *peer)
         return sudo_handle(peer, &packet);
     if (packet.head.kind == MESSAGE_CLAIM)
         return claim(peer);
-    if (is_spare && packet.head.kind != MESSAGE_PING &&
-        packet.head.kind != MESSAGE_STATUS && packet.head.kind != MESSAGE_DIAL_ONLY &&
-        packet.head.kind != MESSAGE_OWNERS_ONLY)
+    if (is_spare && !is_for_spare(packet.head.kind))
         return fail_spare(peer);
     if (packet.head.kind == MESSAGE_EXEC)
         return process_execute(peer, &packet);
@@ -368,10 +372,8 @@ static bool handle(struct peer *peer)
     case MESSAGE_DIAL:
         return control_dial(peer, &packet);
     case MESSAGE_DIAL_ONLY:
-        peer->source.ready = on_dial;
-        return true;
     case MESSAGE_OWNERS_ONLY:
-        peer->source.ready = on_owner;
+        peer->source.ready = packet.head.kind == MESSAGE_DIAL_ONLY ? on_dial : on_owner;
         return true;
     case MESSAGE_CODE:
         return service_dial(peer, &packet);
