@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every package has the version of meson.build."""
+"""Every package has the version of meson.build, and Debian's the date of the sources."""
 
+import gzip
+import io
 import subprocess
 import tarfile
 import zipfile
+from email.utils import parsedate_to_datetime
 
 import pytest
 from conftest import PACKAGES, ROOT
@@ -27,6 +30,19 @@ def test_a_debian_package_has_the_version(path):
     done = subprocess.run(["dpkg-deb", "--field", path, "Version"], check=True, text=True,
                           capture_output=True)
     assert done.stdout.strip() == VERSION
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGES.glob("*.deb")), ids=lambda path: path.name)
+def test_a_debian_package_has_the_date_of_the_sources(path):
+    """Without a date in its changelog, dpkg takes the time of the build and only warns."""
+    data = subprocess.run(["dpkg-deb", "--fsys-tarfile", path], check=True,
+                          stdout=subprocess.PIPE).stdout
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        (name,) = (name for name in archive.getnames() if name.endswith("/changelog.Debian.gz"))
+        said = gzip.decompress(archive.extractfile(name).read()).decode()
+        dates = {entry.mtime for entry in archive.getmembers()}
+    when = parsedate_to_datetime(said.rstrip().splitlines()[-1].partition(">  ")[2])
+    assert max(dates) == when.timestamp()
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGES.glob("*.whl")), ids=lambda path: path.name)
