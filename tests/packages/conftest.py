@@ -36,7 +36,7 @@ serve() {  # COMMAND...: starts a server and prints its exports
     : >/tmp/exports
     "$@" >/tmp/exports 2>/tmp/serve.log </dev/null &
     server=$!
-    until [ "$(grep -c = /tmp/exports)" = 3 ]; do
+    until grep -q E2B_API_KEY= /tmp/exports; do
         kill -0 $server || { cat /tmp/serve.log; return 1; }
         sleep 0.1
     done
