@@ -8,11 +8,12 @@
 extern "C" {
 #endif
 
-/* One queue of requests for approval, in the state directory.  A program asks and waits;
- * the user replies from another terminal (cay-approve(1)), or another program replies.  A
- * request is known by the SHA-256 of what is asked for, so a reply is for exactly that:
- * it outlives the program that asked, and serves the next one that asks the same, once.
- * Without a reply in time the answer is no.  All processes of a user share the queue. */
+/* One queue of requests for approval, in the state directory.  A program adds a request
+ * and waits; the user replies from another terminal (cay-approve(1)), or another program
+ * replies.  A request is known by the SHA-256 of its texts and content, so a reply is for
+ * exactly that: it outlives the program, and serves the next one with the same request,
+ * once. Without a reply in time the answer is no.  All processes of a user share the
+ * queue. */
 
 #define CAY_PENDING_ID_MAX      65         /* including the NUL: 64 hexadecimal digits */
 #define CAY_PENDING_MAX         256        /* requests at a time: CAY_E_LIMIT */
@@ -20,7 +21,7 @@ extern "C" {
 #define CAY_PENDING_TIMEOUT_MS  600000u    /* by default: 10 minutes */
 #define CAY_PENDING_TEXT_MAX    4096       /* of scope, subject and summary, with NUL */
 
-struct cay_ask {
+struct cay_request {
     size_t size;
     const char *kind;    /* what is done, for rules: "write", "command"; a-z and "-" */
     const char *scope;   /* where: a policy's file, a directory, a sandbox; or NULL */
@@ -47,9 +48,9 @@ enum cay_decision {
     CAY_DECISION_NO = 2
 };
 
-/* Adds the request, or joins the one that asks the same.  *ret_decision is what a rule
+/* Adds the request, or joins the same one.  *ret_decision is what a rule
  * says; then there is no request. */
-CAY_PUBLIC CAY_NODISC int cay_pending_submit(const struct cay_ask *ask,
+CAY_PUBLIC CAY_NODISC int cay_pending_submit(const struct cay_request *ask,
                                              char ret_id[CAY_PENDING_ID_MAX],
                                              enum cay_decision *ret_decision,
                                              struct cay_error *err);
@@ -80,11 +81,12 @@ CAY_PUBLIC CAY_NODISC int cay_pending_decide(const char *id, enum cay_verdict ve
 CAY_PUBLIC CAY_NODISC int cay_pending_rules(char ret_path[4096], struct cay_error *err);
 
 /* Submits, waits and returns the verdict: DENY or APPROVE. */
-CAY_PUBLIC CAY_NODISC int cay_pending_ask(const struct cay_ask *ask,
-                                          enum cay_verdict *ret_verdict,
-                                          char note[CAY_NOTE_MAX], struct cay_error *err);
+CAY_PUBLIC CAY_NODISC int cay_pending_request(const struct cay_request *ask,
+                                              enum cay_verdict *ret_verdict,
+                                              char note[CAY_NOTE_MAX],
+                                              struct cay_error *err);
 
-/* The cookie of cay_pending_approve(), a cay_approver that asks in the queue. */
+/* The cookie of cay_pending_approve(), a cay_approver that uses the queue. */
 struct cay_pending_files {
     size_t size;
     const char *scope;   /* the file of the policy */

@@ -264,7 +264,7 @@ static void hash_text(struct sha256_ctx *hash, const char *text)
     sha256_update(hash, strlen(text) + 1, (const uint8_t *)text);
 }
 
-static void name_request(const struct cay_ask *ask, const char *scope,
+static void name_request(const struct cay_request *ask, const char *scope,
                          const char *summary, char ret_id[CAY_PENDING_ID_MAX])
 {
     uint8_t digest[SHA256_DIGEST_SIZE];
@@ -290,7 +290,7 @@ static bool is_kind(const char *kind)
            strspn(kind, "abcdefghijklmnopqrstuvwxyz-") == len;
 }
 
-static int check(const struct cay_ask *ask, const char *scope, const char *summary,
+static int check(const struct cay_request *ask, const char *scope, const char *summary,
                  struct cay_error *err)
 {
     if (!is_kind(ask->kind))
@@ -313,7 +313,7 @@ static int check(const struct cay_ask *ask, const char *scope, const char *summa
 }
 
 /* Unreadable rules must not allow anything, nor hide a denial. */
-static int apply_rules(int dir, const struct cay_ask *ask, const char *scope,
+static int apply_rules(int dir, const struct cay_request *ask, const char *scope,
                        enum cay_decision *ret_decision, struct cay_error *err)
 {
     size_t len = 0;
@@ -329,7 +329,7 @@ static int apply_rules(int dir, const struct cay_ask *ask, const char *scope,
     return CAY_OK;
 }
 
-static int save(int dir, const char *id, const struct cay_ask *ask, const char *scope,
+static int save(int dir, const char *id, const struct cay_request *ask, const char *scope,
                 const char *summary, struct cay_error *err)
 {
     AUTO_BUF text = {.max = FILE_MAX + 2 * CAY_PENDING_TEXT_MAX};
@@ -347,7 +347,7 @@ static int save(int dir, const char *id, const struct cay_ask *ask, const char *
                 : cay_fail_memory(err, op);
 }
 
-int cay_pending_submit(const struct cay_ask *ask, char ret_id[CAY_PENDING_ID_MAX],
+int cay_pending_submit(const struct cay_request *ask, char ret_id[CAY_PENDING_ID_MAX],
                        enum cay_decision *ret_decision, struct cay_error *err)
 {
     const char *scope = ask->scope ? ask->scope : "";
@@ -496,7 +496,7 @@ int cay_pending_decide(const char *id, enum cay_verdict verdict, const char *not
     TRY(load(dir, id, &pending, NULL, err));
     if (pending.is_decided)
         return cay_fail(err, CAY_E_EXISTS, 0, op, id, "the request has a reply already",
-                        "the program that asks again uses it");
+                        "the next program with the same request uses it");
     if (verdict == CAY_VERDICT_REMEMBER)
         TRY(remember(dir, &pending, err));
     int len = snprintf(text, sizeof text, "%s\n%.*s",
@@ -516,7 +516,7 @@ int cay_pending_rules(char ret_path[4096], struct cay_error *err)
     return len < 4096 ? CAY_OK : cay_fail_errno(err, ENAMETOOLONG, op, "CAY_HOME");
 }
 
-static int ask_and_wait(const struct cay_ask *ask,
+static int ask_and_wait(const struct cay_request *ask,
                         void (*waits)(const char *id, const char *summary),
                         enum cay_verdict *ret_verdict, char note[CAY_NOTE_MAX],
                         struct cay_error *err)
@@ -540,8 +540,8 @@ static int ask_and_wait(const struct cay_ask *ask,
     return CAY_OK;
 }
 
-int cay_pending_ask(const struct cay_ask *ask, enum cay_verdict *ret_verdict,
-                    char note[CAY_NOTE_MAX], struct cay_error *err)
+int cay_pending_request(const struct cay_request *ask, enum cay_verdict *ret_verdict,
+                        char note[CAY_NOTE_MAX], struct cay_error *err)
 {
     char own[CAY_NOTE_MAX];
 
@@ -607,14 +607,14 @@ enum cay_verdict cay_pending_approve(void *cookie, const struct cay_approval *re
                       "the change is too large to be shown for approval");
         return CAY_VERDICT_DENY;
     }
-    const struct cay_ask ask = {.size = sizeof ask,
-                                .kind = kind_of(request->op),
-                                .scope = how->scope,
-                                .subject = subject,
-                                .summary = request->summary,
-                                .content = content.data,
-                                .content_len = content.len,
-                                .timeout_ms = how->timeout_ms};
+    const struct cay_request ask = {.size = sizeof ask,
+                                    .kind = kind_of(request->op),
+                                    .scope = how->scope,
+                                    .subject = subject,
+                                    .summary = request->summary,
+                                    .content = content.data,
+                                    .content_len = content.len,
+                                    .timeout_ms = how->timeout_ms};
     if (ask_and_wait(&ask, how->waits, &verdict, note, &err) != CAY_OK) {
         cay_copy_text(note, CAY_NOTE_MAX, err.message);
         return CAY_VERDICT_DENY;

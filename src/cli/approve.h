@@ -8,6 +8,6 @@
 void approve_waits(const char *id, const char *summary);
 
 /* CAY_E_NOT_APPROVED unless the user or a rule allows it. */
-int approve_wait(const struct cay_ask *request, struct cay_error *err);
+int approve_wait(const struct cay_request *request, struct cay_error *err);
 
 #endif

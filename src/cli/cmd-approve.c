@@ -19,10 +19,10 @@
 
 static const char op[] = "cli.approve";
 
-enum { LIST, SHOW, ALLOW, DENY, REMEMBER, RULES, ASK, COUNT };
+enum { LIST, SHOW, ALLOW, DENY, REMEMBER, RULES, REQUEST, COUNT };
 enum { SHORT_ID = 12 };
 
-static call_runner list, show, reply, print_rules, ask;
+static call_runner list, show, reply, print_rules, request_approval;
 
 static const struct subcommand subcommands[] = {
     [LIST] = {"list", "", "List the requests that wait for approval", 0, 0, list},
@@ -35,8 +35,8 @@ static const struct subcommand subcommands[] = {
                   UINT32_MAX, reply},
     [RULES] = {"rules", "", "Print the rules, and the file that they are in", 0, 0,
                print_rules},
-    [ASK] = {"ask", "KIND SUBJECT", "Request approval, and wait for the reply", 2, 2,
-             ask},
+    [REQUEST] = {"request", "KIND SUBJECT", "Request approval, and wait for the reply", 2,
+                 2, request_approval},
 };
 
 #define BIT(word)   (UINT32_C(1) << (word))
@@ -44,12 +44,12 @@ static const struct subcommand subcommands[] = {
 
 static const struct option_rule option_rules[] = {
     {"note", 0, OPTION_TEXT, BIT(DENY), FIELD(note), "TEXT",
-     "the reason, which the program that asks gets"},
-    {"interactive", 'i', OPTION_FLAG, BIT(ASK), FIELD(interactive), NULL,
+     "the reason, which the program reports"},
+    {"interactive", 'i', OPTION_FLAG, BIT(REQUEST), FIELD(interactive), NULL,
      "show standard input with the request"},
-    {"scope", 0, OPTION_TEXT, BIT(ASK), FIELD(scope), "TEXT",
+    {"scope", 0, OPTION_TEXT, BIT(REQUEST), FIELD(scope), "TEXT",
      "where the subject is: a directory, a sandbox"},
-    {"timeout", 0, OPTION_PARSED, BIT(ASK), FIELD(timeout_ms), "TIME",
+    {"timeout", 0, OPTION_PARSED, BIT(REQUEST), FIELD(timeout_ms), "TIME",
      "the answer is no after this time (default 10m)", sandbox_parse_time, TIME_ALLOWED},
     {"quiet", 'q', OPTION_FLAG, BIT(LIST), FIELD(quiet), NULL, "print only the IDs"},
     {"output", 'o', OPTION_CHOICE, BIT(LIST), FIELD(as_json), "text|json",
@@ -204,9 +204,9 @@ static int print_rules(struct call *call, struct cay_error *err)
     return CAY_OK;
 }
 
-/* --- ask --- */
+/* --- request --- */
 
-int approve_wait(const struct cay_ask *request, struct cay_error *err)
+int approve_wait(const struct cay_request *request, struct cay_error *err)
 {
     char id[CAY_PENDING_ID_MAX], note[CAY_NOTE_MAX] = "";
     enum cay_decision decision;
@@ -248,18 +248,18 @@ static int read_input(struct buf *content, struct cay_error *err)
     return got < 0 ? cay_fail_errno(err, errno, op, "-i") : CAY_OK;
 }
 
-static int ask(struct call *call, struct cay_error *err)
+static int request_approval(struct call *call, struct cay_error *err)
 {
     AUTO_BUF content = {.max = CAY_PENDING_CONTENT_MAX + 1};
 
     if (call->options.interactive)
         TRY(read_input(&content, err));
-    const struct cay_ask request = {.size = sizeof request,
-                                    .kind = call->line.arguments[0],
-                                    .scope = call->options.scope,
-                                    .subject = call->line.arguments[1],
-                                    .content = content.data,
-                                    .content_len = content.len,
-                                    .timeout_ms = call->options.timeout_ms};
+    const struct cay_request request = {.size = sizeof request,
+                                        .kind = call->line.arguments[0],
+                                        .scope = call->options.scope,
+                                        .subject = call->line.arguments[1],
+                                        .content = content.data,
+                                        .content_len = content.len,
+                                        .timeout_ms = call->options.timeout_ms};
     return approve_wait(&request, err);
 }

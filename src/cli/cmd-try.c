@@ -457,13 +457,13 @@ static int approve_changes(const struct cay_try_info *info,
         summary = NULL;
         return cay_fail_memory(err, op);
     }
-    const struct cay_ask ask = {.size = sizeof ask,
-                                .kind = "apply",
-                                .scope = info->dir,
-                                .subject = subject.len ? subject.data : ".",
-                                .summary = summary,
-                                .content = before.data,
-                                .content_len = before.len};
+    const struct cay_request ask = {.size = sizeof ask,
+                                    .kind = "apply",
+                                    .scope = info->dir,
+                                    .subject = subject.len ? subject.data : ".",
+                                    .summary = summary,
+                                    .content = before.data,
+                                    .content_len = before.len};
     TRY(approve_wait(&ask, err));
     TRY(check_idle(info->id, *how, err));
     TRY(show_changes(info->id, &after, err));
@@ -471,7 +471,7 @@ static int approve_changes(const struct cay_try_info *info,
         return CAY_OK;
     return cay_fail(err, CAY_E_CHANGED, 0, op, info->id,
                     "the changes are not those that were approved any more",
-                    "cay apply --approve queue asks again");
+                    "repeat cay apply --approve queue");
 }
 
 static int apply_paths(struct call *call, const char *const *paths,

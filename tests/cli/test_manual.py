@@ -141,7 +141,7 @@ def test_every_command_about_sandboxes_is_on_a_page():
                   ["warm", "create"], ["warm", "rm"]]),
     ("cay-agent", [["agent"]]),
     ("cay-approve", [["approve", command] for command in
-                     ("list", "show", "allow", "deny", "remember", "rules", "ask")]),
+                     ("list", "show", "allow", "deny", "remember", "rules", "request")]),
     ("cay-config", [["config", command] for command in CONFIG_COMMANDS]),
     ("cay-setup", [["setup"]]),
     ("cay-build", [["build"]]),

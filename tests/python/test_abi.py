@@ -110,7 +110,7 @@ NOT_MIRRORED = {
     "cay_file_backend",  # tables that only backends written in C have
     "cay_process_backend",
     "cay_port",  # of cay port and cay forward
-    "cay_ask",  # of cay approve
+    "cay_request",  # of cay approve
     "cay_pending",
     "cay_pending_files",
     "cay_profile",  # of cay agent
@@ -246,7 +246,7 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_config_policy",
         "cay_config_schema",  # for the command
         "cay_pending_approve",  # for cay approve
-        "cay_pending_ask",
+        "cay_pending_request",
         "cay_pending_decide",
         "cay_pending_find",
         "cay_pending_list",

@@ -16,12 +16,12 @@ static void begin(void)
 static int submit(const char *subject, const char *content, char *ret_id,
                   enum cay_decision *ret_decision)
 {
-    const struct cay_ask ask = {.size = sizeof ask,
-                                .kind = "write",
-                                .scope = "/policy",
-                                .subject = subject,
-                                .content = content,
-                                .content_len = strlen(content)};
+    const struct cay_request ask = {.size = sizeof ask,
+                                    .kind = "write",
+                                    .scope = "/policy",
+                                    .subject = subject,
+                                    .content = content,
+                                    .content_len = strlen(content)};
 
     return cay_pending_submit(&ask, ret_id, ret_decision, &err);
 }
@@ -53,7 +53,7 @@ TEST(a_reply_is_for_one_content_and_used_once)
     ASSERT_OK(cay_pending_decide(one, CAY_VERDICT_APPROVE, NULL, &err));
     ASSERT_CODE(cay_pending_decide(one, CAY_VERDICT_DENY, NULL, &err), CAY_E_EXISTS);
     ASSERT_INT(look(two, note), CAY_DECISION_NONE);
-    /* The program that asked has ended; the next one asks the same. */
+    /* The program has ended; the next one has the same request. */
     ASSERT_OK(submit("a", "one", again, &decision));
     ASSERT_STR(again, one);
     ASSERT_INT(look(again, note), CAY_DECISION_YES);
@@ -67,7 +67,7 @@ TEST(a_reply_is_for_one_content_and_used_once)
 
 TEST(a_request_that_expires_is_denied_and_removed)
 {
-    const struct cay_ask ask = {
+    const struct cay_request ask = {
         .size = sizeof ask, .kind = "command", .subject = "make", .timeout_ms = 1};
     struct cay_pending *list;
     char id[CAY_PENDING_ID_MAX], note[CAY_NOTE_MAX];
@@ -80,7 +80,7 @@ TEST(a_request_that_expires_is_denied_and_removed)
     ASSERT_OK(cay_pending_wait(id, UINT64_MAX, &decision, note, &err));
     ASSERT_INT(decision, CAY_DECISION_NO);
     ASSERT_STR(note, "no reply in time");
-    ASSERT_OK(cay_pending_ask(&ask, &verdict, note, &err));
+    ASSERT_OK(cay_pending_request(&ask, &verdict, note, &err));
     ASSERT_INT(verdict, CAY_VERDICT_DENY);
     ASSERT_OK(cay_pending_list(&list, &count, &err));
     ASSERT_INT(count, 0);
@@ -89,11 +89,11 @@ TEST(a_request_that_expires_is_denied_and_removed)
 
 TEST(a_waiting_program_gets_the_reply_of_another)
 {
-    const struct cay_ask ask = {.size = sizeof ask,
-                                .kind = "command",
-                                .subject = "make\tall\n",
-                                .content = "a\0b",
-                                .content_len = 3};
+    const struct cay_request ask = {.size = sizeof ask,
+                                    .kind = "command",
+                                    .subject = "make\tall\n",
+                                    .content = "a\0b",
+                                    .content_len = 3};
     AUTO_FREE struct cay_pending *found = calloc(1, sizeof *found);
     char id[CAY_PENDING_ID_MAX];
     enum cay_decision decision;
@@ -105,7 +105,7 @@ TEST(a_waiting_program_gets_the_reply_of_another)
     ASSERT_OK(cay_pending_submit(&ask, id, &decision, &err));
     pid_t pid = fork();
     if (pid == 0)
-        _exit(cay_pending_ask(&ask, &verdict, NULL, NULL) == CAY_OK &&
+        _exit(cay_pending_request(&ask, &verdict, NULL, NULL) == CAY_OK &&
                       verdict == CAY_VERDICT_APPROVE
                   ? 0
                   : 1);
@@ -118,7 +118,7 @@ TEST(a_waiting_program_gets_the_reply_of_another)
     ASSERT_OK(cay_pending_decide(found->id, CAY_VERDICT_REMEMBER, NULL, &err));
     ASSERT_INT(waitpid(pid, &status, 0), pid);
     ASSERT_INT(status, 0);
-    ASSERT_OK(cay_pending_ask(&ask, &verdict, NULL, &err));
+    ASSERT_OK(cay_pending_request(&ask, &verdict, NULL, &err));
     ASSERT_INT(verdict, CAY_VERDICT_APPROVE);
 }
 
@@ -134,7 +134,7 @@ TEST(the_queue_is_bounded)
     }
     ASSERT_CODE(submit("more", "", id, &decision), CAY_E_LIMIT);
     ASSERT_OK(submit("7", "", id, &decision)); /* joins */
-    struct cay_ask ask = {.size = sizeof ask, .kind = "write", .subject = "x"};
+    struct cay_request ask = {.size = sizeof ask, .kind = "write", .subject = "x"};
     AUTO_FREE char *large = calloc(1, CAY_PENDING_CONTENT_MAX + 1);
     ask.content = large;
     ask.content_len = CAY_PENDING_CONTENT_MAX + 1;
@@ -174,7 +174,7 @@ TEST(a_rule_allows_its_subject_and_a_denial_comes_first)
                                 "allow\twrite\t/policy\tfive\tfields\n"
                                 "allow\twrite\t/policy\n"
                                 "*\t*\t*\t*\n"
-                                "allow\tread\t/policy\tb.txt";
+                                "allow\tcopy\t/policy\tb.txt";
 
     ASSERT_INT(decide(rules, "a.txt"), CAY_DECISION_YES);
     ASSERT_INT(decide(rules, "a.txt2"), CAY_DECISION_NONE);
@@ -187,7 +187,7 @@ TEST(a_rule_allows_its_subject_and_a_denial_comes_first)
     ASSERT_INT(decide(rules, "five"), CAY_DECISION_NONE);
     ASSERT_INT(decide(rules, "b.txt"), CAY_DECISION_NONE);
     ASSERT_INT(decide(rules, "never"), CAY_DECISION_NONE);
-    ASSERT_INT(rules_decide(rules, "read", "/policy", "b.txt"), CAY_DECISION_YES);
+    ASSERT_INT(rules_decide(rules, "copy", "/policy", "b.txt"), CAY_DECISION_YES);
     ASSERT_INT(rules_decide("", "read", "", "b.txt"), CAY_DECISION_NONE);
 }
 
