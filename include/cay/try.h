@@ -18,15 +18,17 @@ struct cay_try_options {
     size_t size;
     const char *dir;  /* of the host */
     const char *note; /* what it is for, such as a command; or NULL */
-    const char *race; /* the `race` of another try with which this one competes; or NULL */
+    const char
+        *race; /* the `race` of another try with which this one competes; or NULL */
 };
 
 struct cay_try_info {
     char id[CAY_ID_MAX];
-    char dir[4096];     /* without links */
-    char note[256];     /* shortened if necessary */
-    int64_t created_ms; /* since 1970 */
-    char race[CAY_ID_MAX]; /* the id of the first try of its race: its own if it has none */
+    char dir[4096];        /* without links */
+    char note[256];        /* shortened if necessary */
+    int64_t created_ms;    /* since 1970 */
+    char race[CAY_ID_MAX]; /* the id of the first try of its race: its own if it has none
+                            */
 };
 
 /* CAY_E_UNSUPPORTED: the directory contains the state directory of Cay. */
@@ -74,8 +76,8 @@ CAY_PUBLIC CAY_NODISC int cay_try_rollback(const char *id, const char *which,
                                            struct cay_checkpoint *ret_undone,
                                            struct cay_error *err);
 
-/* By number; `files` and `bytes` are those that the try had changed, 0 for what a rollback
- * has undone.  Free the array with cay_free(). */
+/* By number; `files` and `bytes` are those that the try had changed, 0 for what a
+ * rollback has undone.  Free the array with cay_free(). */
 CAY_PUBLIC CAY_NODISC int cay_try_checkpoints(const char *id,
                                               struct cay_checkpoint **ret_list,
                                               size_t *ret_count, struct cay_error *err);

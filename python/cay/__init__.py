@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cay.sandbox import Secret as Secret
     from cay.sandbox import Snapshot as Snapshot
     from cay.sandbox import Template as Template
+    from cay.sandbox import Try as Try
     from cay.sandbox import Volume as Volume
     from cay.sandbox import WarmInterpreter as WarmInterpreter
     from cay.sandbox import build as build
@@ -37,6 +38,7 @@ _OF_SANDBOX = (
     "Secret",
     "Snapshot",
     "Template",
+    "Try",
     "Volume",
     "WarmInterpreter",
     "build",
@@ -58,6 +60,7 @@ __all__ = [
     "Secret",
     "Snapshot",
     "Template",
+    "Try",
     "Volume",
     "WarmInterpreter",
     "__version__",

@@ -62,10 +62,9 @@ static int add_index(struct call *call, unsigned index, struct cay_error *err)
     return CAY_OK;
 }
 
-static _Noreturn void
-run_child(struct call *call, const struct racer *racer, const int streams[STREAMS],
-          int (*run)(struct call *call, const struct cay_try_info *info,
-                     struct cay_error *err))
+static _Noreturn void run_child(
+    struct call *call, const struct racer *racer, const int streams[STREAMS],
+    int (*run)(struct call *call, const struct cay_try_info *info, struct cay_error *err))
 {
     struct cay_error err;
     int input = open("/dev/null", O_RDONLY | O_CLOEXEC), status = CAY_E_IO;

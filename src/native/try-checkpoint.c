@@ -206,10 +206,10 @@ static int begin(const struct work *work, const char *name, const char *cause,
         return cay_fail(err, CAY_E_LIMIT, 0, op, work->try.info.id,
                         "the try has too many checkpoints",
                         "cay checkpoint --rm removes one; the limit is %d", COUNT_MAX);
-    *ret_checkpoint = (struct cay_checkpoint){
-        .id = list->count ? list->all[list->count - 1].id + 1 : 1,
-        .parent = read_current(work->store),
-        .created_ms = clock_since_1970_ms()};
+    *ret_checkpoint =
+        (struct cay_checkpoint){.id = list->count ? list->all[list->count - 1].id + 1 : 1,
+                                .parent = read_current(work->store),
+                                .created_ms = clock_since_1970_ms()};
     cay_copy_text(ret_checkpoint->name, sizeof ret_checkpoint->name, name ? name : "");
     cay_copy_text(ret_checkpoint->cause, sizeof ret_checkpoint->cause, cause);
     return CAY_OK;

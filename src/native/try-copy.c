@@ -17,8 +17,8 @@
 enum { DEPTH_MAX = 200, XATTRS_MAX = 64 << 10 };
 
 struct copying {
-    int top;            /* of the copy */
-    char *path;         /* PATH_MAX bytes: of the directory, from there, with a slash */
+    int top;             /* of the copy */
+    char *path;          /* PATH_MAX bytes: of the directory, from there, with a slash */
     char *names, *value; /* XATTRS_MAX bytes each */
     void *links;         /* struct link, by inode */
     uint64_t *files, *bytes;
@@ -97,9 +97,9 @@ static int copy_content(int from, int to, const char *name)
     uint64_t copied;
     AUTO_FD source = path_open(from, name, O_RDONLY | O_NOATIME | O_NONBLOCK | O_NOFOLLOW,
                                0, PATH_PLAIN);
-    AUTO_FD target = source < 0 ? -1
-                                : path_open(to, name, O_WRONLY | O_CREAT | O_EXCL, 0600,
-                                            PATH_PLAIN);
+    AUTO_FD target =
+        source < 0 ? -1
+                   : path_open(to, name, O_WRONLY | O_CREAT | O_EXCL, 0600, PATH_PLAIN);
 
     if (source < 0 || target < 0)
         return source < 0 ? TAKE_FD(source) : TAKE_FD(target);
@@ -123,10 +123,9 @@ static int copy_file(struct copying *copying, int from, int to, const char *name
     /* A whiteout has no attributes of its own, and may be a link to all others. */
     if (S_ISCHR(st->st_mode) && st->st_rdev == 0)
         return mknodat(to, name, S_IFCHR, 0) == 0 ? 0 : -errno;
-    struct link *const *link =
-        st->st_nlink > 1
-            ? tfind(&(struct link){.ino = st->st_ino}, &copying->links, compare_links)
-            : NULL;
+    struct link *const *link = st->st_nlink > 1 ? tfind(&(struct link){.ino = st->st_ino},
+                                                        &copying->links, compare_links)
+                                                : NULL;
     if (link)
         return linkat(copying->top, (*link)->path, to, name, 0) == 0 ? 0 : -errno;
     int error = S_ISREG(st->st_mode)   ? copy_content(from, to, name)

@@ -93,19 +93,21 @@ STRUCTS = {
     "cay_snapshot_info": _c.SnapshotInfo,
     "cay_volume_options": _c.VolumeOptions,
     "cay_volume_info": _c.VolumeInfo,
+    "cay_diff_options": _c.DiffOptions,
+    "cay_try_options": _c.TryOptions,
+    "cay_try_info": _c.TryInfo,
+    "cay_apply_options": _c.ApplyOptions,
+    "cay_applied": _c.Applied,
     "cay_session": _c.Session,
     "cay_manager_options": _c.ManagerOptions,
 }
 
 NOT_MIRRORED = {
-    "cay_applied",  # of tries, which Python does not have yet
-    "cay_apply_options",
     "cay_attributes",  # for the server
     "cay_install_options",  # for the command
-    "cay_change",  # of diffs, which Python does not have yet
+    "cay_change",  # of diffs, which Python takes as JSON
     "cay_change_side",
     "cay_diff_layer",
-    "cay_diff_options",
     "cay_diff_tree",
     "cay_file_backend",  # tables that only backends written in C have
     "cay_process_backend",
@@ -114,8 +116,6 @@ NOT_MIRRORED = {
     "cay_pending",
     "cay_pending_files",
     "cay_profile",  # of cay agent
-    "cay_try_info",
-    "cay_try_options",
     "cay_tree_result",  # of what is done inside libcay
 }
 
@@ -150,7 +150,7 @@ def run_c(tmp_path: Path, body: str) -> list[str]:
         unavailable("no C compiler")
     source = tmp_path / "abi.c"
     source.write_text(
-        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/code.h>\n#include <cay/pool.h>\n#include <cay/session.h>\n#include <cay/snapshot.h>\n#include <cay/volume.h>\n"
+        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/code.h>\n#include <cay/pool.h>\n#include <cay/session.h>\n#include <cay/snapshot.h>\n#include <cay/try.h>\n#include <cay/volume.h>\n"
         f"int main(void) {{\n{body}\nreturn 0; }}\n"
     )
     subprocess.run(
@@ -180,7 +180,7 @@ def test_structs_are_laid_out_as_in_c(tmp_path: Path) -> None:
 HEADERS = "".join(header.read_text() for header in INCLUDE.glob("cay/*.h"))
 MODULES = (
     _c.agent, _c.code, _c.config, _c.files, _c.library, _c.pool, _c.sandbox, _c.session, _c.snapshot,
-    _c.volume,
+    _c.trial, _c.volume,
 )
 
 
@@ -256,21 +256,9 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_profile_free",  # for cay agent
         "cay_profile_list",
         "cay_profile_load",
-        "cay_apply_entries",  # Python has no tries yet
-        "cay_apply_free",
-        "cay_try_apply",
-        "cay_try_changes",
-        "cay_try_create",
-        "cay_try_diff",
-        "cay_try_discard",
-        "cay_try_find",
-        "cay_try_list",
-        "cay_diff_changes",  # Python has no diffs yet
+        "cay_diff_changes",  # Python takes them as JSON
         "cay_diff_compare",
-        "cay_diff_cut",
-        "cay_diff_free",
         "cay_diff_measure",
-        "cay_diff_print",
         "cay_sandbox_diff",
         "cay_sandbox_diff_checkpoints",
         "cay_sandbox_rollback",

@@ -10,4 +10,5 @@ from cay._c.pool import *
 from cay._c.sandbox import *
 from cay._c.session import *
 from cay._c.snapshot import *
+from cay._c.trial import *
 from cay._c.volume import *

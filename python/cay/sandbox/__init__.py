@@ -59,10 +59,12 @@ from cay.sandbox.results import (
 from cay.sandbox.sandbox import Sandbox
 from cay.sandbox.template import BuildProgress, Template, build
 from cay.sandbox.snapshot import Snapshot
+from cay.sandbox.trial import Applied, Try
 from cay.sandbox.volume import Volume
 from cay.sandbox.warm import WarmInterpreter
 
 __all__ = [
+    "Applied",
     "AsyncCodeInterpreter",
     "AsyncFiles",
     "AsyncProcess",
@@ -106,6 +108,7 @@ __all__ = [
     "Snapshot",
     "Stream",
     "Template",
+    "Try",
     "TemplateInfo",
     "TemplateNotFoundError",
     "UserNotFoundError",

@@ -45,6 +45,8 @@ class Bind:
     source: str | os.PathLike[str]
     target: str
     writable: bool = False
+    changes: str | None = None
+    """of Try.bind(): what takes the changes"""
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,7 @@ def bind_array(volumes: Volumes | None) -> tuple[Any, int]:
         item.source = text(path, "volumes")
         item.target = text(bind.target, "volumes")
         item.writable = bind.writable
+        item.changes = optional(bind.changes, "volumes")
     return array, len(listed)
 
 

@@ -169,11 +169,10 @@ static int open_changes(struct binds *binds, struct bind *bind, const char *path
                         "only a directory of the host can be shown copy-on-write",
                         "give its path");
     bind->changes = path_open(AT_FDCWD, path, O_PATH | O_DIRECTORY, 0, 0);
-    return bind->changes >= 0
-               ? claim_try(binds, bind, err)
-               : cay_fail(err, CAY_E_NOT_FOUND, -bind->changes, op, path,
-                          "cannot open the directory for the changes",
-                          "create the try again");
+    return bind->changes >= 0 ? claim_try(binds, bind, err)
+                              : cay_fail(err, CAY_E_NOT_FOUND, -bind->changes, op, path,
+                                         "cannot open the directory for the changes",
+                                         "create the try again");
 }
 
 static int add(struct binds *binds, const struct cay_bind *wanted, bool is_known,
