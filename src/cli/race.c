@@ -69,8 +69,8 @@ static _Noreturn void run_child(
     struct cay_error err;
     int input = open("/dev/null", O_RDONLY | O_CLOEXEC), status = CAY_E_IO;
 
-    if (input < 0 || dup2(input, STDIN_FILENO) < 0 ||
-        dup2(streams[0], STDOUT_FILENO) < 0 || dup2(streams[1], STDERR_FILENO) < 0)
+    if (input < 0 || dup3(input, STDIN_FILENO, 0) < 0 ||
+        dup3(streams[0], STDOUT_FILENO, 0) < 0 || dup3(streams[1], STDERR_FILENO, 0) < 0)
         status = cay_fail_errno(&err, errno, op, "output");
     else
         status = add_index(call, racer->index, &err);

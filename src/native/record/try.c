@@ -23,7 +23,7 @@ int try_check_unused(const char *id, struct cay_error *err)
 
     snprintf(name, sizeof name, TRY_NAME "%s", id);
     for (size_t i = 0; !code && i < users.count; i++)
-        if (volume_is_used_by(&users.list[i], name))
+        if (!users.list[i].is_unknown && volume_is_used_by(&users.list[i], name))
             code = cay_fail(err, CAY_E_BUSY, 0, op, id, "a sandbox shows this try",
                             "cay kill %s ends it", users.list[i].id);
     free(users.list);
