@@ -102,7 +102,7 @@ static bool parse_signal(const char *text, void *field)
 /* Exit status if cay itself fails, not the command: as env(1) and timeout(1) do. */
 enum { STATUS_OURS = 125 };
 
-static call_runner run_doctor, run_command, run_try;
+static call_runner run_doctor, run_command, run_mcp, run_try;
 
 #define MANUAL(page) "Manual: " page "(1)."
 #define MANUAL_OF_COMMAND(page)                                                          \
@@ -173,17 +173,20 @@ static const struct subcommand commands[] = {
                     0, cmd_gc, MANUAL("cay-kill")},
     [SANDBOX_DOCTOR] = {"doctor", "", "Check what this machine supports", 0, 0,
                         run_doctor, MANUAL("cay-doctor")},
+    [SANDBOX_MCP] = {"mcp", "[wrap [--] COMMAND... | install CLIENT]",
+                     "Give an MCP client tools in a sandbox, or confine an MCP server", 0,
+                     UINT32_MAX, run_mcp, MANUAL("cay-mcp"), 2, STATUS_OURS},
 };
 
 #define ALL         UINT32_MAX
 #define BIT(name)   (UINT32_C(1) << SANDBOX_##name)
 #define FIELD(name) offsetof(struct options, name)
-#define CREATES     (BIT(RUN) | BIT(CREATE))
+#define CREATES     (BIT(RUN) | BIT(CREATE) | BIT(MCP))
 #define MAKES       (CREATES | BIT(FORK))
 #define RUNS        (BIT(RUN) | BIT(EXEC) | BIT(TRY))
 #define LIFECYCLE   (BIT(PAUSE) | BIT(RESUME) | BIT(START) | BIT(KILL) | BIT(RM) | BIT(GC))
 #define PRINTS                                                                           \
-    (CREATES | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(NETWORK) |      \
+    (BIT(CREATE) | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(NETWORK) |      \
      BIT(EVENTS) | BIT(FORWARD) | BIT(PORT) | BIT(CHECKPOINT) | BIT(ROLLBACK) |          \
      BIT(CHECKPOINTS) | BIT(FORK) | BIT(DOCTOR))
 #define COUNT_ALLOWED "a whole number from 1"
@@ -292,6 +295,18 @@ static const struct option_rule option_rules[] = {
      "remove the checkpoint with this name or number"},
     {"keep", 0, OPTION_FLAG, BIT(ROLLBACK), FIELD(keep), NULL,
      "keep processes whose files do not change"},
+    {"keep", 0, OPTION_FLAG, BIT(MCP), FIELD(keep), NULL,
+     "use the sandbox of --name again, and leave it"},
+    {"tools", 0, OPTION_TEXT, BIT(MCP), FIELD(tools), "NAME,...",
+     "only these tools"},
+    {"read-only", 0, OPTION_FLAG, BIT(MCP), FIELD(read_only), NULL,
+     "only tools that change nothing"},
+    {"roots", 0, OPTION_CHOICE, BIT(MCP), FIELD(roots), "none|ro|rw",
+     "show the client's directories (default: none)"},
+    {"sandboxes", 0, OPTION_PARSED, BIT(MCP), FIELD(sandboxes), "N",
+     "let the client create up to N more sandboxes", parse_count, COUNT_ALLOWED},
+    {"write", 0, OPTION_FLAG, BIT(MCP), FIELD(write), NULL,
+     "install: write the file instead of printing it"},
     {"force", 'f', OPTION_FLAG, BIT(RM), FIELD(force), NULL,
      "ignore sandboxes that do not exist"},
     {"signal", 's', OPTION_PARSED, BIT(KILL), FIELD(signal), "SIGNAL",
@@ -773,6 +788,11 @@ int find_sandbox(const char *word, cay_sandbox **ret_sandbox, struct cay_error *
 static int run_try(struct call *call, struct cay_error *err)
 {
     return sandbox_program.try(call, err);
+}
+
+static int run_mcp(struct call *call, struct cay_error *err)
+{
+    return sandbox_program.mcp(call, err);
 }
 
 static int run_doctor(struct call *call, struct cay_error *err)

@@ -40,6 +40,7 @@ enum sandbox_command {
     SANDBOX_RM,
     SANDBOX_GC,
     SANDBOX_DOCTOR,
+    SANDBOX_MCP,
     SANDBOX_COMMANDS
 };
 
@@ -84,7 +85,7 @@ struct sandbox_program {
     int (*receive_dir)(cay_files *files, const char *source, const char *target,
                        struct cay_error *err);
 
-    call_runner *try;
+    call_runner *try, *mcp;
     /* The same commands for a try; without an argument the newest one of this directory.
      * *ret_is_try: the argument names one. */
     int (*checkpoint_try)(struct call *call, bool *ret_is_try, struct cay_error *err);
@@ -111,7 +112,7 @@ int checkpoints_print(struct call *call, struct cay_checkpoint *all, size_t coun
 
 call_runner cmd_run, cmd_create, cmd_exec, cmd_shell, cmd_ls, cmd_inspect, cmd_ps,
     cmd_logs, cmd_network, cmd_events, cmd_forward, cmd_port, cmd_cp, cmd_cat, cmd_put,
-    cmd_life, cmd_kill, cmd_gc, cmd_doctor, cmd_try;
+    cmd_life, cmd_kill, cmd_gc, cmd_doctor, cmd_mcp, cmd_try;
 
 /* Runs the command of a call in a new sandbox, after `adjust` has changed the plan, and
  * calls `after` once that is gone; both may be NULL. */

@@ -96,6 +96,7 @@ const struct sandbox_program sandbox_program = {
     .receive_dir = copy_dir,
     .collect_sessions = collect_sessions,
     .try = run_full,
+    .mcp = run_full,
     .doctor = run_full,
     .list_warm = list_warm,
 };

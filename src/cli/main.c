@@ -83,6 +83,7 @@ const struct sandbox_program sandbox_program = {
     .collect_sessions = collect_sessions,
     .try = cmd_try,
     .checkpoint_try = cmd_checkpoint_try,
+    .mcp = cmd_mcp,
     .doctor = cmd_doctor,
     .list_warm = cay_warm_list,
 };
@@ -105,6 +106,7 @@ static const char commands_help[] =
     "  snapshot, volume          Store files under a name; keep them for sandboxes\n"
     "  template, build           Manage templates; build one from a Dockerfile\n"
     "  kill, rm, gc, pool, warm  End it; remove it; clean up; prepare others ahead\n"
+    "  mcp                       Serve an MCP client; confine an MCP server\n"
     "  serve, key, secret, env   Serve the E2B SDKs; manage their keys and secrets\n"
     "  doctor, setup, help, version  Check or prepare this machine; this help\n";
 
@@ -215,7 +217,6 @@ static const struct {
     {"delete", "did you mean rm?"},
     {"images", "did you mean template ls?"},
     {"list", "did you mean ls?"},
-    {"mcp", "cay has no MCP server yet; cay serve is for the E2B SDKs"},
     {"prune", "did you mean gc?"},
     {"pull", "did you mean template create?"},
     {"remove", "did you mean rm?"},

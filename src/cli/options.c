@@ -10,7 +10,7 @@
 #include "base/nearest.h"
 
 #define NAME_MAX_LEN 32 /* of options and subcommands */
-#define LISTS_MAX    4  /* of OPTION_LIST in one grammar */
+#define LISTS_MAX    8  /* of OPTION_LIST in one grammar */
 
 /* The command line, one word or option at a time. */
 struct cursor {
@@ -274,7 +274,7 @@ int options_parse(const struct grammar *grammar, char *const *argv, struct call 
     bool seen_subcommand = false;
 
     *line = (struct command_line){.room = 1};
-    ret_call->options = (struct options){.network = -1, .storage = -1};
+    ret_call->options = (struct options){.network = -1, .storage = -1, .roots = -1};
     int rc = find_subcommand(cursor, &line->subcommand, err);
     if (rc)
         return rc;

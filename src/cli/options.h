@@ -126,6 +126,12 @@ struct options {
     /* Approvals */
     const char *note, *scope;
 
+    /* MCP */
+    const char *tools;
+    uint32_t sandboxes;
+    int roots; /* which of the choices; -1: none was made */
+    bool read_only, write;
+
     /* Tries */
     const char *directory, *use;
     struct option_number jobs;
