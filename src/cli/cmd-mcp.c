@@ -328,7 +328,7 @@ static int install(struct call *call, struct cay_error *err)
 
 /* --- wrap --- */
 
-/* A server of somebody else: its standard streams are ours. */
+/* A third-party server: its standard streams are ours. */
 static int wrap(struct call *call, struct cay_error *err)
 {
     if (call->line.count < 2)

@@ -313,6 +313,7 @@ static void worker_progress(struct mcp_call *call, const char *text, size_t len)
  * worker's own again. */
 static void leave_server(const struct server *server, pid_t parent)
 {
+    static const struct sigaction plain = {.sa_handler = SIG_DFL};
     sigset_t none;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -322,11 +323,11 @@ static void leave_server(const struct server *server, pid_t parent)
     (void)sigemptyset(&none);
     for (int number = 1; number < 32; number++)
         if (number != SIGPIPE)
-            (void)signal(number, SIG_DFL);
+            (void)sigaction(number, &plain, NULL); /* allow: sigaction a worker's own */
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     if (null >= 0) {
-        (void)dup2(null, server->in);
-        (void)dup2(null, server->out);
+        (void)dup3(null, server->in, O_CLOEXEC);
+        (void)dup3(null, server->out, O_CLOEXEC);
     }
 }
 
@@ -392,7 +393,7 @@ static void start_worker(struct server *server, struct task *task)
         return;
     }
     mcp_lines_init(&task->lines);
-    pid_t pid = fork();
+    pid_t pid = fork(); /* allow: fork a worker is a copy of the server */
     if (pid == 0) {
         (void)close(ends[0]);
         work(server, task, ends[1], parent);

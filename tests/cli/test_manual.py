@@ -55,6 +55,7 @@ PAGES = {
     "cay-forward": ["forward", "port"],
     "cay-checkpoint": ["checkpoint", "rollback", "checkpoints", "fork"],
     "cay-doctor": ["doctor"],
+    "cay-mcp": ["mcp"],
 }
 
 

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The official SDK in JavaScript as a client of `cay mcp`.
+import assert from 'node:assert'
+import { pathToFileURL } from 'node:url'
+import { Client } from '@modelcontextprotocol/sdk/client/index.js'
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
+import { ListRootsRequestSchema } from '@modelcontextprotocol/sdk/types.js'
+
+const [command, root] = process.argv.slice(2)
+const client = new Client({ name: 'test', version: '1' }, { capabilities: { roots: {} } })
+client.setRequestHandler(ListRootsRequestSchema, () => ({
+  roots: [{ uri: pathToFileURL(root).href, name: 'root' }],
+}))
+const transport = new StdioClientTransport({ command, args: ['mcp', '--roots', 'ro'], env: process.env })
+await client.connect(transport)
+const call = (name, args, options) => client.callTool({ name, arguments: args }, undefined, options)
+
+const { tools } = await client.listTools()
+assert(tools.some(tool => tool.name === 'upload'))
+
+const shown = await call('run_command', { command: `cat '${root}/shown'` })
+assert.equal(shown.structuredContent.stdout, 'of the host')
+await call('upload', { host_path: `${root}/shown`, path: 'copy' })
+assert.equal((await call('read_file', { path: 'copy' })).content[0].text, 'of the host')
+const failed = await call('read_file', { path: 'none' })
+assert(failed.isError && failed.content[0].text.startsWith('not-found'))
+
+// The code goes on when the progress has arrived.
+let progress = ''
+const wait = 'import os, time\nprint("now")\nwhile not os.path.exists("go"):\n    time.sleep(0.01)\n6 * 7'
+const code = await call('run_code', { code: wait }, {
+  onprogress: one => {
+    progress += one.message
+    if (progress.includes('now')) call('write_file', { path: 'go', content: '' })
+  },
+})
+assert.equal(code.structuredContent.results[0].text, '42')
+
+const cancel = new AbortController()
+const long = call('run_command', { command: 'touch began; sleep 1000.75' }, { signal: cancel.signal })
+const listed = async name => JSON.stringify((await call(name, {})).structuredContent)
+while (!(await listed('list_files')).includes('began'));
+cancel.abort('enough')
+await assert.rejects(long)
+while ((await listed('list_processes')).includes('1000.75'));
+
+const { resources } = await client.listResources()
+const uri = resources.find(one => one.name.endsWith('/copy')).uri
+assert.equal((await client.readResource({ uri })).contents[0].text, 'of the host')
+await client.close()
+console.log('done')
