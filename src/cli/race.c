@@ -62,6 +62,12 @@ static int add_index(struct call *call, unsigned index, struct cay_error *err)
     return CAY_OK;
 }
 
+/* Programs that the racer executes have it, too. */
+static bool take_over(int fd, int standard)
+{
+    return dup3(fd, standard, O_CLOEXEC) >= 0 && fcntl(standard, F_SETFD, 0) == 0;
+}
+
 static _Noreturn void run_child(
     struct call *call, const struct racer *racer, const int streams[STREAMS],
     int (*run)(struct call *call, const struct cay_try_info *info, struct cay_error *err))
@@ -69,8 +75,8 @@ static _Noreturn void run_child(
     struct cay_error err;
     int input = open("/dev/null", O_RDONLY | O_CLOEXEC), status = CAY_E_IO;
 
-    if (input < 0 || dup3(input, STDIN_FILENO, 0) < 0 ||
-        dup3(streams[0], STDOUT_FILENO, 0) < 0 || dup3(streams[1], STDERR_FILENO, 0) < 0)
+    if (input < 0 || !take_over(input, STDIN_FILENO) ||
+        !take_over(streams[0], STDOUT_FILENO) || !take_over(streams[1], STDERR_FILENO))
         status = cay_fail_errno(&err, errno, op, "output");
     else
         status = add_index(call, racer->index, &err);
