@@ -352,8 +352,7 @@ _Noreturn void server_run(struct server *server)
         }
         if (server->has_waiting)
             link_relay_waiting(server);
-        if (server->links)
-            link_check_deadlines(server, clock_ms());
+        link_check_deadlines(server, clock_ms());
         if (server->has_dead)
             link_free_dead(server);
         server_accept_again(server);

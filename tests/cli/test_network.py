@@ -7,6 +7,7 @@ import subprocess
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -194,6 +195,33 @@ def test_a_sandbox_that_hides_its_sockets_among_many_is_still_served(internet, s
     found = [event for event in events(internet, box) if event["port"] in (80, 8080)]
     assert len(found) == 42
     assert {event["program"] for event in found} <= {"python3", None}
+
+
+def relay_of(box):
+    """The pid of its cay-net, which has the file of events open."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "comm").read_text() == "cay-net\n" and any(
+                    str(fd.readlink()).endswith(f"/{box}.events") for fd in (process / "fd").iterdir()):
+                return int(process.name)
+        except OSError:  # it has ended
+            pass
+    raise AssertionError(f"{box} has no cay-net")
+
+
+def test_cay_net_sleeps_when_its_connections_have_ended(internet, sandbox):
+    box = sandbox("good.test")
+    assert run(internet, box, f'print(fetch("{PUBLIC}"))')[0].startswith("403")
+    call = Path(f"/proc/{relay_of(box)}/syscall")
+    deadline = time.monotonic() + PATIENCE
+
+    def timeout():
+        words = call.read_text().split()  # NUMBER and arguments, or "running"
+        return int(words[4], 16) & 0xffffffff if len(words) > 4 else 0
+
+    while timeout() != 0xffffffff:  # waits without a limit
+        assert time.monotonic() < deadline, call.read_text()
+        time.sleep(0.1)
 
 
 def test_events_over_the_rate_limit_are_counted(internet, sandbox):
