@@ -334,15 +334,14 @@ static int save(int dir, const char *id, const struct cay_request *ask, const ch
 {
     AUTO_BUF text = {.max = FILE_MAX + 2 * CAY_PENDING_TEXT_MAX};
     uint64_t timeout = ask->timeout_ms ? ask->timeout_ms : CAY_PENDING_TIMEOUT_MS;
-    int64_t now = clock_since_1970_ms();
+    int64_t now = clock_since_1970_ms(), expires = now + (int64_t)timeout;
 
-    bool fits =
-        buf_format(&text, "created %lld\nexpires %lld\nkind %s\nscope ", (long long)now,
-                   (long long)(now + (int64_t)timeout), ask->kind) &&
-        rules_put(&text, scope, false) && buf_text(&text, "\nsubject ") &&
-        rules_put(&text, ask->subject, false) && buf_text(&text, "\nsummary ") &&
-        rules_put(&text, summary, false) && buf_text(&text, "\n\n") &&
-        buf_append(&text, ask->content, ask->content_len);
+    bool fits = buf_format(&text, "created %lld\nexpires %lld\nkind %s\nscope ",
+                           (long long)now, (long long)expires, ask->kind) &&
+                rules_put(&text, scope, false) && buf_text(&text, "\nsubject ") &&
+                rules_put(&text, ask->subject, false) && buf_text(&text, "\nsummary ") &&
+                rules_put(&text, summary, false) && buf_text(&text, "\n\n") &&
+                buf_append(&text, ask->content, ask->content_len);
     return fits ? write_file(dir, id, text.data, text.len, err)
                 : cay_fail_memory(err, op);
 }
@@ -353,7 +352,7 @@ int cay_pending_submit(const struct cay_request *ask, char ret_id[CAY_PENDING_ID
     const char *scope = ask->scope ? ask->scope : "";
     AUTO_FREE char *summary = NULL;
     AUTO_FREE struct cay_pending *all = NULL;
-    struct cay_pending same;
+    struct cay_pending same = {.is_decided = false};
     size_t count = 0;
 
     if (ask->summary ? !(summary = strdup(ask->summary))
@@ -471,8 +470,9 @@ static int remember(int dir, const struct cay_pending *pending, struct cay_error
         return cay_fail(err, CAY_E_LIMIT, errno, op, "rules",
                         "the file of rules cannot be read, or is too large",
                         "cay approve rules prints its path; the limit is 1 MiB");
-    bool fits = !len || (buf_append(&line, rules, len) &&
-                         (rules[len - 1] == '\n' || buf_text(&line, "\n")));
+    bool fits = !rules || !len ||
+                (buf_append(&line, rules, len) &&
+                 (rules[len - 1] == '\n' || buf_text(&line, "\n")));
     fits = fits && buf_format(&line, "allow\t%s\t", pending->kind) &&
            rules_put(&line, pending->scope, true) && buf_text(&line, "\t") &&
            rules_put(&line, pending->subject, true) && buf_text(&line, "\n");
@@ -523,7 +523,7 @@ static int ask_and_wait(const struct cay_request *ask,
 {
     uint64_t timeout = ask->timeout_ms ? ask->timeout_ms : CAY_PENDING_TIMEOUT_MS;
     char id[CAY_PENDING_ID_MAX];
-    enum cay_decision decision;
+    enum cay_decision decision = CAY_DECISION_NONE;
 
     *ret_verdict = CAY_VERDICT_DENY;
     TRY(cay_pending_submit(ask, id, &decision, err));

@@ -89,7 +89,7 @@ static const struct option_rule option_rules[] = {
     {"output", 'o', OPTION_CHOICE, ALL, FIELD(as_json), "text|json",
      "format of results and errors: text or json"},
     {"approve", 0, OPTION_CHOICE, ALL, FIELD(approve), "ask|yes|no|queue",
-     "the reply if approval is required; queue: cay approve"},
+     "the reply if approval is required"},
     {"yes", 0, OPTION_FLAG, ALL, FIELD(yes), NULL, "the same as --approve yes"},
     OPTIONS_HELP("show this help, or the help for a command"),
 
