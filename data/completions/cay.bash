@@ -56,6 +56,7 @@ _cay_value() { # of the option before the word; false if it takes none we know
     --network) _cay_reply 'none host rules open' ;;
     --allow | --deny) _cay_reply 'pypi npm debian crates go github anthropic openai' ;;
     --storage) _cay_reply 'memory disk' ;;
+    --roots) _cay_reply 'none ro rw' ;;
     --require) _cay_reply 'user pid mount network ipc uts cgroup seccomp landlock memory pids cpu disk' ;;
     -u | --user)
         case ${COMP_WORDS[1]} in

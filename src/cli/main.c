@@ -106,8 +106,7 @@ static const char commands_help[] =
     "  snapshot, volume          Store files under a name; keep them for sandboxes\n"
     "  template, build           Manage templates; build one from a Dockerfile\n"
     "  kill, rm, gc, pool, warm  End it; remove it; clean up; prepare others ahead\n"
-    "  mcp                       Serve an MCP client; confine an MCP server\n"
-    "  serve, key, secret, env   Serve the E2B SDKs; manage their keys and secrets\n"
+    "  mcp, serve, key, secret, env  Serve MCP clients and E2B SDKs; keys, secrets\n"
     "  doctor, setup, help, version  Check or prepare this machine; this help\n";
 
 typedef int command(char *const *argv); /* what follows the command's name */

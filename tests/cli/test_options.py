@@ -10,7 +10,7 @@ from conftest import CAY, PATIENCE
 COMMANDS = ("resolve explain roots read stat exists list glob grep write append edit delete move "
             "copy mkdir export import").split()
 SANDBOX_COMMANDS = ("run try create exec shell ls inspect ps logs cp cat put pause resume start kill rm gc "
-                    "network events forward port checkpoint rollback checkpoints fork doctor").split()
+                    "network events forward port checkpoint rollback checkpoints fork doctor mcp").split()
 TEMPLATE_COMMANDS = ["create", "ls", "inspect", "rm", "prune"]
 SNAPSHOT_COMMANDS = ["create", "ls", "inspect", "export", "import", "rm"]
 VOLUME_COMMANDS = ["create", "ls", "rm", "cp"]
@@ -171,7 +171,6 @@ def test_groups_of_commands_have_their_help(group, commands):
     (["images"], "images", "did you mean template ls?"),
     (["wait", "x"], "wait", "cay logs -f ID PID|TAG waits"),
     (["stats"], "stats", "cay inspect ID reports memory and CPU use"),
-    (["mcp"], "mcp", "no MCP server yet"),
     (["create", "--gpus", "all"], "--gpus", "no access to GPUs"),
     (["cp", "-r", "a", "b"], "-r", "leave it out"),
     (["cp", "-a", "a", "b"], "-a", "leave it out"),
