@@ -186,7 +186,7 @@ static const struct subcommand commands[] = {
 #define RUNS        (BIT(RUN) | BIT(EXEC) | BIT(TRY))
 #define LIFECYCLE   (BIT(PAUSE) | BIT(RESUME) | BIT(START) | BIT(KILL) | BIT(RM) | BIT(GC))
 #define PRINTS                                                                           \
-    (BIT(CREATE) | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(NETWORK) |      \
+    (BIT(CREATE) | RUNS | LIFECYCLE | BIT(LS) | BIT(INSPECT) | BIT(PS) | BIT(NETWORK) |  \
      BIT(EVENTS) | BIT(FORWARD) | BIT(PORT) | BIT(CHECKPOINT) | BIT(ROLLBACK) |          \
      BIT(CHECKPOINTS) | BIT(FORK) | BIT(DOCTOR))
 #define COUNT_ALLOWED "a whole number from 1"
@@ -296,9 +296,8 @@ static const struct option_rule option_rules[] = {
     {"keep", 0, OPTION_FLAG, BIT(ROLLBACK), FIELD(keep), NULL,
      "keep processes whose files do not change"},
     {"keep", 0, OPTION_FLAG, BIT(MCP), FIELD(keep), NULL,
-     "use the sandbox of --name again, and leave it"},
-    {"tools", 0, OPTION_TEXT, BIT(MCP), FIELD(tools), "NAME,...",
-     "only these tools"},
+     "use the sandbox of --name again, and leave it", .is_rare = true},
+    {"tools", 0, OPTION_TEXT, BIT(MCP), FIELD(tools), "NAME,...", "only these tools"},
     {"read-only", 0, OPTION_FLAG, BIT(MCP), FIELD(read_only), NULL,
      "only tools that change nothing"},
     {"roots", 0, OPTION_CHOICE, BIT(MCP), FIELD(roots), "none|ro|rw",
