@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the scripts of js/ with the SDKs of js/package.json, and finds each of their tests."""
 
+import fcntl
+import filecmp
 import json
 import os
 import re
@@ -39,10 +41,17 @@ def install():
     if not program("node") or not program("npm"):
         unavailable("node and npm are not there; tools/make-venv brings them")
     INSTALLED.mkdir(parents=True, exist_ok=True)
-    for path in FOLDER.iterdir():
-        shutil.copy(path, INSTALLED)
-    if is_installed():
-        return
+    with (INSTALLED / "lock").open("w") as lock:  # files of tests run at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for path in FOLDER.iterdir():
+            copy = INSTALLED / path.name
+            if not copy.exists() or not filecmp.cmp(path, copy, shallow=False):
+                shutil.copy(path, copy)
+        if not is_installed():
+            install_packages()
+
+
+def install_packages():
     done = subprocess.run(
         [program("npm"), "install", "--no-audit", "--no-fund", "--no-package-lock",
          "--loglevel=error"], cwd=INSTALLED, env={**os.environ, "PATH": PATH},

@@ -12,9 +12,9 @@
  * id. */
 #define TRY_NAME "try/"
 
-/* Locks the directory of a try that no sandbox shows.  Whoever creates one that does has
- * the lock until its record is there.  A descriptor, or a code: CAY_E_BUSY if the try is
- * in use. */
+/* Locks the directory of a try that no sandbox shows.  A process that creates one that
+ * does has the lock until its record is there.  A descriptor, or a code: CAY_E_BUSY if
+ * the try is in use. */
 int try_claim(int dir, const char *id, struct cay_error *err);
 
 /* CAY_E_BUSY while a sandbox shows the try. */
