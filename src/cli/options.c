@@ -10,7 +10,6 @@
 #include "base/nearest.h"
 
 #define NAME_MAX_LEN 32 /* of options and subcommands */
-#define LISTS_MAX    8  /* of OPTION_LIST in one grammar */
 
 /* The command line, one word or option at a time. */
 struct cursor {
@@ -265,6 +264,15 @@ static int find_subcommand(struct cursor cursor, const struct subcommand **ret_s
                     "%s --help lists the commands", grammar->program);
 }
 
+static size_t count_lists(const struct grammar *grammar)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < grammar->option_count; i++)
+        count += grammar->options[i].kind == OPTION_LIST;
+    return count;
+}
+
 int options_parse(const struct grammar *grammar, char *const *argv, struct call *ret_call,
                   struct cay_error *err)
 {
@@ -284,7 +292,7 @@ int options_parse(const struct grammar *grammar, char *const *argv, struct call 
     while (argv[line->room - 1])
         line->room++;
     line->arguments = calloc(line->room, sizeof *line->arguments);
-    line->items = calloc(line->room * LISTS_MAX, sizeof *line->items);
+    line->items = calloc(line->room * (count_lists(grammar) + 1), sizeof *line->items);
     if (!line->arguments || !line->items)
         return cay_fail_memory(err, "cli.options");
     while (!rc && next_token(&cursor, &token)) {
