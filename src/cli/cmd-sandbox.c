@@ -197,7 +197,7 @@ static const struct option_rule option_rules[] = {
     {"use", 0, OPTION_TEXT, BIT(TRY), FIELD(use), "ID", "continue this try"},
     {"list", 0, OPTION_FLAG, BIT(TRY), FIELD(list), NULL, "list the tries"},
     {"jobs", 'j', OPTION_NUMBER, BIT(TRY), FIELD(jobs), "N",
-     "run the command in N tries at a time, and compare them"},
+     "run it in N tries at a time and compare them"},
     {"memory", 'm', OPTION_PARSED, MAKES | BIT(TRY), FIELD(memory), "SIZE",
      "memory limit: 512M, 2G (default 1G)", quantity_parse_size, SIZE_ALLOWED},
     {"disk", 0, OPTION_PARSED, MAKES, FIELD(disk), "SIZE",
