@@ -56,6 +56,17 @@ def test_packages_are_for_debian_only(boxes, name, root):
     assert "invalid list of packages" in told
 
 
+def test_templates_of_the_servers_tenants_are_in_no_hint(boxes, name, root):
+    hidden = f"e2b.{name}"
+    boxes.ok("template", "create", name, "--from-dir", root)
+    boxes.ok("template", "create", hidden, "--from-dir", root)
+    try:
+        told = boxes.fails(125, "run", "--template", "no-such", "--", "true")
+        assert name in told and hidden not in told
+    finally:
+        boxes.ok("template", "rm", hidden)
+
+
 def test_a_directory_becomes_a_template(boxes, name, root):
     boxes.ok("template", "create", name, "--from-dir", root)
     (one,) = [one for one in boxes.ok("template", "ls", "-o", "json").json["templates"]
