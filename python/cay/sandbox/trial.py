@@ -187,14 +187,13 @@ class Try:
         options, diff = _c.DiffOptions(size=sizeof(_c.DiffOptions)), _c.HANDLE()
         pieces: builtins.list[bytes] = []
 
-        @_c.DiffWriter
         def write(cookie: Any, line: int, text: int, length: int) -> int:
             pieces.append(string_at(text, length))
             return 0
 
         _c.call(_c.try_diff, self._id, byref(options), byref(diff))
         try:
-            _c.call(_c.diff_print, diff, number, write, None)
+            _c.call(_c.diff_print, diff, number, _c.DiffWriter(write), None)
         finally:
             _c.diff_free(diff)
         return b"".join(pieces)
