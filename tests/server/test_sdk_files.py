@@ -104,7 +104,7 @@ def test_packed_content_of_any_size_is_unpacked_whole(shared, size):
                 gzip.compress(bytes(size))))
 
 
-@pytest.mark.parametrize("tail", [b"x", b"\x1f\x8b", b"\0" * 20, gzip.compress(b"more")[:-1]])
+@pytest.mark.parametrize("tail", [b"x", b"\x1f\x8b", b"\0" * 20, gzip.compress(b"more", mtime=0)[:-1]])
 def test_what_follows_packed_content_is_packed_too(shared, tail):
     assert packed(shared, gzip.compress(b"content") + tail).status_code == 400
 
