@@ -298,6 +298,19 @@ static void follow(struct cay_applied *applied, const struct cay_applied *other,
     applied->reason = reason;
 }
 
+/* Without what replaces it, a directory keeps what is in it. */
+static void keep_content(struct cay_applied *list, const struct cay_change *changes,
+                         size_t at, size_t count)
+{
+    for (size_t j = at + 1; j < count; j++) {
+        int relation = relate(changes[at].path, changes[j].path);
+        if (relation < 0)
+            break;
+        if (relation)
+            follow(&list[j], &list[at], "what replaces its directory is not applied");
+    }
+}
+
 /* A new directory is needed for what is below it; one that is deleted must be empty, and
  * one that becomes a file, too. */
 static void take_relatives(struct cay_applied *list, const struct cay_change *changes,
@@ -317,14 +330,8 @@ static void take_relatives(struct cay_applied *list, const struct cay_change *ch
             if (relation && will_be && !was)
                 follow(&list[j], &list[i], "its directory is not created");
         }
-        /* Without what replaces it, a directory keeps what is in it. */
-        for (size_t j = i + 1; was && !will_be && wanted[i] && j < count; j++) {
-            int relation = relate(changes[i].path, changes[j].path);
-            if (relation < 0)
-                break;
-            if (relation && changes[i].kind == CAY_CHANGE_TYPE)
-                follow(&list[j], &list[i], "what replaces its directory is not applied");
-        }
+        if (was && !will_be && wanted[i] && changes[i].kind == CAY_CHANGE_TYPE)
+            keep_content(list, changes, i, count);
     }
 }
 

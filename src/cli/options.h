@@ -118,7 +118,6 @@ struct options {
 
     /* Code */
     const char *language, *context, *code, *save, *preload;
-    bool is_new;
 
     /* Explaining */
     const char *method, *address, *sandbox;
@@ -130,7 +129,6 @@ struct options {
     const char *tools;
     uint32_t sandboxes;
     int roots; /* which of the choices; -1: none was made */
-    bool read_only, write;
 
     /* Tries */
     const char *directory, *use;
@@ -170,6 +168,8 @@ struct options {
     bool names, stat, binary, no_renames; /* diff */
     bool list, merge, skip_conflicts;     /* try; apply */
     bool race;                            /* discard */
+    bool is_new;                          /* code */
+    bool read_only, write;                /* mcp */
 };
 
 /* The rules for help, which every grammar has. */

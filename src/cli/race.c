@@ -190,7 +190,7 @@ static void end(struct race *race, struct racer *racer)
         fprintf(stderr, "cay: try %s: %s\n", racer->info.id, err.message);
     const struct cay_change *changes =
         diff ? cay_diff_changes(diff, &racer->files) : NULL;
-    for (size_t i = 0; i < racer->files; i++) {
+    for (size_t i = 0; changes && i < racer->files; i++) {
         racer->insertions += changes[i].insertions;
         racer->deletions += changes[i].deletions;
     }

@@ -23,8 +23,8 @@ enum mcp_type {
 
 struct mcp_field {
     const char *name; /* NULL ends a table */
-    enum mcp_type type;
     const char *help;
+    enum mcp_type type;
     bool is_required;
     int64_t least, most;  /* of MCP_INTEGER; both 0: any number from 0 */
     const char *choices;  /* of MCP_STRING: "text|base64"; or NULL: any */

@@ -256,9 +256,10 @@ static void put_success(struct json *json, const struct buf *data, const struct 
 }
 
 /* Runs the tool, and writes the members of its result. */
-static void run_tool(struct mcp_call *call, const struct mcp_tool *tool,
+static void run_tool(const struct mcp_call *begun, const struct mcp_tool *tool,
                      struct json *json)
 {
+    struct mcp_call call = *begun;
     struct cay_error failure = {0};
     struct json data;
     AUTO_BUF data_text = {0}, text = {0}, more = {0};
@@ -267,15 +268,15 @@ static void run_tool(struct mcp_call *call, const struct mcp_tool *tool,
     buf_init(&data_text, REPLY_MAX);
     buf_init(&text, REPLY_MAX);
     buf_init(&more, REPLY_MAX);
-    call->text = &text;
-    call->more = &more;
+    call.text = &text;
+    call.more = &more;
     json_to_unicode(&data, &data_text);
     json_put_object(&data);
     if (!(tool->flags & MCP_TOOL_BOXES))
-        code = mcp_session_box(call->session, mcp_text(call, "sandbox", NULL), &call->box,
+        code = mcp_session_box(call.session, mcp_text(&call, "sandbox", NULL), &call.box,
                                &failure);
     if (!code)
-        code = tool->run(call, &data, &failure);
+        code = tool->run(&call, &data, &failure);
     json_put_end(&data);
     if (code)
         put_failure(json, &failure);
@@ -890,8 +891,6 @@ static void take_item(struct server *server, json_t *item, struct batch *batch)
 static void take_batch(struct server *server, json_t *items)
 {
     struct batch *batch = calloc(1, sizeof *batch);
-    json_t *item;
-    size_t i;
 
     if (!batch || !json_array_size(items) || server->version != HAS_BATCHES) {
         send_error(server, NULL, MCP_E_REQUEST,
@@ -901,7 +900,8 @@ static void take_batch(struct server *server, json_t *items)
     }
     buf_init(&batch->out, REPLY_MAX);
     batch->waiting = 1;
-    json_array_foreach(items, i, item) take_item(server, item, batch);
+    for (size_t i = 0; i < json_array_size(items); i++)
+        take_item(server, json_array_get(items, i), batch);
     end_batch(server, batch);
 }
 

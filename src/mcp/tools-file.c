@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Tools for the files of a sandbox, and between it and the host. */
+#include <inttypes.h>
 #include <nettle/base64.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,23 +31,23 @@ static const char *const types[] = {[CAY_TYPE_FILE] = "file",
 /* --- read_file --- */
 
 static const struct mcp_field read_input[] = {
-    {"path", MCP_STRING, "inside; relative paths start at the working directory", true},
-    {"offset", MCP_INTEGER, "the first line, from 1; with base64 the first byte, from 0",
+    {"path", "inside; relative paths start at the working directory", MCP_STRING, true},
+    {"offset", "the first line, from 1; with base64 the first byte, from 0", MCP_INTEGER,
      false, 0, INT64_MAX},
-    {"limit", MCP_INTEGER, "most lines (default 2000); with base64 bytes (default 1 MiB)",
+    {"limit", "most lines (default 2000); with base64 bytes (default 1 MiB)", MCP_INTEGER,
      false, 1, BYTES_MAX},
-    {"encoding", MCP_STRING, "base64 reads any bytes, and shows pictures", false,
+    {"encoding", "base64 reads any bytes, and shows pictures", MCP_STRING, false,
      .choices = "text|base64", .fallback = "\"text\""},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field read_output[] = {
-    {"content", MCP_STRING, "the text, or base64", true},
-    {"offset", MCP_INTEGER, "the first line or byte in it", true},
-    {"count", MCP_INTEGER, "lines or bytes in it", true},
-    {"total", MCP_INTEGER, "lines or bytes in the file", true},
-    {"truncated", MCP_BOOLEAN, "more follow: read on at offset + count", true},
+    {"content", "the text, or base64", MCP_STRING, true},
+    {"offset", "the first line or byte in it", MCP_INTEGER, true},
+    {"count", "lines or bytes in it", MCP_INTEGER, true},
+    {"total", "lines or bytes in the file", MCP_INTEGER, true},
+    {"truncated", "more follow: read on at offset + count", MCP_BOOLEAN, true},
     {.name = NULL},
 };
 
@@ -60,7 +61,7 @@ static const char *picture_type(const struct cay_page *page)
                     {"GIF8", "image/gif", 4}};
 
     for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++)
-        if (page->len >= pictures[i].len &&
+        if (page->text && page->len >= pictures[i].len &&
             memcmp(page->text, pictures[i].magic, pictures[i].len) == 0)
             return pictures[i].mime;
     return NULL;
@@ -122,10 +123,10 @@ static int read_file(struct mcp_call *call, struct json *data, struct cay_error 
     put_page(data, &page, page.offset + 1, page.text ? page.text : "", page.len);
     (void)buf_append(call->text, page.text ? page.text : "", page.len);
     if (page.truncated)
-        (void)buf_format(call->text, "\n[lines %llu to %llu of %llu]",
-                         (unsigned long long)page.offset + 1,
-                         (unsigned long long)(page.offset + page.count),
-                         (unsigned long long)page.total);
+        (void)buf_format(call->text,
+                         "\n[lines %" PRIu64 " to %" PRIu64 " of %" PRIu64 "]",
+                         (uint64_t)page.offset + 1, (uint64_t)page.offset + page.count,
+                         (uint64_t)page.total);
     if (!call->text->len)
         (void)buf_text(call->text, "[an empty file]");
     cay_page_done(&page);
@@ -135,18 +136,18 @@ static int read_file(struct mcp_call *call, struct json *data, struct cay_error 
 /* --- write_file --- */
 
 static const struct mcp_field write_input[] = {
-    {"path", MCP_STRING, "inside; missing directories are created", true},
-    {"content", MCP_BYTES, "the whole content", true},
-    {"encoding", MCP_STRING, "of the content", false, .choices = "text|base64",
+    {"path", "inside; missing directories are created", MCP_STRING, true},
+    {"content", "the whole content", MCP_BYTES, true},
+    {"encoding", "of the content", MCP_STRING, false, .choices = "text|base64",
      .fallback = "\"text\""},
-    {"append", MCP_BOOLEAN, "add to the file instead of replacing it",
+    {"append", "add to the file instead of replacing it", MCP_BOOLEAN,
      .fallback = "false"},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field write_output[] = {
-    {"bytes", MCP_INTEGER, "that were written", true},
+    {"bytes", "that were written", MCP_INTEGER, true},
     {.name = NULL},
 };
 
@@ -190,23 +191,23 @@ static int write_file(struct mcp_call *call, struct json *data, struct cay_error
 /* --- edit_file --- */
 
 static const struct mcp_field edit_item[] = {
-    {"old_text", MCP_BYTES, "text that occurs exactly once", true},
-    {"new_text", MCP_BYTES, "what replaces it", true},
-    {"all", MCP_BOOLEAN, "replace every occurrence", .fallback = "false"},
+    {"old_text", "text that occurs exactly once", MCP_BYTES, true},
+    {"new_text", "what replaces it", MCP_BYTES, true},
+    {"all", "replace every occurrence", MCP_BOOLEAN, .fallback = "false"},
     {.name = NULL},
 };
 
 static const struct mcp_field edit_input[] = {
-    {"path", MCP_STRING, "inside", true},
-    {"edits", MCP_LIST, "applied in this order: all of them or none", true,
+    {"path", "inside", MCP_STRING, true},
+    {"edits", "applied in this order: all of them or none", MCP_LIST, true,
      .fields = edit_item},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field edit_output[] = {
-    {"replaced", MCP_INTEGER, "occurrences", true},
-    {"bytes", MCP_INTEGER, "the new size of the file", true},
+    {"replaced", "occurrences", MCP_INTEGER, true},
+    {"bytes", "the new size of the file", MCP_INTEGER, true},
     {.name = NULL},
 };
 
@@ -246,27 +247,27 @@ static int edit_file(struct mcp_call *call, struct json *data, struct cay_error 
 /* --- list_files and glob --- */
 
 static const struct mcp_field list_input[] = {
-    {"path", MCP_STRING, "a directory inside (default: the working directory)"},
-    {"depth", MCP_INTEGER, "1: its own entries; 0: everything below", false, 0, 256, NULL,
+    {"path", "a directory inside (default: the working directory)", MCP_STRING},
+    {"depth", "1: its own entries; 0: everything below", MCP_INTEGER, false, 0, 256, NULL,
      "1"},
-    {"limit", MCP_INTEGER, "most entries", false, 1, LIST_MAX, NULL, "1000"},
-    {"after", MCP_STRING, "only entries after this path: the next page"},
+    {"limit", "most entries", MCP_INTEGER, false, 1, LIST_MAX, NULL, "1000"},
+    {"after", "only entries after this path: the next page", MCP_STRING},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field entry_fields[] = {
-    {"path", MCP_STRING, "absolute", true},
-    {"type", MCP_STRING, "of the entry itself", true,
+    {"path", "absolute", MCP_STRING, true},
+    {"type", "of the entry itself", MCP_STRING, true,
      .choices = "file|directory|link|other"},
-    {"bytes", MCP_INTEGER, "the size of a file", true},
-    {"modified_ms", MCP_INTEGER, "since 1970", true, INT64_MIN, INT64_MAX},
+    {"bytes", "the size of a file", MCP_INTEGER, true},
+    {"modified_ms", "since 1970", MCP_INTEGER, true, INT64_MIN, INT64_MAX},
     {.name = NULL},
 };
 
 static const struct mcp_field list_output[] = {
-    {"entries", MCP_LIST, "sorted by path", true, .fields = entry_fields},
-    {"truncated", MCP_BOOLEAN, "more follow: see after", true},
+    {"entries", "sorted by path", MCP_LIST, true, .fields = entry_fields},
+    {"truncated", "more follow: see after", MCP_BOOLEAN, true},
     {.name = NULL},
 };
 
@@ -309,17 +310,17 @@ static int list_files(struct mcp_call *call, struct json *data, struct cay_error
 }
 
 static const struct mcp_field glob_input[] = {
-    {"pattern", MCP_STRING, "as \"**/*.py\"; names that start with a dot match, too",
+    {"pattern", "as \"**/*.py\"; names that start with a dot match, too", MCP_STRING,
      true},
-    {"path", MCP_STRING, "the directory (default: the working directory)"},
-    {"limit", MCP_INTEGER, "most paths", false, 1, LIST_MAX, NULL, "1000"},
+    {"path", "the directory (default: the working directory)", MCP_STRING},
+    {"limit", "most paths", MCP_INTEGER, false, 1, LIST_MAX, NULL, "1000"},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field glob_output[] = {
-    {"paths", MCP_STRINGS, "sorted", true},
-    {"truncated", MCP_BOOLEAN, "there are more", true},
+    {"paths", "sorted", MCP_STRINGS, true},
+    {"truncated", "there are more", MCP_BOOLEAN, true},
     {.name = NULL},
 };
 
@@ -353,29 +354,29 @@ static int glob_files(struct mcp_call *call, struct json *data, struct cay_error
 /* --- grep --- */
 
 static const struct mcp_field grep_input[] = {
-    {"regex", MCP_STRING, "in the syntax of PCRE2", true},
-    {"path", MCP_STRING, "a file or a directory (default: the working directory)"},
-    {"glob", MCP_STRING, "which files, as \"**/*.py\" (default: all)"},
-    {"ignore_case", MCP_BOOLEAN, "upper and lower case are equal", .fallback = "false"},
-    {"fixed", MCP_BOOLEAN, "the regex is plain text", .fallback = "false"},
-    {"limit", MCP_INTEGER, "most matches", false, 1, MATCHES_MAX, NULL, "200"},
+    {"regex", "in the syntax of PCRE2", MCP_STRING, true},
+    {"path", "a file or a directory (default: the working directory)", MCP_STRING},
+    {"glob", "which files, as \"**/*.py\" (default: all)", MCP_STRING},
+    {"ignore_case", "upper and lower case are equal", MCP_BOOLEAN, .fallback = "false"},
+    {"fixed", "the regex is plain text", MCP_BOOLEAN, .fallback = "false"},
+    {"limit", "most matches", MCP_INTEGER, false, 1, MATCHES_MAX, NULL, "200"},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field match_fields[] = {
-    {"path", MCP_STRING, "the file", true},
-    {"line", MCP_INTEGER, "from 1", true},
-    {"column", MCP_INTEGER, "a byte, from 1", true},
-    {"text", MCP_STRING, "the line", true},
+    {"path", "the file", MCP_STRING, true},
+    {"line", "from 1", MCP_INTEGER, true},
+    {"column", "a byte, from 1", MCP_INTEGER, true},
+    {"text", "the line", MCP_STRING, true},
     {.name = NULL},
 };
 
 static const struct mcp_field grep_output[] = {
-    {"matches", MCP_LIST, "one for each line, by path and line", true,
+    {"matches", "one for each line, by path and line", MCP_LIST, true,
      .fields = match_fields},
-    {"truncated", MCP_BOOLEAN, "there are more", true},
-    {"files_searched", MCP_INTEGER, "text files", true},
+    {"truncated", "there are more", MCP_BOOLEAN, true},
+    {"files_searched", "text files", MCP_INTEGER, true},
     {.name = NULL},
 };
 
@@ -419,26 +420,26 @@ static int grep_files(struct mcp_call *call, struct json *data, struct cay_error
 /* --- upload and download --- */
 
 static const struct mcp_field upload_input[] = {
-    {"host_path", MCP_STRING, "of the user's machine, below a directory that is mounted",
+    {"host_path", "of the user's machine, below a directory that is mounted", MCP_STRING,
      true},
-    {"path", MCP_STRING, "where it goes inside", true},
+    {"path", "where it goes inside", MCP_STRING, true},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field download_input[] = {
-    {"path", MCP_STRING, "inside", true},
-    {"host_path", MCP_STRING,
+    {"path", "inside", MCP_STRING, true},
+    {"host_path",
      "where it goes on the user's machine, below a directory that is mounted writable",
-     true},
+     MCP_STRING, true},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field copy_output[] = {
-    {"files", MCP_INTEGER, "that were copied", true},
-    {"bytes", MCP_INTEGER, "in them", true},
-    {"skipped", MCP_INTEGER, "special files, and links that lead out", true},
+    {"files", "that were copied", MCP_INTEGER, true},
+    {"bytes", "in them", MCP_INTEGER, true},
+    {"skipped", "special files, and links that lead out", MCP_INTEGER, true},
     {.name = NULL},
 };
 

@@ -33,25 +33,25 @@ static void put_bytes(struct json *json, const char *key, const char *data, size
 /* --- run_command --- */
 
 static const struct mcp_field command_input[] = {
-    {"command", MCP_STRING, "a command line for bash, or sh if there is no bash", true},
-    {"cwd", MCP_STRING, "working directory inside (default: the sandbox's)"},
-    {"env", MCP_MAP, "additional environment variables"},
-    {"timeout_ms", MCP_INTEGER, "kill the command after this time", false, 1,
+    {"command", "a command line for bash, or sh if there is no bash", MCP_STRING, true},
+    {"cwd", "working directory inside (default: the sandbox's)", MCP_STRING},
+    {"env", "additional environment variables", MCP_MAP},
+    {"timeout_ms", "kill the command after this time", MCP_INTEGER, false, 1,
      TIMEOUT_MAX_MS, NULL, "120000"},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field command_output[] = {
-    {"status", MCP_STRING, "how it ended", true, .choices = "success|error|timeout"},
-    {"exit_code", MCP_INTEGER, "-N for signal N", true, -128, 255},
-    {"stdout", MCP_STRING, "output, cut in the middle if it is long", true},
-    {"stderr", MCP_STRING, "error output, cut in the same way", true},
-    {"truncated", MCP_BOOLEAN, "whether output was cut; the files have all of it", true},
-    {"stdout_file", MCP_STRING, "a file inside with all output"},
-    {"stderr_file", MCP_STRING, "a file inside with all error output"},
-    {"message", MCP_STRING, "why the status is not success"},
-    {"duration_ms", MCP_INTEGER, "how long it ran", true},
+    {"status", "how it ended", MCP_STRING, true, .choices = "success|error|timeout"},
+    {"exit_code", "-N for signal N", MCP_INTEGER, true, -128, 255},
+    {"stdout", "output, cut in the middle if it is long", MCP_STRING, true},
+    {"stderr", "error output, cut in the same way", MCP_STRING, true},
+    {"truncated", "whether output was cut; the files have all of it", MCP_BOOLEAN, true},
+    {"stdout_file", "a file inside with all output", MCP_STRING},
+    {"stderr_file", "a file inside with all error output", MCP_STRING},
+    {"message", "why the status is not success", MCP_STRING},
+    {"duration_ms", "how long it ran", MCP_INTEGER, true},
     {.name = NULL},
 };
 
@@ -112,44 +112,45 @@ static int run_command(struct mcp_call *call, struct json *data, struct cay_erro
 /* --- run_code --- */
 
 static const struct mcp_field code_input[] = {
-    {"code", MCP_BYTES, "the code; its last expression is a result", true},
-    {"language", MCP_STRING,
+    {"code", "the code; its last expression is a result", MCP_BYTES, true},
+    {"language",
      "python (default), javascript, typescript, bash, r, java, or another one that the "
-     "sandbox has"},
-    {"timeout_ms", MCP_INTEGER, "interrupt the code after this time", false, 1,
+     "sandbox has",
+     MCP_STRING},
+    {"timeout_ms", "interrupt the code after this time", MCP_INTEGER, false, 1,
      TIMEOUT_MAX_MS, NULL, "120000"},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field code_result[] = {
-    {"types", MCP_STRINGS, "MIME types of its representations", true},
-    {"main", MCP_BOOLEAN, "whether it is the value of the last expression", true},
-    {"text", MCP_STRING, "as text"},
-    {"html", MCP_STRING, "as HTML"},
-    {"markdown", MCP_STRING, "as Markdown"},
-    {"chart", MCP_OBJECT, "the data of a chart"},
+    {"types", "MIME types of its representations", MCP_STRINGS, true},
+    {"main", "whether it is the value of the last expression", MCP_BOOLEAN, true},
+    {"text", "as text", MCP_STRING},
+    {"html", "as HTML", MCP_STRING},
+    {"markdown", "as Markdown", MCP_STRING},
+    {"chart", "the data of a chart", MCP_OBJECT},
     {.name = NULL},
 };
 
 static const struct mcp_field code_error[] = {
-    {"name", MCP_STRING, "the type of the exception", true},
-    {"value", MCP_STRING, "its message", true},
-    {"traceback", MCP_STRING, "where it was raised"},
+    {"name", "the type of the exception", MCP_STRING, true},
+    {"value", "its message", MCP_STRING, true},
+    {"traceback", "where it was raised", MCP_STRING},
     {.name = NULL},
 };
 
 static const struct mcp_field code_output[] = {
-    {"status", MCP_STRING, "how it ended", true,
+    {"status", "how it ended", MCP_STRING, true,
      .choices = "success|error|timeout|interrupted|lost"},
-    {"language", MCP_STRING, "the language", true},
-    {"stdout", MCP_STRING, "output", true},
-    {"stderr", MCP_STRING, "error output", true},
-    {"truncated", MCP_BOOLEAN, "whether output was cut, after 256 KiB of a stream", true},
-    {"results", MCP_LIST, "displayed values; pictures are content of their own", true,
+    {"language", "the language", MCP_STRING, true},
+    {"stdout", "output", MCP_STRING, true},
+    {"stderr", "error output", MCP_STRING, true},
+    {"truncated", "whether output was cut, after 256 KiB of a stream", MCP_BOOLEAN, true},
+    {"results", "displayed values; pictures are content of their own", MCP_LIST, true,
      .fields = code_result},
-    {"error", MCP_OBJECT, "the exception", .fields = code_error},
-    {"note", MCP_STRING, "why the interpreter has no variables"},
+    {"error", "the exception", MCP_OBJECT, .fields = code_error},
+    {"note", "why the interpreter has no variables", MCP_STRING},
     {.name = NULL},
 };
 
@@ -338,20 +339,20 @@ static int run_code(struct mcp_call *call, struct json *data, struct cay_error *
 
 #define PROCESS_FIELD                                                                    \
     {                                                                                    \
-        "process", MCP_STRING, "its PID, as text, or its tag", true                      \
+        "process", "its PID, as text, or its tag", MCP_STRING, true                      \
     }
 
 static const struct mcp_field start_input[] = {
-    {"command", MCP_STRING, "a command line for bash, or sh if there is no bash", true},
-    {"cwd", MCP_STRING, "working directory inside (default: the sandbox's)"},
-    {"env", MCP_MAP, "additional environment variables"},
-    {"tag", MCP_STRING, "a name for it: a letter, then letters, digits, -, _ and ."},
+    {"command", "a command line for bash, or sh if there is no bash", MCP_STRING, true},
+    {"cwd", "working directory inside (default: the sandbox's)", MCP_STRING},
+    {"env", "additional environment variables", MCP_MAP},
+    {"tag", "a name for it: a letter, then letters, digits, -, _ and .", MCP_STRING},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field start_output[] = {
-    {"pid", MCP_INTEGER, "for the other tools", true},
+    {"pid", "for the other tools", MCP_INTEGER, true},
     {.name = NULL},
 };
 
@@ -384,22 +385,22 @@ static int start_process(struct mcp_call *call, struct json *data, struct cay_er
 
 static const struct mcp_field read_input[] = {
     PROCESS_FIELD,
-    {"after", MCP_STRING, "\"next\" of the read before: only output since then"},
-    {"wait_ms", MCP_INTEGER, "wait this long for output or the end", false, 0,
+    {"after", "\"next\" of the read before: only output since then", MCP_STRING},
+    {"wait_ms", "wait this long for output or the end", MCP_INTEGER, false, 0,
      WAIT_MAX_MS, NULL, "0"},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field read_output[] = {
-    {"running", MCP_BOOLEAN, "whether it still runs", true},
-    {"exit_code", MCP_INTEGER, "of an ended process, reported once; 128 + N for signal N",
+    {"running", "whether it still runs", MCP_BOOLEAN, true},
+    {"exit_code", "of an ended process, reported once; 128 + N for signal N", MCP_INTEGER,
      false, 0, 255},
-    {"stdout", MCP_STRING, "output", true},
-    {"stderr", MCP_STRING, "error output", true},
-    {"dropped", MCP_INTEGER, "bytes that were lost: the last MiB of each stream is kept",
+    {"stdout", "output", MCP_STRING, true},
+    {"stderr", "error output", MCP_STRING, true},
+    {"dropped", "bytes that were lost: the last MiB of each stream is kept", MCP_INTEGER,
      true},
-    {"next", MCP_STRING, "for \"after\" of the next read", true},
+    {"next", "for \"after\" of the next read", MCP_STRING, true},
     {.name = NULL},
 };
 
@@ -524,14 +525,14 @@ static int read_process(struct mcp_call *call, struct json *data, struct cay_err
 
 static const struct mcp_field write_input[] = {
     PROCESS_FIELD,
-    {"text", MCP_BYTES, "what to write to its standard input"},
-    {"close", MCP_BOOLEAN, "end its standard input afterwards", .fallback = "false"},
+    {"text", "what to write to its standard input", MCP_BYTES},
+    {"close", "end its standard input afterwards", MCP_BOOLEAN, .fallback = "false"},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field write_output[] = {
-    {"written", MCP_INTEGER, "bytes", true},
+    {"written", "bytes", MCP_INTEGER, true},
     {.name = NULL},
 };
 
@@ -564,14 +565,14 @@ static int write_process(struct mcp_call *call, struct json *data, struct cay_er
 
 static const struct mcp_field stop_input[] = {
     PROCESS_FIELD,
-    {"signal", MCP_STRING, "send this signal to it instead of killing its whole tree",
+    {"signal", "send this signal to it instead of killing its whole tree", MCP_STRING,
      .choices = "INT|TERM|HUP|USR1|USR2|STOP|CONT|KILL"},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field stop_output[] = {
-    {"stopped", MCP_BOOLEAN, "its whole tree is dead", true},
+    {"stopped", "its whole tree is dead", MCP_BOOLEAN, true},
     {.name = NULL},
 };
 
@@ -593,17 +594,17 @@ static int stop_process(struct mcp_call *call, struct json *data, struct cay_err
 static const struct mcp_field no_input[] = {MCP_SANDBOX_FIELD, {.name = NULL}};
 
 static const struct mcp_field process_entry[] = {
-    {"pid", MCP_INTEGER, "inside", true},
-    {"parent", MCP_INTEGER, "its parent; 0: started from outside", true},
-    {"command", MCP_STRING, "its arguments", true},
-    {"tag", MCP_STRING, "its name, if it has one"},
-    {"background", MCP_BOOLEAN, "started by start_process", true},
-    {"running", MCP_BOOLEAN, "false: it has ended, and has not been read", true},
+    {"pid", "inside", MCP_INTEGER, true},
+    {"parent", "its parent; 0: started from outside", MCP_INTEGER, true},
+    {"command", "its arguments", MCP_STRING, true},
+    {"tag", "its name, if it has one", MCP_STRING},
+    {"background", "started by start_process", MCP_BOOLEAN, true},
+    {"running", "false: it has ended, and has not been read", MCP_BOOLEAN, true},
     {.name = NULL},
 };
 
 static const struct mcp_field list_output[] = {
-    {"processes", MCP_LIST, "ordered by PID", true, .fields = process_entry},
+    {"processes", "ordered by PID", MCP_LIST, true, .fields = process_entry},
     {.name = NULL},
 };
 

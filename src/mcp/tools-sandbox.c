@@ -14,16 +14,16 @@ enum { DIFF_MAX = 1 << 20, DIFF_MS = 60000 };
 /* --- Checkpoints --- */
 
 static const struct mcp_field checkpoint_input[] = {
-    {"name", MCP_STRING, "letters, digits, _, . and -"},
+    {"name", "letters, digits, _, . and -", MCP_STRING},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 #define CHECKPOINT_FIELDS                                                                \
-    {"id", MCP_INTEGER, "its number", true},                                             \
-        {"name", MCP_STRING, "its name, or empty", true},                                \
-        {"cause", MCP_STRING, "checkpoint, rollback, ...", true},                        \
-        {"created_ms", MCP_INTEGER, "since 1970", true},                                 \
+    {"id", "its number", MCP_INTEGER, true},                                             \
+        {"name", "its name, or empty", MCP_STRING, true},                                \
+        {"cause", "checkpoint, rollback, ...", MCP_STRING, true},                        \
+        {"created_ms", "since 1970", MCP_INTEGER, true},                                 \
     {                                                                                    \
         .name = NULL                                                                     \
     }
@@ -53,7 +53,7 @@ static int create_checkpoint(struct mcp_call *call, struct json *data,
 static const struct mcp_field no_input[] = {MCP_SANDBOX_FIELD, {.name = NULL}};
 
 static const struct mcp_field checkpoints_output[] = {
-    {"checkpoints", MCP_LIST, "in the order of their creation", true,
+    {"checkpoints", "in the order of their creation", MCP_LIST, true,
      .fields = checkpoint_fields},
     {.name = NULL},
 };
@@ -77,23 +77,23 @@ static int list_checkpoints(struct mcp_call *call, struct json *data,
 }
 
 static const struct mcp_field rollback_input[] = {
-    {"checkpoint", MCP_STRING, "its number, as text, or its name", true},
-    {"keep_processes", MCP_BOOLEAN, "keep processes that use no file that changes",
+    {"checkpoint", "its number, as text, or its name", MCP_STRING, true},
+    {"keep_processes", "keep processes that use no file that changes", MCP_BOOLEAN,
      .fallback = "false"},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field ended_fields[] = {
-    {"pid", MCP_INTEGER, "inside", true},
-    {"command", MCP_STRING, "its arguments", true},
+    {"pid", "inside", MCP_INTEGER, true},
+    {"command", "its arguments", MCP_STRING, true},
     {.name = NULL},
 };
 
 static const struct mcp_field rollback_output[] = {
-    {"undone", MCP_INTEGER,
-     "the checkpoint with what was there before; 0: nothing had changed", true},
-    {"ended", MCP_LIST, "processes that were killed", true, .fields = ended_fields},
+    {"undone", "the checkpoint with what was there before; 0: nothing had changed",
+     MCP_INTEGER, true},
+    {"ended", "processes that were killed", MCP_LIST, true, .fields = ended_fields},
     {.name = NULL},
 };
 
@@ -122,19 +122,20 @@ static int rollback(struct mcp_call *call, struct json *data, struct cay_error *
 /* --- Differences --- */
 
 static const struct mcp_field diff_input[] = {
-    {"from", MCP_STRING,
-     "a checkpoint: its number, as text, or its name (default: the sandbox's template)"},
-    {"to", MCP_STRING, "a later checkpoint (default: the files as they are now)"},
-    {"format", MCP_STRING, "what is returned", false, .choices = "unified|names|stat",
+    {"from",
+     "a checkpoint: its number, as text, or its name (default: the sandbox's template)",
+     MCP_STRING},
+    {"to", "a later checkpoint (default: the files as they are now)", MCP_STRING},
+    {"format", "what is returned", MCP_STRING, false, .choices = "unified|names|stat",
      .fallback = "\"unified\""},
     MCP_SANDBOX_FIELD,
     {.name = NULL},
 };
 
 static const struct mcp_field diff_output[] = {
-    {"diff", MCP_STRING, "the differences", true},
-    {"changes", MCP_INTEGER, "paths that differ", true},
-    {"truncated", MCP_BOOLEAN, "whether the text was cut, after 1 MiB", true},
+    {"diff", "the differences", MCP_STRING, true},
+    {"changes", "paths that differ", MCP_INTEGER, true},
+    {"truncated", "whether the text was cut, after 1 MiB", MCP_BOOLEAN, true},
     {.name = NULL},
 };
 
@@ -205,14 +206,14 @@ static int diff_files(struct mcp_call *call, struct json *data, struct cay_error
 /* --- Ports --- */
 
 static const struct mcp_field port_fields[] = {
-    {"port", MCP_INTEGER, "inside", true},
-    {"listens", MCP_STRING, "the address inside; empty: no program listens", true},
-    {"published", MCP_STRING, "the address and port on the user's machine"},
+    {"port", "inside", MCP_INTEGER, true},
+    {"listens", "the address inside; empty: no program listens", MCP_STRING, true},
+    {"published", "the address and port on the user's machine", MCP_STRING},
     {.name = NULL},
 };
 
 static const struct mcp_field ports_output[] = {
-    {"ports", MCP_LIST, "TCP ports, by their numbers", true, .fields = port_fields},
+    {"ports", "TCP ports, by their numbers", MCP_LIST, true, .fields = port_fields},
     {.name = NULL},
 };
 
@@ -244,7 +245,7 @@ static int list_ports(struct mcp_call *call, struct json *data, struct cay_error
 static const struct mcp_field none[] = {{.name = NULL}};
 
 static const struct mcp_field id_fields[] = {
-    {"sandbox", MCP_STRING, "its ID", true},
+    {"sandbox", "its ID", MCP_STRING, true},
     {.name = NULL},
 };
 
@@ -258,7 +259,7 @@ static int create_sandbox(struct mcp_call *call, struct json *data, struct cay_e
 }
 
 static const struct mcp_field sandboxes_output[] = {
-    {"sandboxes", MCP_LIST, "of this session", true, .fields = id_fields},
+    {"sandboxes", "of this session", MCP_LIST, true, .fields = id_fields},
     {.name = NULL},
 };
 
@@ -279,7 +280,7 @@ static int list_sandboxes(struct mcp_call *call, struct json *data, struct cay_e
 }
 
 static const struct mcp_field kill_output[] = {
-    {"removed", MCP_BOOLEAN, "it is gone", true},
+    {"removed", "it is gone", MCP_BOOLEAN, true},
     {.name = NULL},
 };
 

@@ -420,7 +420,7 @@ int cay_try_checkpoints(const char *id, struct cay_checkpoint **ret_list,
 int cay_try_remove_checkpoint(const char *id, const char *which, struct cay_error *err)
 {
     struct work work = WORK_NONE;
-    struct cay_checkpoint found;
+    struct cay_checkpoint found = {0};
     char name[16];
     int code = open_work(id, &work, err);
 

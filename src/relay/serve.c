@@ -126,9 +126,9 @@ static void on_dns(struct server *server, struct source *source, uint32_t events
         struct owner_flow flow = {.protocol = IPPROTO_UDP};
         fill_end(&flow.client, &from.sin_addr, ntohs(from.sin_port));
         fill_end(&flow.peer, &info->ipi_addr, 53);
-        part = (struct iovec){reply,
-                              server_answer(server, bytes, (size_t)got, &flow, reply)};
-        if (part.iov_len)
+        size_t len = server_answer(server, bytes, (size_t)got, &flow, reply);
+        part = (struct iovec){reply, len};
+        if (len)
             (void)!sendmsg(source->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
 }
