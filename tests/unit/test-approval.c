@@ -94,7 +94,7 @@ TEST(a_waiting_program_gets_the_reply_of_another)
                                     .subject = "make\tall\n",
                                     .content = "a\0b",
                                     .content_len = 3};
-    AUTO_FREE struct cay_pending *found = calloc(1, sizeof *found);
+    static struct cay_pending found;
     char id[CAY_PENDING_ID_MAX];
     enum cay_decision decision;
     enum cay_verdict verdict;
@@ -110,12 +110,11 @@ TEST(a_waiting_program_gets_the_reply_of_another)
                   ? 0
                   : 1);
     id[8] = '\0';
-    ASSERT(found);
-    ASSERT_OK(cay_pending_find(id, found, &content, &err));
-    ASSERT_STR(found->subject, "make\tall\n");
-    ASSERT_MEM(content, found->content_len, "a\0b", 3);
+    ASSERT_OK(cay_pending_find(id, &found, &content, &err));
+    ASSERT_STR(found.subject, "make\tall\n");
+    ASSERT_MEM(content, found.content_len, "a\0b", 3);
     free(content);
-    ASSERT_OK(cay_pending_decide(found->id, CAY_VERDICT_REMEMBER, NULL, &err));
+    ASSERT_OK(cay_pending_decide(found.id, CAY_VERDICT_REMEMBER, NULL, &err));
     ASSERT_INT(waitpid(pid, &status, 0), pid);
     ASSERT_INT(status, 0);
     ASSERT_OK(cay_pending_request(&ask, &verdict, NULL, &err));
