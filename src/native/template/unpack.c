@@ -84,7 +84,7 @@ static int split_whiteout(const struct tar_item *item, char parent[PATH_MAX],
 static int take_whiteout(int root, const struct tar_item *item, struct cay_error *err)
 {
     char parent[PATH_MAX];
-    const char *name;
+    const char *name = NULL;
     int found = split_whiteout(item, parent, &name, err);
 
     if (found != 1)
@@ -143,7 +143,7 @@ static int take_directory(int root, const struct tar_item *item, struct cay_erro
 static int take_mark(int root, const struct tar_item *item, struct cay_error *err)
 {
     char parent[PATH_MAX];
-    const char *name;
+    const char *name = NULL;
     struct stat st;
 
     if (item->kind == TAR_DIRECTORY)
