@@ -165,6 +165,10 @@ struct cay_network_config {
      * policy has none. */
     const struct cay_header *headers;
     size_t header_count;
+    /* Connections that no rule allows or denies wait for approval, as requests of kind
+     * "egress": cay_sandbox_pass_egress().  In milliseconds, at most 7 days; then they
+     * are refused.  0: as it is. */
+    uint64_t approve_ms;
 };
 
 /* Returns a copy of the policy (NULL: one without mounts) that has these rules too.  The
@@ -189,6 +193,9 @@ CAY_PUBLIC bool cay_policy_network_rule(const cay_policy *policy, size_t index,
 /* All 0 for a policy without a network. */
 CAY_PUBLIC void cay_policy_network_limits(const cay_policy *policy,
                                           struct cay_network_limits *ret_limits);
+
+/* cay_network_config.approve_ms; 0: other connections are refused at once. */
+CAY_PUBLIC uint64_t cay_policy_network_approval(const cay_policy *policy);
 
 /* Whether rules that allow come first: see cay_network_config. */
 CAY_PUBLIC bool cay_policy_allows_first(const cay_policy *policy);

@@ -172,6 +172,7 @@ __attribute__((format(printf, 4, 5))) static void give(struct network_answer *an
     va_list values;
 
     answer->verdict = verdict;
+    answer->may_ask = false;
     put_rule(rule, answer);
     va_start(values, format);
     vsnprintf(answer->why, sizeof answer->why, format, values);
@@ -208,6 +209,7 @@ static void give_default(struct network_answer *answer, const struct network_rul
          subject->text, other_port ? "the rule \"" : "no rule names it", 200,
          other_port ? rule : "", other_port ? "\" is for other ports" : "",
          network_rules_list(rules, &list));
+    answer->may_ask = rules->ask_ms > 0;
 }
 
 /* What the rules say, the class of an address aside. */

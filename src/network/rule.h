@@ -23,6 +23,7 @@ struct network_rule {
 struct network_rules {
     enum network_mode mode;
     struct network_limits limits;
+    uint64_t ask_ms;
     char *text; /* what the rules point into */
     size_t count;
     struct network_rule at[];

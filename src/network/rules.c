@@ -19,8 +19,8 @@ static const char *const limit_names[] = {[NETWORK_CONNECTIONS] = "connections",
                                           [NETWORK_BYTES] = "bytes",
                                           [NETWORK_RATE] = "rate"};
 
-/* A rule has no tab before its group, and no rule is this word. */
-static const char limit_word[] = "limit\t";
+/* A rule has no tab before its group, and no rule is one of these words. */
+static const char limit_word[] = "limit\t", ask_word[] = "ask\t";
 
 void network_rules_free(struct network_rules *rules)
 {
@@ -67,6 +67,21 @@ int network_rules_set_limits(struct network_rules *rules,
     return CAY_OK;
 }
 
+int network_rules_set_ask(struct network_rules *rules, uint64_t ms, struct cay_error *err)
+{
+    if (ms > NETWORK_ASK_MAX_MS)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "ask",
+                        "connections cannot wait so long for approval",
+                        "the limit is 7 days");
+    rules->ask_ms = ms;
+    return CAY_OK;
+}
+
+uint64_t network_rules_ask(const struct network_rules *rules)
+{
+    return rules->ask_ms;
+}
+
 const char *network_mode_slug(enum network_mode mode)
 {
     return slugs[mode];
@@ -97,6 +112,8 @@ bool network_rules_write(const struct network_rules *rules, struct buf *text)
         if (rules->limits.at[i])
             buf_format(text, "%s%s=%llu\n", limit_word, limit_names[i],
                        (unsigned long long)rules->limits.at[i]);
+    if (rules->ask_ms)
+        buf_format(text, "%s%llu\n", ask_word, (unsigned long long)rules->ask_ms);
     for (size_t i = 0; i < rules->count; i++) {
         const char *group = rules->at[i].group;
         network_rule_format(&rules->at[i], rule);
@@ -174,6 +191,18 @@ static int parse_limit(const char *text, struct network_limits *limits,
                     "a limit is connections=N, bytes=N or rate=N");
 }
 
+/* "600000" */
+static int parse_ask(const char *text, struct network_rules *rules, struct cay_error *err)
+{
+    char *end;
+    unsigned long long ms = strtoull(text, &end, 10);
+
+    if (*text < '1' || *text > '9' || *end)
+        return cay_fail(err, CAY_E_INVALID, 0, op, text, "invalid time for approval",
+                        "it is a number of milliseconds");
+    return network_rules_set_ask(rules, ms, err);
+}
+
 bool network_is_group(const char *word)
 {
     size_t len = strlen(word);
@@ -210,6 +239,10 @@ int network_rules_read(const char *text, size_t len, struct network_rules **ret_
     while ((line = next_line(&at))) {
         if (strncmp(line, limit_word, strlen(limit_word)) == 0) {
             TRY(parse_limit(line + strlen(limit_word), &rules->limits, err));
+            continue;
+        }
+        if (strncmp(line, ask_word, strlen(ask_word)) == 0) {
+            TRY(parse_ask(line + strlen(ask_word), rules, err));
             continue;
         }
         TRY(parse_line(line, &rules->at[rules->count], err));

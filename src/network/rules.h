@@ -37,6 +37,7 @@
 #define NETWORK_CONNECTIONS_MAX 256          /* a limit on connections */
 #define NETWORK_RATE_MIN        1024         /* a limit on bytes a second */
 #define NETWORK_LIMIT_MAX       (1ull << 50) /* every limit */
+#define NETWORK_ASK_MAX_MS      (7ull * 24 * 3600 * 1000)
 
 enum network_mode {
     NETWORK_RULES = 1, /* only what a rule allows; a rule that denies comes first */
@@ -94,6 +95,12 @@ const struct network_limits *network_rules_limits(const struct network_rules *ru
 /* For a table that is not used yet. */
 int network_rules_set_limits(struct network_rules *rules,
                              const struct network_limits *limits, struct cay_error *err);
+
+/* How long a connection that no rule allows or denies waits for approval; 0: it is
+ * refused. */
+int network_rules_set_ask(struct network_rules *rules, uint64_t ms,
+                          struct cay_error *err);
+uint64_t network_rules_ask(const struct network_rules *rules);
 const char *network_limit_slug(enum network_limit limit); /* "bytes" */
 const char *network_mode_slug(enum network_mode mode);    /* "rules", "open", "e2b" */
 size_t network_rules_count(const struct network_rules *rules);
@@ -116,6 +123,7 @@ enum network_verdict {
 
 struct network_answer {
     enum network_verdict verdict;
+    bool may_ask; /* with DENY: no rule denies it, and it may wait for approval */
     char rule[NETWORK_RULE_MAX]; /* the rule that decides, or "default" */
     char why[768];               /* one or two sentences for people and models */
 };

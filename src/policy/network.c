@@ -51,6 +51,11 @@ void cay_policy_network_limits(const cay_policy *policy,
                                               at[NETWORK_RATE]};
 }
 
+uint64_t cay_policy_network_approval(const cay_policy *policy)
+{
+    return policy->network ? network_rules_ask(policy->network) : 0;
+}
+
 static int fail_limits(const char *text, struct cay_error *err)
 {
     return cay_fail(err, CAY_E_INVALID, 0, op, text, "invalid limits of the network",
@@ -133,6 +138,24 @@ static int take_groups(const struct cay_network_config *config,
     return CAY_OK;
 }
 
+static int add_rules(const struct cay_network_config *config, cay_policy *policy,
+                     struct cay_error *err)
+{
+    AUTO_NETWORK_RULES rules = NULL;
+    enum network_mode mode = NETWORK_RULES;
+
+    TRY(take_mode(policy, config, &mode, err));
+    TRY(network_rules_add(policy->network, mode, config->rules, config->rule_count,
+                          &policy->groups, &rules, err));
+    if (config->limits)
+        TRY(take_limits(config->limits, rules, err));
+    if (config->approve_ms)
+        TRY(network_rules_set_ask(rules, config->approve_ms, err));
+    network_rules_free(policy->network);
+    policy->network = TAKE_PTR(rules);
+    return CAY_OK;
+}
+
 int cay_policy_add_network(const cay_policy *policy,
                            const struct cay_network_config *config,
                            cay_policy **ret_policy, struct cay_error *err)
@@ -140,22 +163,14 @@ int cay_policy_add_network(const cay_policy *policy,
     static const struct cay_policy_config none = {.size = sizeof none,
                                                   .style = CAY_STYLE_PATHS};
     struct cay_network_config known;
-    AUTO_NETWORK_RULES rules = NULL;
-    enum network_mode mode = NETWORK_RULES;
     AUTO(cay_policy) copy = NULL;
 
     TRY(cay_take_struct(&known, sizeof known, config, op, err));
     TRY(policy ? policy_copy(policy, &copy, err) : cay_policy_new(&none, &copy, err));
     TRY(take_groups(&known, &copy->groups, err));
-    if (known.network || known.rule_count || known.allow_first || known.limits) {
-        TRY(take_mode(copy, &known, &mode, err));
-        TRY(network_rules_add(copy->network, mode, known.rules, known.rule_count,
-                              &copy->groups, &rules, err));
-        if (known.limits)
-            TRY(take_limits(known.limits, rules, err));
-        network_rules_free(copy->network);
-        copy->network = TAKE_PTR(rules);
-    }
+    if (known.network || known.rule_count || known.allow_first || known.limits ||
+        known.approve_ms)
+        TRY(add_rules(&known, copy, err));
     *ret_policy = TAKE_PTR(copy);
     return CAY_OK;
 }

@@ -49,9 +49,22 @@ static int set_rules(struct server *server, const char *text, size_t len,
     return CAY_OK;
 }
 
-static int serve_request(struct server *server, const char *bytes, size_t len, int *fd,
-                         struct network_rules **ret_old, struct relay_reply *reply)
+static int take_answer(struct server *server, const char *bytes, size_t len)
 {
+    struct relay_answer answer;
+
+    if (len != sizeof answer)
+        return CAY_E_INVALID;
+    memcpy(&answer, bytes, sizeof answer);
+    answer.to.name[sizeof answer.to.name - 1] = '\0';
+    link_answer(server, &answer);
+    return CAY_OK;
+}
+
+static int serve_request(struct server *server, const char *bytes, size_t len, int *fd,
+                         struct network_rules **ret_old, struct relay_asked *asked)
+{
+    struct relay_reply *reply = &asked->reply;
     struct relay_request request;
 
     if (len < sizeof request)
@@ -71,11 +84,27 @@ static int serve_request(struct server *server, const char *bytes, size_t len, i
                                              len - sizeof request, *fd)
                    ? CAY_OK
                    : CAY_E_UNSUPPORTED;
+    case RELAY_ANSWER:
+        return take_answer(server, bytes + sizeof request, len - sizeof request);
+    case RELAY_ASKED:
+        link_list_asking(server, asked);
+        return CAY_OK;
     case RELAY_COUNT:
         return CAY_OK;
     default:
         return CAY_E_UNSUPPORTED;
     }
+}
+
+/* Whether the reply is the longer one. */
+static bool is_list(const char *bytes, size_t len)
+{
+    struct relay_request request;
+
+    if (len != sizeof request)
+        return false;
+    memcpy(&request, bytes, sizeof request);
+    return request.order == RELAY_ASKED;
 }
 
 static void on_client(struct server *server, struct source *source, uint32_t events)
@@ -93,13 +122,13 @@ static void on_client(struct server *server, struct source *source, uint32_t eve
         return;
     AUTO_FD fd = given;
     if (got > 0) {
-        struct relay_reply reply = {.version = RELAY_VERSION};
+        struct relay_asked asked = {.reply.version = RELAY_VERSION};
+        size_t len = is_list(bytes, (size_t)got) ? sizeof asked : sizeof asked.reply;
         AUTO_NETWORK_RULES old = NULL;
-        reply.code = serve_request(server, bytes, (size_t)got, &fd, &old, &reply);
-        reply.counts = server->counts;
-        link_count_bytes(server, &reply.counts);
-        if (send(source->fd, &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL) ==
-            sizeof reply)
+        asked.reply.code = serve_request(server, bytes, (size_t)got, &fd, &old, &asked);
+        asked.reply.counts = server->counts;
+        link_count_bytes(server, &asked.reply.counts);
+        if (send(source->fd, &asked, len, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)len)
             return;
         if (old)
             take_back(server, &old);

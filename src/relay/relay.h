@@ -52,6 +52,9 @@ enum relay_order {
     RELAY_RULES = 1, /* followed by new rules; connections that they do not allow are cut
                         before the reply */
     RELAY_COUNT = 2, /* counts only */
+    RELAY_ASKED =
+        3, /* the destinations that wait for approval; the reply is relay_asked */
+    RELAY_ANSWER = 4,   /* followed by relay_answer */
     RELAY_HEADERS = 16, /* for cay-net-tls: a descriptor as of TLS_ORDER_HEADERS, and
                            their hosts, a line for each */
     RELAY_JOIN = 8      /* followed by relay_join, see below */
@@ -106,6 +109,39 @@ struct relay_reply {
     int32_t code; /* CAY_... */
     struct relay_counts counts;
     char message[256]; /* of an error */
+};
+
+/* --- Approval --- */
+
+/* A destination that connections wait for. */
+struct relay_destination {
+    char name[NETWORK_NAME_MAX];    /* "": it is the address */
+    struct network_address address; /* else len 0 */
+    uint16_t port;
+    uint8_t is_asked; /* there is a request for approval: RELAY_ANSWER_ASKED */
+    uint32_t left_ms; /* until the last connection is refused */
+};
+
+enum {
+    RELAY_ASKED_MAX = 32,      /* destinations at a time; others are refused */
+    RELAY_ASKED_LINKS_MAX = 64 /* connections that wait */
+};
+
+struct relay_asked {
+    struct relay_reply reply;
+    uint32_t count;
+    struct relay_destination at[RELAY_ASKED_MAX];
+};
+
+enum relay_answer_kind {
+    RELAY_ANSWER_ASKED = 0,
+    RELAY_ANSWER_YES = 1, /* for the connections that wait now */
+    RELAY_ANSWER_NO = 2
+};
+
+struct relay_answer {
+    uint32_t kind;
+    struct relay_destination to;
 };
 
 /* --- Events --- */

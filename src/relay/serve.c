@@ -59,7 +59,7 @@ static struct dns_answer answer_question(struct server *server,
     if (member_answer(server, question, &by_member))
         return by_member;
     network_check_name(server->rules, question->name, 0, &answer);
-    if (answer.verdict == NETWORK_DENY ||
+    if ((answer.verdict == NETWORK_DENY && !answer.may_ask) ||
         network_name_clean(question->name, strlen(question->name), name)) {
         report_name(server, question, &answer, flow);
         return (struct dns_answer){.code = DNS_NO_NAME, .is_forbidden = true};

@@ -115,6 +115,12 @@ void link_get_owner(const struct server *server, uint64_t request,
 /* Cuts the links to a member that has ended. */
 void link_lose_member(struct server *server, const struct member *member);
 
+/* --- link-ask.c --- */
+
+/* The destinations of links that wait for approval. */
+void link_list_asking(const struct server *server, struct relay_asked *ret_asked);
+void link_answer(struct server *server, const struct relay_answer *answer);
+
 /* --- events.c --- */
 
 /* Completes and writes an event; the caller sets kind, verdict and what it knows.  The

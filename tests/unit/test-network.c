@@ -759,3 +759,36 @@ TEST(limits_are_written_and_read_with_the_rules)
         ASSERT_CODE(network_rules_read(line, strlen(line), &rules, &err), CAY_E_INVALID);
     }
 }
+
+/* --- Approval --- */
+
+TEST(hosts_that_no_rule_names_may_wait_for_approval)
+{
+    static const char text[] = "cay-network 1 rules\nask\t600000\na.test\n!b.test\n";
+    static const char *const bad[] = {"ask\t0", "ask\t-1", "ask\t1x", "ask\t",
+                                      "ask\t604800001"};
+    struct network_rules *rules = NULL;
+    AUTO_BUF written = {.max = 4096};
+    struct network_answer answer;
+    char line[128];
+
+    ASSERT_OK(network_rules_read(text, strlen(text), &rules, &err));
+    ASSERT(network_rules_write(rules, &written));
+    ASSERT_STR(written.data, text);
+    network_check_name(rules, "c.test", 443, &answer);
+    ASSERT(answer.verdict == NETWORK_DENY && answer.may_ask);
+    network_check_name(rules, "b.test", 443, &answer);
+    ASSERT(answer.verdict == NETWORK_DENY && !answer.may_ask);
+    network_check_name(rules, "a.test", 443, &answer);
+    ASSERT(answer.verdict == NETWORK_ALLOW && !answer.may_ask);
+    network_check_name(rules, "not a name", 443, &answer);
+    ASSERT(answer.verdict == NETWORK_DENY && !answer.may_ask);
+    ASSERT(by_address(rules, "93.184.216.34", 443).may_ask);
+    ASSERT(!by_address(rules, "10.0.0.5", 443).may_ask);
+    ASSERT(!by_address(rules, "127.0.0.1", 443).may_ask);
+    network_rules_free(rules);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(line, sizeof line, "cay-network 1 rules\n%s\n", bad[i]);
+        ASSERT_CODE(network_rules_read(line, strlen(line), &rules, &err), CAY_E_INVALID);
+    }
+}
