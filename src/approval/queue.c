@@ -35,7 +35,8 @@ static const char op[] = "approval";
 
 enum {
     ID_LEN = CAY_PENDING_ID_MAX - 1,
-    FILE_MAX = CAY_PENDING_CONTENT_MAX + 8 * CAY_PENDING_TEXT_MAX + 256,
+    HEAD_MAX = 8 * CAY_PENDING_TEXT_MAX + 256, /* of a file: all but the content */
+    FILE_MAX = CAY_PENDING_CONTENT_MAX + HEAD_MAX,
     WAIT_STEP_MS = 1000,
     NAME_ROOM = CAY_PENDING_ID_MAX + 8
 };
@@ -43,7 +44,10 @@ enum {
 
 /* --- Files --- */
 
-static int open_queue(struct cay_error *err)
+/* Of cay_pending_use(); "": the one of the state directory. */
+static char other[PATH_MAX];
+
+static int open_usual(struct cay_error *err)
 {
     int home = state_home_open(true, err);
 
@@ -53,10 +57,36 @@ static int open_queue(struct cay_error *err)
     int error = -state_home_make(parent, DIRECTORY);
     if (error && error != EEXIST)
         return cay_fail_errno(err, error, op, DIRECTORY);
-    AUTO_FD dir =
-        openat(parent, DIRECTORY, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (dir < 0)
-        return cay_fail_errno(err, errno, op, DIRECTORY);
+    int dir = openat(parent, DIRECTORY, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return dir < 0 ? cay_fail_errno(err, errno, op, DIRECTORY) : dir;
+}
+
+static int open_unlocked(struct cay_error *err)
+{
+    if (!*other)
+        return open_usual(err);
+    if (mkdir(other, 0700) != 0 && errno != EEXIST)
+        return cay_fail_errno(err, errno, op, other);
+    int dir = open(other, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return dir < 0 ? cay_fail_errno(err, errno, op, other) : dir;
+}
+
+int cay_pending_use(const char *path, struct cay_error *err)
+{
+    if (path && (*path != '/' || strlen(path) + sizeof "/rules" > sizeof other))
+        return cay_fail(err, CAY_E_INVALID, 0, op, path, "invalid directory of a queue",
+                        "use an absolute path");
+    cay_copy_text(other, sizeof other, path ? path : "");
+    return CAY_OK;
+}
+
+static int open_queue(struct cay_error *err)
+{
+    int opened = open_unlocked(err);
+
+    if (opened < 0)
+        return opened;
+    AUTO_FD dir = opened;
     int code = state_home_check(dir, DIRECTORY, 0077, err);
     while (!code && flock(dir, LOCK_EX) != 0)
         if (errno != EINTR)
@@ -64,8 +94,10 @@ static int open_queue(struct cay_error *err)
     return code ? code : TAKE_FD(dir);
 }
 
-/* NULL and errno; 0: too large.  A NUL follows the bytes. */
-static char *read_file(int dir, const char *name, size_t max, size_t *ret_len)
+/* The file, of at most `max` bytes, or its first `room` bytes.  NULL and errno; 0: too
+ * large.  A NUL follows the bytes. */
+static char *read_first(int dir, const char *name, size_t max, size_t room,
+                        size_t *ret_len, size_t *ret_size)
 {
     AUTO_FD fd = path_open(dir, name, O_RDONLY | O_NONBLOCK, 0, PATH_PLAIN);
     struct stat st;
@@ -79,15 +111,24 @@ static char *read_file(int dir, const char *name, size_t max, size_t *ret_len)
     errno = 0;
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > max)
         return NULL;
-    char *text = malloc((size_t)st.st_size + 1);
-    ssize_t len = text ? io_pread(fd, text, (size_t)st.st_size, 0) : -1;
+    size_t wanted = (size_t)st.st_size < room ? (size_t)st.st_size : room;
+    char *text = malloc(wanted + 1);
+    ssize_t len = text ? io_pread(fd, text, wanted, 0) : -1;
     if (len < 0) {
         free(text);
         return NULL;
     }
     text[len] = '\0';
     *ret_len = (size_t)len;
+    *ret_size = (size_t)st.st_size;
     return text;
+}
+
+static char *read_file(int dir, const char *name, size_t max, size_t *ret_len)
+{
+    size_t size;
+
+    return read_first(dir, name, max, max, ret_len, &size);
 }
 
 /* All of it or nothing, also after a power cut. */
@@ -139,9 +180,9 @@ static bool take_text(char **at, const char *key, char *ret_text, size_t room)
     return used >= 0 && (size_t)used < room;
 }
 
-/* `ret_at` is where the content begins in `text`. */
-static bool parse(char *text, size_t len, const char *id, struct cay_pending *ret_pending,
-                  char **ret_at)
+/* `size` is that of the file; `ret_at` is where the content begins in `text`. */
+static bool parse(char *text, size_t size, const char *id,
+                  struct cay_pending *ret_pending, char **ret_at)
 {
     char created[24], expires[24], *at = text;
     struct cay_pending *pending = ret_pending;
@@ -159,24 +200,25 @@ static bool parse(char *text, size_t len, const char *id, struct cay_pending *re
     memcpy(pending->id, id, CAY_PENDING_ID_MAX);
     pending->created_ms = strtoll(created, NULL, 10);
     pending->expires_ms = strtoll(expires, NULL, 10);
-    pending->content_len = len - (size_t)(at - text);
-    if (ret_at)
-        *ret_at = at;
+    pending->content_len = size - (size_t)(at - text);
+    *ret_at = at;
     return true;
 }
 
 /* CAY_E_NOT_FOUND: there is none, or it has expired and is removed now.  `ret_content`
- * may be NULL. */
+ * may be NULL: then the content is not read, which may be 256 MiB in all. */
 static int load(int dir, const char *id, struct cay_pending *ret_pending,
                 char **ret_content, struct cay_error *err)
 {
-    size_t len = 0;
+    size_t len = 0, size = 0;
     char reply[NAME_ROOM], *at = NULL;
-    AUTO_FREE char *text = read_file(dir, id, FILE_MAX, &len);
+    AUTO_FREE char *text =
+        read_first(dir, id, FILE_MAX, ret_content ? FILE_MAX : HEAD_MAX, &len, &size);
 
     if (!text && errno == ENOMEM)
         return cay_fail_memory(err, op);
-    if (!text || !parse(text, len, id, ret_pending, &at) ||
+    if (!text || (ret_content && len != size) ||
+        !parse(text, size, id, ret_pending, &at) ||
         ret_pending->expires_ms <= clock_since_1970_ms()) {
         drop(dir, id);
         return cay_fail(err, CAY_E_NOT_FOUND, 0, op, id, "no request has this id",
@@ -346,26 +388,64 @@ static int save(int dir, const char *id, const struct cay_request *ask, const ch
                 : cay_fail_memory(err, op);
 }
 
+/* A descriptor of the locked queue; the summary is the caller's to free. */
+static int begin(const struct cay_request *ask, char ret_id[CAY_PENDING_ID_MAX],
+                 char **ret_summary, enum cay_decision *ret_decision,
+                 struct cay_error *err)
+{
+    const char *scope = ask->scope ? ask->scope : "";
+
+    if (ask->summary ? !(*ret_summary = strdup(ask->summary))
+                     : asprintf(ret_summary, "%s: %s", ask->kind, ask->subject) < 0) {
+        *ret_summary = NULL;
+        return cay_fail_memory(err, op);
+    }
+    TRY(check(ask, scope, *ret_summary, err));
+    name_request(ask, scope, *ret_summary, ret_id);
+    int opened = open_queue(err);
+    if (opened < 0)
+        return opened;
+    AUTO_FD dir = opened;
+    TRY(apply_rules(dir, ask, scope, ret_decision, err));
+    return TAKE_FD(dir);
+}
+
+int cay_pending_check(const struct cay_request *ask, char ret_id[CAY_PENDING_ID_MAX],
+                      enum cay_decision *ret_decision, struct cay_error *err)
+{
+    char own[CAY_PENDING_ID_MAX];
+    AUTO_FREE char *summary = NULL;
+    AUTO_FD dir = begin(ask, ret_id ? ret_id : own, &summary, ret_decision, err);
+
+    return dir < 0 ? dir : CAY_OK;
+}
+
+/* A program that requests ever more must leave room for those of other scopes. */
+static int check_room(int dir, const char *kind, const char *scope, struct cay_error *err)
+{
+    AUTO_FREE struct cay_pending *all = NULL;
+    size_t count = 0, own = 0;
+
+    TRY(load_all(dir, &all, &count, err));
+    for (size_t i = 0; i < count && *scope; i++)
+        own += strcmp(all[i].scope, scope) == 0;
+    if (count < CAY_PENDING_MAX && own < CAY_PENDING_SCOPE_MAX)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_LIMIT, 0, op, kind, "too many requests wait for approval",
+                    "the limits are %d, and %d of a scope; cay approve list lists them",
+                    CAY_PENDING_MAX, CAY_PENDING_SCOPE_MAX);
+}
+
 int cay_pending_submit(const struct cay_request *ask, char ret_id[CAY_PENDING_ID_MAX],
                        enum cay_decision *ret_decision, struct cay_error *err)
 {
     const char *scope = ask->scope ? ask->scope : "";
     AUTO_FREE char *summary = NULL;
-    AUTO_FREE struct cay_pending *all = NULL;
     struct cay_pending same = {.is_decided = false};
-    size_t count = 0;
+    AUTO_FD dir = begin(ask, ret_id, &summary, ret_decision, err);
 
-    if (ask->summary ? !(summary = strdup(ask->summary))
-                     : asprintf(&summary, "%s: %s", ask->kind, ask->subject) < 0) {
-        summary = NULL;
-        return cay_fail_memory(err, op);
-    }
-    TRY(check(ask, scope, summary, err));
-    name_request(ask, scope, summary, ret_id);
-    AUTO_FD dir = open_queue(err);
     if (dir < 0)
         return dir;
-    TRY(apply_rules(dir, ask, scope, ret_decision, err));
     if (*ret_decision != CAY_DECISION_NONE)
         return CAY_OK;
     int code = load(dir, ret_id, &same, NULL, NULL);
@@ -373,11 +453,8 @@ int cay_pending_submit(const struct cay_request *ask, char ret_id[CAY_PENDING_ID
         return cay_fail_memory(err, op);
     if (!code && same.is_decided)
         return CAY_OK;
-    TRY(load_all(dir, &all, &count, err));
-    if (code && count == CAY_PENDING_MAX)
-        return cay_fail(err, CAY_E_LIMIT, 0, op, ask->kind,
-                        "too many requests wait for approval",
-                        "the limit is 256; cay approve list lists them");
+    if (code)
+        TRY(check_room(dir, ask->kind, scope, err));
     return save(dir, ret_id, ask, scope, summary, err);
 }
 
@@ -425,13 +502,13 @@ static int look(const char *id, enum cay_decision *ret_decision, char note[CAY_N
 /* A descriptor that is readable after a change of the queue; -1: there is only time. */
 static int watch(void)
 {
-    char path[PATH_MAX];
-    AUTO_FD home = state_home_open(false, NULL);
+    char path[64];
+    AUTO_FD dir = open_unlocked(NULL);
     AUTO_FD fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 
-    if (home < 0 || fd < 0)
+    if (dir < 0 || fd < 0)
         return -1;
-    snprintf(path, sizeof path, "/proc/self/fd/%d/" DIRECTORY, home);
+    snprintf(path, sizeof path, "/proc/self/fd/%d/.", dir);
     return inotify_add_watch(fd, path, IN_MOVED_TO | IN_DELETE | IN_ONLYDIR) < 0
                ? -1
                : TAKE_FD(fd);
@@ -510,9 +587,14 @@ int cay_pending_decide(const char *id, enum cay_verdict verdict, const char *not
 int cay_pending_rules(char ret_path[4096], struct cay_error *err)
 {
     char home[PATH_MAX];
+    int len;
 
-    TRY(state_home_path(home, err));
-    int len = snprintf(ret_path, 4096, "%s/" DIRECTORY "/rules", home);
+    if (!*other)
+        TRY(state_home_path(home, err));
+    if (*other)
+        len = snprintf(ret_path, 4096, "%s/rules", other);
+    else
+        len = snprintf(ret_path, 4096, "%s/" DIRECTORY "/rules", home);
     return len < 4096 ? CAY_OK : cay_fail_errno(err, ENAMETOOLONG, op, "CAY_HOME");
 }
 

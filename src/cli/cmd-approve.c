@@ -16,13 +16,14 @@
 #include "cli/cmd-sandbox.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/signals.h"
 
 static const char op[] = "cli.approve";
 
-enum { LIST, SHOW, ALLOW, DENY, REMEMBER, RULES, REQUEST, COUNT };
+enum { LIST, SHOW, ALLOW, DENY, REMEMBER, RULES, REQUEST, WATCH, NOTIFY, COUNT };
 enum { SHORT_ID = 12 };
 
-static call_runner list, show, reply, print_rules, request_approval;
+static call_runner list, show, reply, print_rules, request_approval, watch, notify;
 
 static const struct subcommand subcommands[] = {
     [LIST] = {"list", "", "List the requests that wait for approval", 0, 0, list},
@@ -37,6 +38,10 @@ static const struct subcommand subcommands[] = {
                print_rules},
     [REQUEST] = {"request", "KIND SUBJECT", "Request approval, and wait for the reply", 2,
                  2, request_approval},
+    [WATCH] = {"watch", "SANDBOX",
+               "Request approval of a sandbox's connections until it ends", 1, 1, watch},
+    [NOTIFY] = {"notify", "URL", "Send the requests that wait to a webhook", 1, 1,
+                notify},
 };
 
 #define BIT(word)   (UINT32_C(1) << (word))
@@ -49,6 +54,10 @@ static const struct option_rule option_rules[] = {
      "show standard input with the request"},
     {"scope", 0, OPTION_TEXT, BIT(REQUEST), FIELD(scope), "TEXT",
      "where the subject is: a directory, a sandbox"},
+    {"secret-file", 0, OPTION_TEXT, BIT(NOTIFY), FIELD(secret_file), "FILE",
+     "the secret that signs messages and replies"},
+    {"timeout", 0, OPTION_PARSED, BIT(NOTIFY), FIELD(timeout_ms), "TIME",
+     "of one message (default 10s)", sandbox_parse_time, TIME_ALLOWED},
     {"timeout", 0, OPTION_PARSED, BIT(REQUEST), FIELD(timeout_ms), "TIME",
      "the answer is no after this time (default 10m)", sandbox_parse_time, TIME_ALLOWED},
     {"quiet", 'q', OPTION_FLAG, BIT(LIST), FIELD(quiet), NULL, "print only the IDs"},
@@ -66,13 +75,6 @@ const struct grammar approve_grammar = {
     .options = option_rules,
     .option_count = sizeof option_rules / sizeof *option_rules,
 };
-
-void approve_waits(const char *id, const char *summary)
-{
-    fputs("cay: waits for approval: ", stderr);
-    show_name(stderr, summary);
-    fprintf(stderr, " (cay approve show %.*s)\n", SHORT_ID, id);
-}
 
 /* --- list and show --- */
 
@@ -148,14 +150,9 @@ static int show(struct call *call, struct cay_error *err)
     if (*request->scope)
         put_line(file, "scope", request->scope);
     put_line(file, "subject", request->subject);
-    for (size_t at = 0; at < request->content_len;) {
-        const char *end = memchr(content + at, '\n', request->content_len - at);
-        size_t len = end ? (size_t)(end - content) - at : request->content_len - at;
-        fputs(at ? "" : "\n", file);
-        show_text(file, content + at, len, SIZE_MAX);
+    if (request->content_len)
         fputc('\n', file);
-        at += len + 1;
-    }
+    approve_show_content(file, content, request->content_len);
     return output_finish(&call->output, err);
 }
 
@@ -262,4 +259,30 @@ static int request_approval(struct call *call, struct cay_error *err)
                                         .content_len = content.len,
                                         .timeout_ms = call->options.timeout_ms};
     return approve_wait(&request, err);
+}
+
+/* --- watch --- */
+
+static int watch(struct call *call, struct cay_error *err)
+{
+    AUTO(cay_sandbox) sandbox = NULL;
+
+    TRY(find_sandbox(call->line.arguments[0], &sandbox, err));
+    signals_catch();
+    return egress_serve(sandbox, err);
+}
+
+/* --- notify --- */
+
+static int notify(struct call *call, struct cay_error *err)
+{
+    const struct options *options = &call->options;
+
+    if (!options->secret_file)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--secret-file",
+                        "messages need a secret that signs them",
+                        "write a line of random characters to a file and name it with "
+                        "--secret-file");
+    return notify_serve(call->line.arguments[0], options->secret_file,
+                        options->timeout_ms, err);
 }

@@ -67,6 +67,9 @@ static void print_limits(FILE *file, const cay_policy *policy)
         fprintf(file, "limit: %s in all\n", quantity_bytes(limits.bytes, text));
     if (limits.rate)
         fprintf(file, "limit: %s a second\n", quantity_bytes(limits.rate, text));
+    if (cay_policy_network_approval(policy))
+        fprintf(file, "other hosts: wait %" PRIu64 " s for approval\n",
+                (cay_policy_network_approval(policy) + 999) / 1000);
 }
 
 static void put_network(struct json *json, const char *id, const cay_policy *policy,
@@ -77,6 +80,7 @@ static void put_network(struct json *json, const char *id, const cay_policy *pol
     json_set_bool(json, "allow_first", cay_policy_allows_first(policy));
     network_put_rules(json, policy);
     put_limits(json, policy);
+    put_limit(json, "approve_ms", cay_policy_network_approval(policy));
     network_put_counts(json, "counts", counts);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "cay/approval.h"
 
 static const char op[] = "cli.options";
 
@@ -34,12 +35,18 @@ static int check_together(const struct options *options, const cay_policy *polic
         return cay_fail(err, CAY_E_INVALID, 0, op, "--network none",
                         "the configuration has network rules",
                         "leave them out of the configuration");
-    if (options->deny.count && !options->allow.count && options->network < 0 && !is_ruled)
+    if (options->approve_egress && options->network >= 0 &&
+        options->network != CAY_NETWORK_RULES)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--approve-egress",
+                        "this network has no hosts that wait for approval",
+                        "leave out --network, or write --network rules");
+    if (options->deny.count && !options->approve_egress && !options->allow.count &&
+        options->network < 0 && !is_ruled)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--deny",
                         "nothing is allowed that --deny could deny",
                         "add --allow RULE or --network open");
-    if (options->network_limit && !has_rules && !is_ruled && !options->join.count &&
-        options->network <= CAY_NETWORK_HOST)
+    if (options->network_limit && !options->approve_egress && !has_rules && !is_ruled &&
+        !options->join.count && options->network <= CAY_NETWORK_HOST)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--network-limit",
                         "the sandbox has no network that could be limited",
                         "add --allow RULE, --join NETWORK or --network open");
@@ -109,13 +116,17 @@ int network_plan(const struct options *options, const cay_policy *policy,
     TRY(check_together(options, policy, err));
     if (options->network > CAY_NETWORK_HOST)
         config.network = (enum cay_network)options->network;
-    else if (!options->allow.count && !options->deny.count && !options->network_limit)
+    else if (!options->allow.count && !options->deny.count && !options->network_limit &&
+             !options->approve_egress)
         return CAY_OK;
     char **rules = network_rules(options, &config.rule_count);
     if (!rules)
         return cay_fail_memory(err, op);
     config.rules = (const char *const *)rules;
     config.limits = options->network_limit;
+    if (options->approve_egress)
+        config.approve_ms = options->approve_timeout_ms ? options->approve_timeout_ms
+                                                        : CAY_PENDING_TIMEOUT_MS;
     int code = cay_policy_add_network(policy, &config, ret_policy, err);
     network_free_rules(rules);
     return code;

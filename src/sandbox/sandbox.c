@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "sandbox/approve.h"
 #include "sandbox/backend.h"
 
 int backend_lacks(const struct cay_backend *backend, const char *op,
@@ -60,7 +61,7 @@ int cay_sandbox_state(cay_sandbox *sandbox, enum cay_state *ret_state,
     return sandbox->backend->state(sandbox->cookie, ret_state, err);
 }
 
-static int before_command(cay_sandbox *sandbox, struct cay_error *err)
+int sandbox_before_command(cay_sandbox *sandbox, struct cay_error *err)
 {
     const struct cay_checkpoint_options options = {.size = sizeof options,
                                                    .cause = "command"};
@@ -73,10 +74,21 @@ static int before_command(cay_sandbox *sandbox, struct cay_error *err)
                : CAY_OK;
 }
 
+static int before_command(cay_sandbox *sandbox, const struct cay_exec_options *options,
+                          struct cay_error *err)
+{
+    AUTO_APPROVE command = {.is_needed = false};
+
+    TRY(approve_look(sandbox, options, &command, err));
+    if (command.is_needed)
+        TRY(approve_await(sandbox, &command, err));
+    return sandbox_before_command(sandbox, err);
+}
+
 int cay_sandbox_exec(cay_sandbox *sandbox, const struct cay_exec_options *options,
                      struct cay_exec_result *ret_result, struct cay_error *err)
 {
-    TRY(before_command(sandbox, err));
+    TRY(before_command(sandbox, options, err));
     return sandbox->backend->exec(sandbox->cookie, options, ret_result, err);
 }
 
@@ -301,7 +313,7 @@ int cay_process_start(cay_sandbox *sandbox, const struct cay_exec_options *optio
     cay_process *process = sandbox_process_new(backend, err);
     if (!process)
         return CAY_E_NO_MEMORY;
-    int code = before_command(sandbox, err);
+    int code = before_command(sandbox, options, err);
     if (!code)
         code = backend->processes->start(sandbox->cookie, options, &process->cookie, err);
     return sandbox_process_finish(process, code, ret_process);

@@ -13,17 +13,23 @@ static void begin(void)
     setenv("CAY_HOME", scratch_path("state"), 1);
 }
 
-static int submit(const char *subject, const char *content, char *ret_id,
-                  enum cay_decision *ret_decision)
+static int submit_in(const char *scope, const char *subject, const char *content,
+                     char *ret_id, enum cay_decision *ret_decision)
 {
     const struct cay_request ask = {.size = sizeof ask,
                                     .kind = "write",
-                                    .scope = "/policy",
+                                    .scope = scope,
                                     .subject = subject,
                                     .content = content,
                                     .content_len = strlen(content)};
 
     return cay_pending_submit(&ask, ret_id, ret_decision, &err);
+}
+
+static int submit(const char *subject, const char *content, char *ret_id,
+                  enum cay_decision *ret_decision)
+{
+    return submit_in("/policy", subject, content, ret_id, ret_decision);
 }
 
 static enum cay_decision look(const char *id, char *note)
@@ -127,12 +133,17 @@ TEST(the_queue_is_bounded)
     enum cay_decision decision;
 
     begin();
-    for (int i = 0; i < CAY_PENDING_MAX; i++) {
+    for (int i = 0; i < CAY_PENDING_SCOPE_MAX; i++) {
         snprintf(subject, sizeof subject, "%d", i);
         ASSERT_OK(submit(subject, "", id, &decision));
     }
     ASSERT_CODE(submit("more", "", id, &decision), CAY_E_LIMIT);
     ASSERT_OK(submit("7", "", id, &decision)); /* joins */
+    for (int i = CAY_PENDING_SCOPE_MAX; i < CAY_PENDING_MAX; i++) {
+        snprintf(subject, sizeof subject, "%d", i);
+        ASSERT_OK(submit_in(NULL, subject, "", id, &decision));
+    }
+    ASSERT_CODE(submit_in("/other", "more", "", id, &decision), CAY_E_LIMIT);
     struct cay_request ask = {.size = sizeof ask, .kind = "write", .subject = "x"};
     AUTO_FREE char *large = calloc(1, CAY_PENDING_CONTENT_MAX + 1);
     ask.content = large;
@@ -146,6 +157,50 @@ TEST(the_queue_is_bounded)
     ASSERT_CODE(cay_pending_submit(&ask, id, &decision, &err), CAY_E_INVALID);
     ASSERT_CODE(cay_pending_wait("../../etc/passwd", 0, &decision, NULL, &err),
                 CAY_E_INVALID);
+}
+
+/* Of this process, read by read(2) and pread(2). */
+static unsigned long long bytes_read(void)
+{
+    unsigned long long bytes = 0;
+    FILE *file = fopen("/proc/self/io", "re");
+
+    if (!file)
+        SKIP("this kernel does not count what a process reads");
+    ASSERT(fscanf(file, "rchar: %llu", &bytes) == 1);
+    (void)fclose(file);
+    return bytes;
+}
+
+/* A program inside decides how much there is to read, and the queue is locked meanwhile.
+ */
+TEST(a_list_does_not_read_the_contents)
+{
+    enum { COUNT = 8 };
+    AUTO_FREE char *large = malloc(CAY_PENDING_CONTENT_MAX + 1);
+    AUTO_FREE struct cay_pending *all = NULL;
+    struct cay_pending found;
+    char subject[16], id[CAY_PENDING_ID_MAX], *content = NULL;
+    enum cay_decision decision;
+    size_t count = 0;
+
+    begin();
+    memset(large, 'x', CAY_PENDING_CONTENT_MAX);
+    large[CAY_PENDING_CONTENT_MAX] = '\0';
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(subject, sizeof subject, "%d", i);
+        ASSERT_OK(submit(subject, large, id, &decision));
+    }
+    unsigned long long before = bytes_read();
+    ASSERT_OK(cay_pending_list(&all, &count, &err));
+    ASSERT(bytes_read() - before < COUNT * 64 * 1024);
+    ASSERT_INT(count, COUNT);
+    for (size_t i = 0; i < count; i++)
+        ASSERT_INT(all[i].content_len, CAY_PENDING_CONTENT_MAX);
+    ASSERT_OK(cay_pending_find(id, &found, &content, &err));
+    ASSERT_INT(found.content_len, CAY_PENDING_CONTENT_MAX);
+    ASSERT_STR(content, large);
+    cay_free(content);
 }
 
 TEST(a_damaged_request_or_unreadable_rules_allow_nothing)

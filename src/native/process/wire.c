@@ -213,12 +213,14 @@ static int pack(const struct wire_exec *exec, struct buf *message, struct cay_er
     add(message, options->tag);
     for (const char *const *arg = options->argv; *arg; arg++, head.argc++)
         add(message, *arg);
-    for (const char *const *env = options->env; env && *env; env++)
+    bool is_too_long =
+        env_count(options->env) > EXEC_COUNT_MAX; /* each has to be found */
+    for (const char *const *env = options->env; env && *env && !is_too_long; env++)
         if (!env_sets(env + 1, *env)) { /* the last variable with a name takes effect */
             add(message, *env);
             head.envc++;
         }
-    if (message->failed || head.argc > EXEC_COUNT_MAX || head.envc > EXEC_COUNT_MAX)
+    if (message->failed || is_too_long || head.argc > EXEC_COUNT_MAX)
         return cay_fail(err, CAY_E_INVALID, E2BIG, "sandbox.exec", options->argv[0],
                         "the arguments and environment are too long",
                         "the limit is 2 MiB in total; pass large data on stdin");
