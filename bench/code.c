@@ -332,6 +332,89 @@ static void race_many(unsigned rounds)
     race("code, 100 at once", entrants, sizeof entrants / sizeof *entrants, rounds);
 }
 
+/* --- Forks --- */
+
+struct forked {
+    cay_sandbox *source;
+    const char *user;          /* "user": a cold context; NULL: one that may be warm */
+    bool saves;                /* the contexts of each fork */
+    cay_saved_contexts *saved; /* or NULL */
+};
+
+static void restore(cay_sandbox *made, const cay_saved_contexts *saved)
+{
+    struct cay_error err;
+
+    need(cay_contexts_restore(made, saved, &err), &err);
+}
+
+/* Until the variable of the first sandbox, or the same from new imports, is printed. */
+static double run_fork(void *cookie)
+{
+    const struct forked *forked = cookie;
+    cay_saved_contexts *own = NULL;
+    const cay_saved_contexts *saved = forked->saved;
+    struct cay_error err;
+    cay_sandbox *made;
+
+    double start = race_now_us();
+    if (forked->saves) {
+        need(cay_contexts_save(forked->source, NULL, &own, &err), &err);
+        saved = own;
+    }
+    need(cay_sandbox_fork(forked->source, NULL, NULL, 1, &made, NULL, &err), &err);
+    if (saved)
+        restore(made, saved);
+    struct cay_code_execution execution =
+        execute(made, saved ? "print(kept)" : large, NULL, forked->user);
+    double answered = race_now_us();
+    if (strcmp(execution.out, "3\n") != 0) {
+        fprintf(stderr, "bench: a fork printed %s\n", execution.out);
+        exit(1);
+    }
+    cay_code_execution_done(&execution);
+    cay_saved_contexts_free(own);
+    destroy(made);
+    return answered - start;
+}
+
+static void race_forks(unsigned rounds)
+{
+    static const char code[] = "import numpy, pandas\n"
+                               "kept = pandas.DataFrame({'a': numpy.arange(3)}).a.sum()";
+    cay_sandbox *source = make(false);
+    struct forked cold = {source, "user", .saves = false},
+                  warm = {source, .saves = false}, saves = {source, .saves = true},
+                  shares = {source, .saves = false};
+    struct cay_error err;
+    const struct entrant entrants[] = {
+        {"fork, import numpy and pandas, cold", .run = run_fork, .cookie = &cold},
+        {"fork, import numpy and pandas, warm", .run = run_fork, .cookie = &warm},
+        {"save the context, fork, result", 0.5, .run = run_fork, .cookie = &saves},
+        {"fork with a saved context, result", 0.2, .run = run_fork, .cookie = &shares},
+    };
+
+    struct cay_code_execution execution = execute(source, code, NULL, NULL);
+    cay_code_execution_done(&execution);
+    need(cay_contexts_save(source, NULL, &shares.saved, &err), &err);
+    race("code in forks", entrants, sizeof entrants / sizeof *entrants, rounds);
+    cay_saved_contexts_free(shares.saved);
+    destroy(source);
+}
+
+/* Forks need root and Linux 6.15. */
+static bool has_forks(void)
+{
+    cay_sandbox *source = make(false), *made = NULL;
+    struct cay_error err;
+    int code = cay_sandbox_fork(source, NULL, NULL, 1, &made, NULL, &err);
+
+    if (!code)
+        destroy(made);
+    destroy(source);
+    return code == CAY_OK;
+}
+
 /* --- Memory --- */
 
 static double number_after(const char *text, const char *name)
@@ -451,6 +534,8 @@ int main(int argc, char **argv)
     run_all(" on one processor", cay, quick);
     race_pin(false);
     race_many(quick ? 2 : 10);
+    if (has_forks())
+        race_forks(quick ? QUICK_ROUNDS : ROUNDS / 5);
     measure_idle("cold, pandas used", large, false, 0);
     measure_idle("warm, pandas loaded", small, true, IDLE_KIB);
     measure_idle("warm, pandas used", large, true, IDLE_KIB);

@@ -141,6 +141,51 @@ CAY_PUBLIC CAY_NODISC int cay_context_remove(cay_sandbox *sandbox, const char *u
 CAY_PUBLIC CAY_NODISC int cay_context_interrupt(cay_sandbox *sandbox, const char *user,
                                                 const char *id, struct cay_error *err);
 
+/* --- Contexts of forks ---------------------------------------------------------------
+ *
+ * A fork (cay_sandbox_fork()) has no processes.  But idle Python contexts can save their
+ * memory to a file, and contexts of forks begin as copies of it, with variables, modules,
+ * functions, open files, working directory and the environment that code has changed; the
+ * global random generators get a new state.  Save, fork, and restore the contexts in each
+ * fork before code runs there:
+ *
+ *   cay_contexts_save(sandbox, NULL, &saved, &err);
+ *   cay_sandbox_fork(sandbox, NULL, NULL, count, forks, NULL, &err);
+ *   cay_contexts_restore(forks[0], saved, &err); ...
+ *
+ * The file has no name, and its memory counts as that of the first sandbox; copies share
+ * it until they write to it.  Contexts that cannot be saved begin anew, and their first
+ * execution in a fork says so: those in which code runs, and those that have threads,
+ * child processes, connections, pipes, files that were removed, memory that is shared
+ * with others, or more than 4 GiB; other languages than Python; another C library than
+ * glibc. */
+
+typedef struct cay_saved_contexts cay_saved_contexts;
+
+struct cay_saved_context {
+    char id[CAY_CONTEXT_MAX], language[CAY_CONTEXT_MAX];
+    bool is_default, is_saved;
+    uint64_t bytes;   /* of its memory */
+    char reason[256]; /* why it is not saved, which code inside may have written */
+};
+
+/* All contexts of the user (NULL: the default).  Free with cay_saved_contexts_free(). */
+CAY_PUBLIC CAY_NODISC int cay_contexts_save(cay_sandbox *sandbox, const char *user,
+                                            cay_saved_contexts **ret_saved,
+                                            struct cay_error *err);
+/* In the order of their creation, as long as `saved` exists. */
+CAY_PUBLIC const struct cay_saved_context *
+cay_saved_contexts_items(const cay_saved_contexts *saved, size_t *ret_count);
+
+/* Creates contexts with the same ids in a fork, any number of times in different forks.
+ * Their interpreters start with their first execution; one whose memory does not fit, for
+ * instance since a library is another one, begins anew and says so.  CAY_E_EXISTS: code
+ * has run in the fork. */
+CAY_PUBLIC CAY_NODISC int cay_contexts_restore(cay_sandbox *fork,
+                                               const cay_saved_contexts *saved,
+                                               struct cay_error *err);
+CAY_PUBLIC void cay_saved_contexts_free(cay_saved_contexts *saved);
+
 /* --- Warm interpreters ---------------------------------------------------------------
  *
  * A Python that has started and imported modules is saved to a file, in a sandbox of its

@@ -147,13 +147,27 @@ static int receive(struct code_client *client, struct code_event *ret_event,
 
 /* --- Requests --- */
 
+/* The descriptor, unless it is -1, goes with the head. */
+static int send_with(const struct code_client *client, const struct buf *message,
+                     int image, struct cay_error *err)
+{
+    size_t sent = 0;
+
+    if (image >= 0) {
+        const struct iovec part = {message->data, sizeof(struct code_request)};
+        int error = rights_send(client->fd, &part, 1, &image, 1, MSG_NOSIGNAL);
+        sent = error ? 0 : part.iov_len;
+    }
+    return send_all(client, message->data + sent, message->len - sent, err);
+}
+
 static int send_query(const struct code_client *client, const struct code_query *query,
                       struct cay_error *err)
 {
     AUTO_BUF message = {.max = CODE_MESSAGE_MAX};
 
     TRY(code_pack_query(query, client->op, &message, err));
-    return send_all(client, message.data, message.len, err);
+    return send_with(client, &message, query->image > 0 ? query->image : -1, err);
 }
 
 /* Interpreters are saved for users that every sandbox of the template has.  The name of a
@@ -186,18 +200,12 @@ static int send_driver(struct code_client *client, const struct code_query *quer
                        struct cay_error *err)
 {
     AUTO_BUF message = {.max = CODE_MESSAGE_MAX};
-    size_t sent = 0;
 
     TRY(code_pack_driver(query, client->op, &message, err));
     AUTO_FD image = -1;
     if (query->driver == code_language_find("python"))
         TRY(code_open_image(client, query->preload, &image, err));
-    if (image >= 0) { /* the descriptor goes with the head */
-        const struct iovec part = {message.data, sizeof(struct code_request)};
-        int error = rights_send(client->fd, &part, 1, &image, 1, MSG_NOSIGNAL);
-        sent = error ? 0 : part.iov_len;
-    }
-    return send_all(client, message.data + sent, message.len - sent, err);
+    return send_with(client, &message, image, err);
 }
 
 /* Sends the request, and receives the first event.  If the service has hung up before

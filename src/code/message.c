@@ -30,7 +30,8 @@ static void add(struct buf *buf, const char *text)
 static int finish(struct buf *message, struct code_request *head, const char *op,
                   struct cay_error *err)
 {
-    size_t most = head->op == CODE_CREATE ? CODE_CREATE_MAX : CODE_BODY_MAX;
+    bool is_kept = head->op == CODE_CREATE || head->op == CODE_ADOPT;
+    size_t most = is_kept ? CODE_CREATE_MAX : CODE_BODY_MAX;
 
     if (message->failed || head->words > CODE_STRINGS_MAX ||
         message->len - sizeof *head > most)
@@ -47,7 +48,9 @@ static int finish(struct buf *message, struct code_request *head, const char *op
 int code_pack_query(const struct code_query *query, const char *op, struct buf *message,
                     struct cay_error *err)
 {
-    struct code_request head = {.op = query->op, .timeout_ms = query->timeout_ms};
+    struct code_request head = {.op = query->op,
+                                .is_default = query->is_default,
+                                .timeout_ms = query->timeout_ms};
 
     buf_append(message, &head, sizeof head);
     add(message, query->id);
@@ -221,6 +224,10 @@ void code_describe_loss(uint32_t loss, int status, bool is_memory, char *text,
         snprintf(text, room,
                  "the process that serves code contexts in the sandbox has ended; %s",
                  "all variables are lost");
+    else if (loss == CODE_LOSS_FORK)
+        snprintf(text, room,
+                 "the memory of the interpreter did not come along with the fork; %s",
+                 lost);
     else if (loss == CODE_LOSS_SILENT)
         snprintf(text, room, "the interpreter did not start in time and was killed");
     else if (WIFSIGNALED(status))
@@ -291,6 +298,10 @@ int code_fail_end(const struct code_query *query, const char *op,
     case CODE_NO_EXEC:
     case CODE_NO_START:
         return fail_start(query, op, end, err);
+    case CODE_BUSY:
+        return cay_fail(err, CAY_E_EXISTS, 0, op, id,
+                        "the sandbox has such a context already",
+                        "restore contexts in a fork before any code runs there");
     case CODE_NO_FORK:
         return cay_fail(err, CAY_E_LIMIT, end->error, op, NULL,
                         "no process can be started for the context",

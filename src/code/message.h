@@ -19,6 +19,8 @@ struct code_query {
     const char *body;
     size_t body_len;
     uint64_t timeout_ms;
+    bool is_default; /* ADOPT */
+    int image;       /* descriptor with the head of SAVE and ADOPT; 0: none */
     const struct code_language *driver; /* for NEED, or NULL */
     const char *preload;                /* modules of a warm interpreter, or NULL */
 };

@@ -65,6 +65,18 @@ static json_t *list_modules(const char *preload)
     return list;
 }
 
+char *warm_save_body(void)
+{
+    AUTO_FREE char *library = base64(warm_save, warm_save_size);
+    char *body = NULL;
+
+    if (!library ||
+        asprintf(&body, "\"code\":\"\",\"env\":{},\"silent\":true,\"library\":\"%s\"",
+                 library) < 0)
+        return NULL;
+    return body;
+}
+
 /* Members of the line that makes the driver save its interpreter. */
 static char *make_body(const char *preload)
 {

@@ -55,6 +55,10 @@ void warm_abandon(const struct warm_key *key, const struct cay_error *why);
 
 /* --- Saving: warm.c --- */
 
+/* Members of the line that makes a driver save its interpreter for a fork; to be freed.
+ * NULL: memory is exhausted. */
+char *warm_save_body(void);
+
 /* Saves one in another process, unless that is switched off or was tried recently. */
 void warm_later(const struct warm_key *key);
 

@@ -125,6 +125,8 @@ void link_end(struct link *link, const struct code_end *how)
         return;
     link_put(link, CODE_EVENT_END, how, sizeof *how);
     message_done(&link->request);
+    auto_close(&link->kept);
+    link->kept = -1;
     link->state = LINK_READING;
     link->context = NULL;
     link->deadline_ns = UINT64_MAX;
@@ -211,18 +213,56 @@ static void execute(struct link *link)
     context_advance(context);
 }
 
+/* With the directory and the environment. */
+static void keep_request(struct context *context, struct link *link)
+{
+    context->created = link->request;
+    pending -= link->request.head.len;
+    context->created.head.len = 0; /* it is not pending any more */
+    link->request = (struct code_message){.head = context->created.head};
+}
+
 static void create_context(struct link *link)
 {
     struct context *context = create(link, false);
 
     if (!context)
         return;
-    context->created = link->request;
-    pending -= link->request.head.len;
-    context->created.head.len = 0; /* it is not pending any more */
-    link->request = (struct code_message){.head = context->created.head};
+    keep_request(context, link);
     context_queue(context, link, false);
     context_advance(context);
+}
+
+/* A context that waits or has no interpreter has nothing to save. */
+static void save(struct context *context, struct link *link)
+{
+    if (link->kept < 0 || context->busy || context->queue || !context->ready) {
+        link_end_for(link, CODE_BUSY, 0);
+        return;
+    }
+    context_queue(context, link, false);
+    context_advance(context);
+}
+
+/* A context of the sandbox that this one is a fork of.  Its interpreter starts with the
+ * first request for it. */
+static void adopt(struct link *link)
+{
+    const struct code_message *request = &link->request;
+
+    if (!*request->id || context_find(request->id) ||
+        (request->head.is_default && context_find_default(request->language))) {
+        link_end_for(link, CODE_BUSY, 0);
+        return;
+    }
+    struct context *context = create(link, request->head.is_default);
+    if (!context)
+        return;
+    cay_copy_text(context->id, sizeof context->id, request->id);
+    context->image = TAKE_FD(link->kept);
+    context->loss = context->image < 0 ? CODE_LOSS_FORK : CODE_LOSS_NONE;
+    keep_request(context, link);
+    link_end_for(link, CODE_DONE, 0);
 }
 
 static void list(struct link *link)
@@ -276,8 +316,12 @@ static void on_request(struct link *link)
         create_context(link);
     else if (op == CODE_LIST)
         list(link);
+    else if (op == CODE_ADOPT)
+        adopt(link);
     else if (!context)
         link_end_for(link, CODE_UNKNOWN, 0);
+    else if (op == CODE_SAVE)
+        save(context, link);
     else if (op == CODE_RESTART)
         restart(context, link);
     else if (op == CODE_REMOVE)
@@ -326,9 +370,10 @@ static bool admit(struct link *link)
     const struct code_request *head = &message->head;
     bool is_driver = link->state == LINK_NEEDS_DRIVER;
 
-    if (head->op < CODE_EXECUTE || head->op > CODE_DRIVER ||
+    if (head->op < CODE_EXECUTE || head->op > CODE_ADOPT ||
         is_driver != (head->op == CODE_DRIVER) || head->words > CODE_STRINGS_MAX ||
-        head->len > (head->op == CODE_CREATE ? CODE_CREATE_MAX : CODE_BODY_MAX))
+        head->len > (head->op == CODE_CREATE || head->op == CODE_ADOPT ? CODE_CREATE_MAX
+                                                                       : CODE_BODY_MAX))
         return false;
     if (pending + head->len <= CODE_PENDING_MAX)
         message->payload = malloc(head->len + 1u);
@@ -349,18 +394,20 @@ static void on_message(struct link *link)
     } else {
         link->request = link->incoming;
         link->incoming = (struct code_message){0};
+        auto_close(&link->kept);
+        link->kept = TAKE_FD(link->image);
         on_request(link);
     }
 }
 
-/* The head of a DRIVER message may have a descriptor with it. */
+/* The head of a message may have a descriptor with it. */
 static ssize_t receive(struct link *link, char *to, size_t len, bool in_head)
 {
     struct iovec part = {to, len};
     size_t count;
     int fd = -1;
 
-    if (!in_head || link->state != LINK_NEEDS_DRIVER) {
+    if (!in_head) {
         ssize_t got = recv(link->fd, to, len, MSG_DONTWAIT);
         return got < 0 ? -errno : got;
     }
@@ -425,7 +472,7 @@ static void accept_link(void)
         return;
     }
     link->fd = fd;
-    link->slot = link->image = -1;
+    link->slot = link->image = link->kept = -1;
     link->deadline_ns = UINT64_MAX;
     buf_init(&link->out, LINK_OUT_MAX);
     link->next = links;
@@ -454,6 +501,7 @@ static void abandon(struct link *link)
     }
     (void)close(link->fd);
     auto_close(&link->image);
+    auto_close(&link->kept);
     message_done(&link->incoming);
     message_done(&link->request);
     buf_done(&link->out);

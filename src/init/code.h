@@ -28,6 +28,17 @@
  *             Only after NEED.  A descriptor
  *             with its head is a warm
  *             interpreter (warm.h)
+ *   SAVE      context, which must be idle;    STARTED, LINES..., END
+ *             body: members of the driver's
+ *             line.  The descriptor with its
+ *             head is the file that the
+ *             interpreter is saved to
+ *   ADOPT     id of the new context,          [NEED], END
+ *             language, cwd.  A descriptor
+ *             with its head is a saved
+ *             interpreter, with which it
+ *             begins; without one the first
+ *             execution reports a loss
  *
  * Closing the connection removes a waiting request, and interrupts a running execution.
  * The service runs with the rights of the user inside: the library treats its bytes as
@@ -53,7 +64,9 @@ enum code_op {
     CODE_REMOVE = 4,
     CODE_INTERRUPT = 5,
     CODE_LIST = 6,
-    CODE_DRIVER = 7
+    CODE_DRIVER = 7,
+    CODE_SAVE = 8,
+    CODE_ADOPT = 9
 };
 
 /* Followed by `len` bytes: strings, each with its NUL: context, language, cwd, and
@@ -62,7 +75,7 @@ struct code_request {
     uint32_t op;
     uint32_t len;
     uint32_t words;
-    uint32_t padding;
+    uint32_t is_default; /* ADOPT: the context is that of its language */
     /* Of the whole request; 0: none.  DRIVER: SIGINT is sent again after this time until
      * the code ends; 0: once is enough. */
     uint64_t timeout_ms;
@@ -102,7 +115,8 @@ enum code_loss {
     CODE_LOSS_RESTARTED = 3, /* on request */
     CODE_LOSS_SILENT = 4,    /* it did not get ready in time */
     CODE_LOSS_SERVICE = 5,   /* with the service before this one */
-    CODE_LOSS_CLOSED = 6     /* it closed its channel */
+    CODE_LOSS_CLOSED = 6,    /* it closed its channel */
+    CODE_LOSS_FORK = 7       /* it stayed in the sandbox that this one is a fork of */
 };
 
 struct code_started {
@@ -126,7 +140,8 @@ enum code_reason {
     CODE_NO_EXEC = 7,  /* the interpreter was not executed: see `error` */
     CODE_NO_CWD = 8,   /* the same for its directory */
     CODE_NO_START = 9, /* the interpreter ended before it was ready */
-    CODE_NO_FORK = 10  /* no process, descriptor or memory for it: see `error` */
+    CODE_NO_FORK = 10, /* no process, descriptor or memory for it: see `error` */
+    CODE_BUSY = 11     /* SAVE: not idle; ADOPT: there is such a context */
 };
 
 struct code_end {

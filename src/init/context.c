@@ -145,6 +145,7 @@ struct context *context_add(const char *language, bool is_default)
     }
     cay_copy_text(context->language, sizeof context->language, language);
     context->is_default = is_default;
+    context->image = -1;
     for (int i = 0; i < 3; i++)
         context->fds[i] = context->slots[i] = -1;
     context->again_ns = context->kill_ns = context->start_ns = UINT64_MAX;
@@ -260,7 +261,7 @@ static _Noreturn void become_interpreter(const struct context *context,
     if (context->created.cwd && *context->created.cwd && chdir(context->created.cwd) != 0)
         fail_start("cwd");
     if (context->is_warm)
-        become_copy(driver->image);
+        become_copy(context->image >= 0 ? context->image : driver->image);
     (void)execvp(driver->argv[0], driver->argv);
     fail_start("exec");
 }
@@ -308,7 +309,7 @@ static int start_interpreter(struct context *context)
     int ours[3] = {-1, -1, -1}, theirs[3] = {-1, -1, -1};
     int error = open_ends(ours, theirs);
 
-    context->is_warm = driver->image >= 0 && !context->is_cold;
+    context->is_warm = context->image >= 0 || (driver->image >= 0 && !context->is_cold);
     pid_t pid = error ? -1 : fork(); /* allow: fork the service is a small process */
     if (pid == 0)
         become_interpreter(context, driver, theirs);
@@ -351,27 +352,41 @@ static uint32_t find_loss(const struct context *context)
     return !context->loss && is_first && is_again ? CODE_LOSS_SERVICE : context->loss;
 }
 
+/* SAVE leaves what the next execution reports. */
+static struct code_started describe_start(struct context *context, bool is_save)
+{
+    struct code_started started = {.status = context->status,
+                                   .is_warm = context->is_warm};
+
+    if (!is_save) {
+        started.dropped = context->dropped;
+        started.loss = find_loss(context);
+        context->dropped = 0;
+        context->loss = CODE_LOSS_NONE;
+    }
+    memcpy(started.id, context->id, sizeof started.id);
+    memcpy(started.language, context->language, sizeof started.language);
+    return started;
+}
+
 static void begin(struct context *context, struct link *link)
 {
-    struct code_started started = {.dropped = context->dropped,
-                                   .loss = find_loss(context),
-                                   .status = context->status,
-                                   .is_warm = context->is_warm};
+    const bool is_save = link->request.head.op == CODE_SAVE;
+    const struct code_started started = describe_start(context, is_save);
 
     context->running = link;
     context->busy = true;
     link->state = LINK_RUNNING;
     context->timed_out = context->interrupted = context->heard = false;
-    context->dropped = 0;
-    context->loss = CODE_LOSS_NONE;
     context->skips = context->head_len > 0 || context->is_long;
-    memcpy(started.id, context->id, sizeof started.id);
-    memcpy(started.language, context->language, sizeof started.language);
     link_put(link, CODE_EVENT_STARTED, &started, sizeof started);
     buf_format(&context->input, "{\"type\":\"execute\",\"id\":%llu,",
                (unsigned long long)++context->execution);
     buf_append(&context->input, link->request.body, link->request.body_len);
-    if (*link->request.id)
+    if (is_save) /* a process of the same user may open it there */
+        buf_format(&context->input, ",\"image\":\"/proc/%d/fd/%d\"", (int)getpid(),
+                   link->kept);
+    else if (*link->request.id)
         buf_text(&context->input, driver_find(context->language)->tail);
     buf_append(&context->input, "}\n", 2);
     if (context->input.failed) /* no memory: the interpreter got none of it */
@@ -476,6 +491,12 @@ static void note_failure(struct context *context, const char *line)
     context->start_error = (int)strtol(line + (is_cwd ? 5 : 6), NULL, 10);
 }
 
+static void drop_image(struct context *context)
+{
+    auto_close(&context->image);
+    context->image = -1;
+}
+
 /* A whole line has arrived.  True if it ends the execution. */
 static bool take_line(struct context *context)
 {
@@ -494,6 +515,7 @@ static bool take_line(struct context *context)
         note_failure(context, line);
     } else if (is_line(line, "ready", &id)) {
         context->ready = context->was_ready = true;
+        drop_image(context);
         context->is_warm = strstr(line, "\"warm\"") != NULL;
         context->start_ns = UINT64_MAX;
     }
@@ -576,6 +598,19 @@ static void fail_starting(struct context *context)
         context->gone = true;
 }
 
+/* A copy that does not fit: whether another start of the interpreter may succeed. */
+static bool replace_copy(struct context *context)
+{
+    if (context->removing || (context->ending && context->image < 0))
+        return false;
+    if (context->image >= 0)
+        context->loss = CODE_LOSS_FORK;
+    else
+        context->is_cold = true;
+    drop_image(context);
+    return true;
+}
+
 static void on_exit_of(struct context *context, int status)
 {
     bool was_starting = !context->ready && context->start_ns != UINT64_MAX;
@@ -588,8 +623,7 @@ static void on_exit_of(struct context *context, int status)
     context->pid = 0;
     context->ready = false;
     context->again_ns = context->kill_ns = context->start_ns = UINT64_MAX;
-    if (was_starting && context->is_warm && !context->ending) {
-        context->is_cold = true; /* the copy does not fit this context */
+    if (was_starting && context->is_warm && replace_copy(context)) {
         context_advance(context);
         return;
     }
@@ -643,7 +677,7 @@ void context_advance(struct context *context)
         if (!context->ready)
             return;
         context_unqueue(link);
-        if (link->request.head.op == CODE_EXECUTE) {
+        if (link->request.head.op == CODE_EXECUTE || link->request.head.op == CODE_SAVE) {
             begin(context, link);
             return;
         }
@@ -656,6 +690,7 @@ static void free_context(struct context *context)
 {
     context_fail_queue(context, CODE_REMOVED);
     close_fds(context);
+    drop_image(context);
     free(context->created.payload);
     free(context->created.words);
     buf_done(&context->input);

@@ -51,7 +51,8 @@ struct link {
     struct link *next;
     struct link *behind; /* in the queue of the context */
     int fd, slot;
-    int image; /* descriptor of a DRIVER message, or -1 */
+    int image; /* descriptor with the message that arrives, or -1 */
+    int kept;  /* the same of the request */
     bool gone;
     enum link_state state;
     struct code_message incoming, request;
@@ -72,6 +73,7 @@ struct context {
     bool ready, was_ready, busy;
     bool is_warm;         /* the interpreter is, or may become, a copy */
     bool is_cold;         /* it must not: one has ended before it was ready */
+    int image;            /* a saved interpreter, for its first start only; or -1 */
     struct link *running; /* NULL while busy: the client is gone */
     struct link *queue;
     uint64_t execution;

@@ -19,7 +19,7 @@
 
 enum {
     MAPS_MAX = 4 << 20,
-    PAGEMAP_MAX = 1 << 16, /* pages of a region: 256 MiB */
+    PAGEMAP_MAX = 1 << 20, /* pages of a region: 4 GiB */
     RSEQ_SIZE = 32,
 #if defined(__x86_64__)
     RSEQ_SIGNATURE = 0x53053053
@@ -48,6 +48,7 @@ struct scratch {
 struct save {
     struct scratch *scratch;
     int fd, pagemap;
+    bool any_inode;
     uint64_t end; /* of the file */
     uint64_t text_len;
 };
@@ -258,7 +259,9 @@ static uint64_t read_hex(const char **at)
     }
 }
 
-/* Adds the file at path, up to the newline, if it can be opened by that path. */
+/* Adds the file at path, up to the newline, if it can be opened by that path: not if it
+ * was removed or replaced, or is in a mount without a path, as those that copies start
+ * from are. */
 static bool add_file(struct save *save, const char *path, uint32_t *ret_index)
 {
     struct scratch *scratch = save->scratch;
@@ -284,9 +287,10 @@ static bool add_file(struct save *save, const char *path, uint32_t *ret_index)
     }
     if (head.file_count == WARM_FILES_MAX)
         return false;
-    if (raw_call(SYS_newfstatat, AT_FDCWD, (long)name, (long)&info, 0, 0) < 0)
-        return false; /* removed, or without a name */
-    file->inode = info.st_ino;
+    if (raw_call(SYS_newfstatat, AT_FDCWD, (long)name, (long)&info, 0, 0) < 0 ||
+        !S_ISREG(info.st_mode))
+        return false;
+    file->inode = save->any_inode ? 0 : info.st_ino;
     file->size = (uint64_t)info.st_size;
     file->seconds = (uint64_t)info.st_mtim.tv_sec;
     file->nanoseconds = (uint64_t)info.st_mtim.tv_nsec;
@@ -306,6 +310,16 @@ static bool is_written(uint64_t page, bool of_file)
     return exists && !(of_file && page >> PAGE_FILE & 1);
 }
 
+static bool is_zero(const char *page)
+{
+    const uint64_t *words = (const uint64_t *)(const void *)page;
+
+    for (unsigned i = 0; i < WARM_PAGE / sizeof *words; i++)
+        if (words[i])
+            return false;
+    return true;
+}
+
 /* Writes those pages that exist; holes of the file are zeros. */
 static long store(struct save *save, struct warm_region *region, uint64_t first,
                   uint64_t last, bool whole)
@@ -315,7 +329,9 @@ static long store(struct save *save, struct warm_region *region, uint64_t first,
     region->offset = save->end;
     for (uint64_t i = first; i < last;) {
         uint64_t run = i;
-        while (run < last && (whole || is_written(pages[run], false)))
+        while (run < last &&
+               (whole ? !is_zero((const char *)region->start + run * WARM_PAGE)
+                      : is_written(pages[run], false)))
             run++;
         long error = write_at(save->fd, (const char *)region->start + i * WARM_PAGE,
                               (run - i) * WARM_PAGE, save->end + (i - first) * WARM_PAGE);
@@ -466,9 +482,9 @@ static long write_table(struct save *save)
     return error;
 }
 
-static long save_memory(int fd)
+static long save_memory(int fd, bool any_inode)
 {
-    struct save save = {.fd = fd, .end = WARM_PAGE};
+    struct save save = {.fd = fd, .any_inode = any_inode, .end = WARM_PAGE};
     long memory = raw_call6(SYS_mmap, 0, sizeof *save.scratch, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory < 0)
@@ -490,10 +506,11 @@ static long save_memory(int fd)
 }
 
 /* Called by a process with a single thread.  `rseq_offset` is where its struct rseq
- * is, from the thread pointer (glibc's __rseq_offset), or 0.  Returns 0 when the file is
- * complete, a negative errno if it cannot be written, and 1 in every process that is
- * started from it. */
-EXPORT int warm_save(int fd, int64_t rseq_offset)
+ * is, from the thread pointer (glibc's __rseq_offset), or 0.  `any_inode`: libraries may
+ * be other files of the same size and time, as those that a fork has copies of.  Returns
+ * 0 when the file is complete, a negative errno if it cannot be written, and 1 in every
+ * process that is started from it. */
+EXPORT int warm_save(int fd, int64_t rseq_offset, int any_inode)
 {
     if (head.region_count)
         return -EALREADY;
@@ -512,5 +529,5 @@ EXPORT int warm_save(int fd, int64_t rseq_offset)
         restore_kernel_state();
         return 1;
     }
-    return (int)save_memory(fd);
+    return (int)save_memory(fd, any_inode != 0);
 }

@@ -338,7 +338,7 @@ static int open_same(const struct warm_file *file, const char *path)
 
     if (fd < 0)
         return -errno;
-    if (fstat(fd, &info) != 0 || info.st_ino != file->inode ||
+    if (fstat(fd, &info) != 0 || (file->inode && info.st_ino != file->inode) ||
         (uint64_t)info.st_size != file->size ||
         (uint64_t)info.st_mtim.tv_sec != file->seconds ||
         (uint64_t)info.st_mtim.tv_nsec != file->nanoseconds)

@@ -45,7 +45,8 @@ struct warm_region {
 
 /* A file that must be the same in the new process. */
 struct warm_file {
-    uint64_t inode, size, seconds, nanoseconds;
+    uint64_t inode; /* 0: any */
+    uint64_t size, seconds, nanoseconds;
     uint32_t path; /* in the table's paths */
     uint32_t unused;
 };

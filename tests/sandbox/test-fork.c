@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "cay/code.h"
 #include "inside.h"
@@ -384,6 +385,28 @@ TEST(forks_have_uid_ranges_networks_and_limits_of_their_own)
 
 /* --- Processes --- */
 
+TEST(the_first_command_of_a_fork_needs_the_approval_of_its_source)
+{
+    use_own_home(); /* with the queue */
+    need_store();
+    const char *const patterns[] = {"true", NULL}, *const argv[] = {"true", NULL};
+    const struct cay_sandbox_options asks = {.size = sizeof asks,
+                                             .ephemeral = true,
+                                             .approve = patterns,
+                                             .approve_timeout_ms = 1};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&asks);
+    AUTO(cay_sandbox) made = NULL;
+    cay_process *process = NULL;
+    const struct cay_sandbox_options options = {
+        .size = sizeof options, .ephemeral = true, .from = cay_sandbox_id(sandbox)};
+    const struct cay_exec_options exec = {.size = sizeof exec, .argv = argv};
+
+    ASSERT_CODE(cay_sandbox_run(&options, &exec, &made, &process, &err),
+                CAY_E_NOT_APPROVED);
+    ASSERT(made && !process);
+    expect_output(made, "echo other", "other\n");
+}
+
 TEST(a_fork_of_a_running_sandbox_has_its_files_and_none_of_its_processes)
 {
     need_store();
@@ -420,4 +443,284 @@ TEST(contexts_of_a_fork_begin_anew_with_its_files)
     expect_value(made, "print(x)", "NameError");
     expect_value(made, "print(open('/tmp/x').read())", "y\n");
     expect_value(sandbox, "print(x)", "1\n");
+}
+
+/* --- Contexts that go on --- */
+
+/* Forks the present with the contexts of the default user. */
+static cay_sandbox *fork_with_contexts(cay_sandbox *sandbox,
+                                       cay_saved_contexts **ret_saved)
+{
+    ASSERT_OK(cay_contexts_save(sandbox, NULL, ret_saved, &err));
+    cay_sandbox *made = fork_to(sandbox, NULL, CAY_STORAGE_MEMORY);
+    ASSERT_OK(cay_contexts_restore(made, *ret_saved, &err));
+    return made;
+}
+
+/* The only context, which is not saved for this reason; NULL: it is saved. */
+static void expect_reason(const cay_saved_contexts *saved, const char *reason)
+{
+    size_t count = 0;
+    const struct cay_saved_context *items = cay_saved_contexts_items(saved, &count);
+
+    ASSERT_INT(count, 1);
+    if (reason) {
+        ASSERT(strstr(items[0].reason, reason));
+        ASSERT(!items[0].is_saved);
+    } else {
+        ASSERT_STR(items[0].reason, "");
+        ASSERT(items[0].is_saved && items[0].bytes > 0);
+    }
+}
+
+TEST(contexts_of_a_fork_go_on_with_their_variables)
+{
+    cay_saved_contexts *saved = NULL;
+
+    need_store();
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    expect_value(sandbox,
+                 "import os, json\n"
+                 "def double(x): return 2 * x\n"
+                 "numbers = (n for n in range(5)); next(numbers)\n"
+                 "text = 'x' * 3_000_000\n"
+                 "os.environ['OWN'] = 'mine'; os.makedirs('/tmp/d'); os.chdir('/tmp/d')\n"
+                 "out = open('log', 'w'); out.write('first'); os.umask(0o27)\n"
+                 "print(double(21))",
+                 "42\n");
+    AUTO(cay_sandbox) made = fork_with_contexts(sandbox, &saved);
+    expect_reason(saved, NULL);
+    AUTO(cay_sandbox) other = fork_to(sandbox, NULL, CAY_STORAGE_MEMORY);
+    ASSERT_OK(cay_contexts_restore(other, saved, &err));
+    cay_saved_contexts_free(saved);
+    expect_value(made,
+                 "print(double(4), next(numbers), len(text), os.environ['OWN'], "
+                 "os.getcwd(), json.dumps([1]), oct(os.umask(0)))",
+                 "8 1 3000000 mine /tmp/d [1] 0o27\n");
+    expect_value(made, "_ = out.write(' fork'); out.flush(); print(open('log').read())",
+                 "first fork\n");
+    expect_value(other, "print(next(numbers), open('log').read() == '')", "1 True\n");
+    expect_value(sandbox, "print(next(numbers)); out.close(); print(open('log').read())",
+                 "1\nfirst\n");
+    expect_value(made, "print(next(numbers), len(text))", "2 3000000\n");
+}
+
+/* The first execution in the fork says that the interpreter is a new one. */
+static void expect_restarted(cay_sandbox *sandbox)
+{
+    struct cay_code_execution execution;
+
+    ASSERT_OK(cay_code_execute(sandbox, "x", 1, NULL, &execution, &err));
+    ASSERT_STR(execution.error_name, "NameError");
+    ASSERT(strstr(execution.restarted, "did not come along"));
+    cay_code_execution_done(&execution);
+    ASSERT_OK(cay_code_execute(sandbox, "x = 2", 5, NULL, &execution, &err));
+    ASSERT(!execution.restarted);
+    cay_code_execution_done(&execution);
+}
+
+static void refuse_context(const char *code, const char *reason)
+{
+    cay_saved_contexts *saved = NULL;
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+
+    expect_value(sandbox, code, "");
+    AUTO(cay_sandbox) made = fork_with_contexts(sandbox, &saved);
+    expect_reason(saved, reason);
+    cay_saved_contexts_free(saved);
+    expect_restarted(made);
+    expect_value(sandbox, "print(x)", "1\n");
+}
+
+TEST(contexts_that_cannot_be_saved_begin_anew_and_say_so)
+{
+    need_store();
+    refuse_context(
+        "import threading, time\nx = 1\n"
+        "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
+        "it has threads");
+    refuse_context(
+        "import subprocess\nx = 1\nchild = subprocess.Popen(['sleep', '1000'])",
+        "it has child processes");
+    refuse_context("import socket\nx = 1\nserver = socket.socket()", "is open: socket:");
+    refuse_context("import tempfile\nx = 1\nfile = tempfile.TemporaryFile()",
+                   "is open: ");
+    refuse_context("import mmap\nx = 1\nshared = mmap.mmap(-1, 4096)",
+                   "it shares memory that can be written to");
+    refuse_context("import signal\nx = 1\nsignal.alarm(1000)", "it has a timer");
+}
+
+/* Code that replaces fork() of the driver: `body` runs in the child that should write the
+ * memory, with `file` open. */
+static void refuse_written(const char *body, const char *reason)
+{
+    cay_saved_contexts *saved = NULL;
+    char code[4096];
+
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    snprintf(
+        code, sizeof code,
+        "import os, sys, struct, mmap\nreal_fork, x = os.fork, 1\n"
+        "def other_fork():\n"
+        "    file = os.open(sys._getframe(1).f_locals['options']['image'], os.O_RDWR)\n"
+        "    child = real_fork()\n"
+        "    if child:\n"
+        "        os.close(file)\n"
+        "        return child\n"
+        "    %s\n"
+        "    os._exit(0)\n"
+        "os.fork = other_fork",
+        body);
+    expect_value(sandbox, code, "");
+    AUTO(cay_sandbox) made = fork_with_contexts(sandbox, &saved);
+    if (reason)
+        expect_reason(saved, reason);
+    cay_saved_contexts_free(saved);
+    expect_restarted(made);
+    expect_output(made, "echo lives", "lives\n");
+}
+
+/* The head of warm.h, and what it says about the rest is wrong. */
+TEST(a_context_that_writes_garbage_begins_anew_in_the_fork)
+{
+    need_store();
+    refuse_written("os.write(file, os.urandom(100000))", NULL);
+    refuse_written(
+        "os.write(file, struct.pack('8sIIIIQQ', b'cay-warm', 2, 4096, 4096, 512, "
+        "131072, 4096) + os.urandom(1 << 20))",
+        NULL);
+    refuse_written(
+        "os.write(file, struct.pack('8sIIIIQQ', b'cay-warm', 2, 4096, 1, 0, 0, "
+        "(1 << 64) - 4096) + bytes(1 << 20))",
+        NULL);
+    refuse_written(
+        "os.write(file, struct.pack('8sIIIIQQ24QQ11QQQQ', b'cay-warm', 2, 4096, 1, "
+        "0, 0, 4096, *[0] * 25, *[0] * 11, 0x10000, 0, 0).ljust(4096, b'x') + "
+        "struct.pack('QQQIIII', 0x10000, 1 << 47, 0, 1, 7, 0, 0))",
+        NULL);
+    refuse_written("pass", "code has changed it"); /* an empty file */
+    refuse_written("os.write(file, b'x'); os.setsid(); os.kill(os.getppid(), 9)",
+                   "its interpreter ended meanwhile");
+}
+
+/* Another process keeps a mapping of the file, through which it could change what forks
+ * share. */
+TEST(a_context_whose_file_can_still_be_written_to_is_not_saved)
+{
+    need_store();
+    refuse_written("os.write(file, bytes(4096)); kept = mmap.mmap(file, 4096); "
+                   "pid = real_fork()\n"
+                   "    if pid == 0: os.setsid(); os.close(1); os.close(2); "
+                   "__import__('time').sleep(1000)",
+                   "code has changed it");
+}
+
+/* Saving needs as much memory again. */
+TEST(a_context_too_large_for_the_memory_limit_keeps_its_variables)
+{
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .memory_bytes = 256u << 20};
+    cay_saved_contexts *saved = NULL;
+
+    need_store();
+    AUTO(cay_sandbox) sandbox = make_sandbox(&options);
+    expect_value(sandbox, "import os\nx = 1\nlarge = os.urandom(160 << 20)", "");
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(cay_contexts_save(sandbox, NULL, &saved, &err));
+        expect_reason(saved, "the sandbox may lack memory");
+        cay_saved_contexts_free(saved);
+        expect_value(sandbox, "print(x, len(large) >> 20)", "1 160\n");
+    }
+    expect_value(sandbox, "del large", "");
+    ASSERT_OK(cay_contexts_save(sandbox, NULL, &saved, &err));
+    expect_reason(saved, NULL);
+    cay_saved_contexts_free(saved);
+}
+
+static _Noreturn void save_and_exit(const char *id)
+{
+    cay_sandbox *sandbox;
+    cay_saved_contexts *saved;
+    int code = cay_sandbox_open(id, &sandbox, &err);
+
+    if (!code)
+        code = cay_contexts_save(sandbox, NULL, &saved, &err);
+    _exit(code != CAY_OK);
+}
+
+/* Waits until the context has a child, which saves it. */
+static void await_saver(cay_sandbox *sandbox)
+{
+    run_as(
+        sandbox, "root",
+        "for i in $(seq 1000); do test \"$(pgrep -c python3)\" = 2 && echo two && exit; "
+        "sleep 0.01; done",
+        PATIENCE_MS);
+    ASSERT_STR(result.out, "two\n");
+}
+
+TEST(a_context_goes_on_if_the_program_that_saves_it_is_killed)
+{
+    cay_saved_contexts *saved = NULL;
+    int status;
+
+    need_store();
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    expect_value(sandbox,
+                 "import os, time\nx = 1\nreal_fork = os.fork\n"
+                 "def slow_fork():\n"
+                 "    child = real_fork()\n"
+                 "    if child == 0: time.sleep(1000)\n"
+                 "    return child\n"
+                 "os.fork = slow_fork",
+                 "");
+    pid_t pid = fork();
+    if (pid == 0)
+        save_and_exit(cay_sandbox_id(sandbox));
+    await_saver(sandbox);
+    ASSERT(kill(pid, SIGKILL) == 0);
+    ASSERT(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
+    expect_value(sandbox, "os.fork = real_fork; print(x)", "1\n");
+    expect_output(sandbox, "pgrep -c python3", "1\n");
+    ASSERT_OK(cay_contexts_save(sandbox, NULL, &saved, &err));
+    expect_reason(saved, NULL);
+    cay_saved_contexts_free(saved);
+}
+
+static void *run_long(void *cookie)
+{
+    cay_sandbox *sandbox = cookie;
+    struct cay_code_execution execution;
+    struct cay_error own;
+    static const char code[] = "import time\nx = 1\n"
+                               "while not __import__('os').path.exists('/tmp/go'): "
+                               "time.sleep(0.01)";
+
+    if (cay_code_execute(sandbox, code, strlen(code), NULL, &execution, &own) == CAY_OK)
+        cay_code_execution_done(&execution);
+    return NULL;
+}
+
+TEST(a_context_that_runs_code_begins_anew_and_is_not_waited_for)
+{
+    cay_saved_contexts *saved = NULL;
+    struct cay_context_infos infos;
+    bool is_busy = false;
+    pthread_t thread;
+
+    need_store();
+    AUTO(cay_sandbox) sandbox = make_sandbox(NULL);
+    ASSERT(pthread_create(&thread, NULL, run_long, sandbox) == 0);
+    while (!is_busy) {
+        ASSERT_OK(cay_context_list(sandbox, NULL, &infos, &err));
+        is_busy = infos.count == 1 && infos.items[0].is_busy;
+        cay_context_infos_done(&infos);
+    }
+    AUTO(cay_sandbox) made = fork_with_contexts(sandbox, &saved);
+    expect_reason(saved, "code runs in it");
+    ASSERT_CODE(cay_contexts_restore(made, saved, &err), CAY_E_EXISTS);
+    cay_saved_contexts_free(saved);
+    expect_restarted(made);
+    expect_output(sandbox, "touch /tmp/go", "");
+    ASSERT(pthread_join(thread, NULL) == 0);
 }

@@ -89,7 +89,8 @@ static void need_pools(void)
 
 /* --- Claims --- */
 
-static pid_t start_claim(cay_pool *pool, const char *name)
+/* `from` NULL: not a fork */
+static pid_t start_claim(cay_pool *pool, const char *from, const char *name)
 {
     fflush(stdout);
     pid_t child = fork();
@@ -98,6 +99,7 @@ static pid_t start_claim(cay_pool *pool, const char *name)
         const struct cay_sandbox_options options = {.size = sizeof options,
                                                     .level = wanted_level(),
                                                     .name = name,
+                                                    .from = from,
                                                     .pool = cay_pool_name(pool)};
         cay_sandbox *sandbox = NULL;
         be_stepped();
@@ -123,34 +125,88 @@ static bool end_claimed(const char *name, bool is_over)
     return is_found;
 }
 
-TEST(a_claim_can_be_killed_at_every_system_call)
+/* The pool ends a spare that was claimed halfway, and with that releases its name, some
+ * seconds later. */
+static cay_sandbox *claim_name(cay_pool *pool, const char *name)
 {
-    struct left before;
+    const struct cay_sandbox_options options = {.size = sizeof options,
+                                                .level = wanted_level(),
+                                                .name = name,
+                                                .pool = cay_pool_name(pool)};
+    cay_sandbox *sandbox = NULL;
+    int code = CAY_E_EXISTS;
+
+    for (int i = 0; i < 300 && code == CAY_E_EXISTS; i++) {
+        code = cay_sandbox_create(&options, &sandbox, &err);
+        if (code == CAY_E_EXISTS)
+            rest_ms(100);
+    }
+    ASSERT_OK(code);
+    return sandbox;
+}
+
+/* Also those that were claimed halfway are replaced, and no name is lost. */
+static void claim_names_again(cay_pool *pool, unsigned steps)
+{
+    char name[32];
+
+    ASSERT_OK(cay_pool_wait(pool, SPARES, PATIENCE_MS, &err));
+    for (unsigned i = 1; i < steps; i += 10) {
+        snprintf(name, sizeof name, "crash-%u", i);
+        AUTO(cay_sandbox) sandbox = claim_name(pool, name);
+        run(sandbox, "test ! -e /tmp/mark && touch /tmp/mark");
+        ASSERT_INT(result.exit_code, 0);
+    }
+}
+
+static void kill_claims(const char *from, unsigned width)
+{
     unsigned steps = 1;
     char name[32];
     bool is_over = false;
+    const struct cay_sandbox_options options = {.size = sizeof options, .from = from};
+    cay_pool *pool = make_pool_of(&options, SPARES, false);
 
-    need_pools();
-    before = look_for_leftovers();
-    cay_pool *pool = make_pool(SPARES);
-    for (; !is_over && steps < POINTS_MAX; steps++) {
+    for (; !is_over && steps < POINTS_MAX; steps += width) {
         ASSERT_OK(cay_pool_wait(pool, 1, PATIENCE_MS, &err));
         snprintf(name, sizeof name, "crash-%u", steps);
-        is_over = run_for(start_claim(pool, name), steps);
+        is_over = run_for(start_claim(pool, from, name), steps);
         (void)end_claimed(name, is_over);
     }
     ASSERT(is_over && steps > 40);
     printf("# %u system calls\n", steps);
-    /* Also those that were claimed halfway are replaced, and no name is lost. */
-    ASSERT_OK(cay_pool_wait(pool, SPARES, PATIENCE_MS, &err));
-    for (unsigned i = 1; i < steps; i += 10) {
-        const struct cay_sandbox_options options = {.size = sizeof options, .name = name};
-        snprintf(name, sizeof name, "crash-%u", i);
-        AUTO(cay_sandbox) sandbox = claim(pool, &options);
-        run(sandbox, "test ! -e /tmp/mark && touch /tmp/mark");
-        ASSERT_INT(result.exit_code, 0);
-    }
+    claim_names_again(pool, steps);
     cay_pool_free(pool);
+}
+
+TEST(a_claim_can_be_killed_at_every_system_call)
+{
+    struct left before;
+
+    need_pools();
+    before = look_for_leftovers();
+    kill_claims(NULL, 1);
+    nothing_more_than(&before);
+}
+
+TEST(a_claim_of_a_fork_can_be_killed_at_every_system_call)
+{
+    struct cay_checkpoint checkpoint;
+    char from[CAY_ID_MAX + 16];
+    struct left before;
+
+    need_pools();
+    if (wanted_level() > CAY_LEVEL_ROOT)
+        SKIP("checkpoints need the isolation level \"root\"");
+    AUTO(cay_sandbox) source = make_sandbox(NULL);
+    before = look_for_leftovers();
+    run(source, "echo one > /tmp/one");
+    if (cay_sandbox_checkpoint(source, NULL, &checkpoint, &err) == CAY_E_UNSUPPORTED)
+        SKIP("checkpoints need Linux 6.15");
+    snprintf(from, sizeof from, "%s:%u", cay_sandbox_id(source), checkpoint.id);
+    kill_claims(from, step_width());
+    run(source, "cat /tmp/one");
+    ASSERT_STR(result.out, "one\n");
     nothing_more_than(&before);
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "cay/approval.h"
 #include "cay/backend.h"
 #include "processes.h"
 
@@ -431,6 +432,34 @@ static int run_first(const char *const *argv, unsigned flags, cay_sandbox **ret_
 
     need_root();
     return cay_sandbox_run(&options, &exec, ret_sandbox, ret_process, &err);
+}
+
+/* The name of a variable may have lines, too: they must not make one request of two. */
+TEST(a_variable_cannot_look_like_two_in_a_request)
+{
+    static const char one[] = "8dcf605b0a981e35a00379ee66549215"
+                              "f36f95f19a714942ee0c8fc88a9e9222";
+    char both[256];
+    const char *const patterns[] = {"true", NULL}, *const argv[] = {"true", NULL};
+    const struct cay_sandbox_options asks = {.size = sizeof asks,
+                                             .ephemeral = true,
+                                             .level = wanted_level(),
+                                             .approve = patterns};
+    char ids[2][CAY_PENDING_ID_MAX];
+    enum cay_decision decision;
+
+    need_root();
+    ASSERT(setenv("CAY_HOME", scratch_path("home"), 1) == 0); /* with the queue */
+    snprintf(both, sizeof both, "A (SHA-256 of the value %s)\nvariable B=2", one);
+    const char *const envs[2][3] = {{"A=1", "B=2"}, {both}};
+    AUTO(cay_sandbox) sandbox = make_sandbox(&asks);
+    for (int i = 0; i < 2; i++) {
+        const struct cay_exec_options exec = {
+            .size = sizeof exec, .argv = argv, .env = envs[i]};
+        ASSERT_OK(cay_sandbox_request_command(sandbox, &exec, ids[i], &decision, &err));
+        ASSERT_INT(decision, CAY_DECISION_NONE);
+    }
+    ASSERT(strcmp(ids[0], ids[1]) != 0);
 }
 
 static const char *const says_hello[] = {"sh", "-c", "echo hello; cat", NULL};

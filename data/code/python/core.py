@@ -47,6 +47,7 @@ class State:
     loop = None  # the event loop of top-level await
     has_user_site = False  # in sys.path
     unread = b""
+    environment = None  # that a copy began with
     lock = _thread.RLock()
     thread = _thread.get_ident()
 
@@ -548,7 +549,9 @@ while True:
     message = receive()
     if message is None:
         break
-    if message.get("type") == "execute":
+    if "image" in message:
+        part("warm")["fork"](message)
+    elif message.get("type") == "execute":
         execute(message)
 flush()
 try:

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves this interpreter to a file, and wakes up copies of it: docs/design/warm.md."""
+"""Saves this interpreter to a file, and wakes up copies of it: docs/design/warm.md.
+
+save() does it for contexts that begin, fork() for those of a fork of the sandbox."""
 
 import binascii
 import ctypes
 import gc
+import time
+
+import _ctypes
 
 STALE = 121  # exit status of a copy that does not fit; the service then starts Python anew
 FOLLOWED = (b"PYTHONDONTWRITEBYTECODE", b"PYTHONIOENCODING", b"PYTHONUNBUFFERED", b"TZ")
@@ -108,12 +113,28 @@ def follow(environment):
     """The driver's streams have one encoding and no buffer that matters."""
     sys.dont_write_bytecode = bool(environment.get(b"PYTHONDONTWRITEBYTECODE"))
     if b"TZ" in environment:
-        import time
         time.tzset()
 
 
-def wake(before, places, numpy_at):
-    """In a copy: takes over its own channel and environment."""
+def take_over(environment, saver, numpy_at):
+    """In a copy: its own channel, environment and random numbers."""
+    _ctypes.dlclose(saver._handle)  # a later save loads another one
+    State.environment = environment
+    State.lock = _thread.RLock()
+    State.thread = _thread.get_ident()
+    State.running = State.interruptible = State.interrupted = False
+    State.sending = 0
+    State.unread = b""
+    take_channel()
+    renew_random_state(numpy_at)
+
+
+def report_ready():
+    send(f'{{"type":"ready","warm":1,"version":"{sys.version.partition(" ")[0]}"}}')
+
+
+def wake(saver, before, places, numpy_at):
+    """In a copy that begins."""
     environment = read_environment()
     if stamps() != places:
         os._exit(STALE)
@@ -123,14 +144,9 @@ def wake(before, places, numpy_at):
         os.environb.clear()
         os.environb.update(environment)
         follow(environment)
-    State.lock = _thread.RLock()
-    State.thread = _thread.get_ident()
-    State.running = State.interruptible = State.interrupted = False
-    State.sending = State.count = 0
-    State.unread = b""
-    take_channel()
-    renew_random_state(numpy_at)
-    send(f'{{"type":"ready","warm":1,"version":"{sys.version.partition(" ")[0]}"}}')
+    State.count = 0
+    take_over(environment, saver, numpy_at)
+    report_ready()
 
 
 def save(options):
@@ -145,13 +161,197 @@ def save(options):
     gc.freeze()
     child = os.fork()
     if child == 0:  # one thread, without the channel
-        result = saver.warm_save(image, ctypes.c_int64(offset))
+        result = saver.warm_save(image, ctypes.c_int64(offset), 0)
         if result != 1:
             os._exit(-result & 0xff)
-        wake(*saved)
+        wake(saver, *saved)
         return True
     os.close(image)
     status = os.waitpid(child, 0)[1]
     if status:
         raise OSError(status >> 8, os.strerror(status >> 8))
     return False
+
+
+# --- With the variables of the code: for a fork of the sandbox ---------------------------------
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+DONE_ONCE = os.O_CREAT | os.O_EXCL | os.O_TRUNC
+THREADS_END_S = 0.1  # of a library that ends its threads before a fork
+REASONS = {1: "its memory is larger than 4 GiB", 7: "its memory is too large or has too many "
+           "parts", 13: "it has memory that it may not read", 16: "it shares memory that can be "
+           "written to", 95: "its C library is not glibc"}
+
+
+class Unsaved(Exception):
+    """Why the context begins anew in the fork."""
+
+
+def has_children():
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def place_of(number):
+    """The path of an open file that a copy can open again."""
+    status = os.fstat(number)
+    path = os.readlink(f"/proc/self/fd/{number}")
+    kind = status.st_mode >> 12
+    if kind in (4, 8) or path in DEVICES:  # a directory, a file
+        try:
+            if os.path.samestat(os.stat(path), status):
+                return path
+        except OSError:
+            pass  # removed since
+    raise Unsaved(f"descriptor {number} is open: {path}")
+
+
+def open_files():
+    """Number, path, flags and position of each."""
+    found = []
+    for number in sorted(map(int, os.listdir("/proc/self/fd"))):
+        if number < 3 or number == State.channel:
+            continue
+        try:
+            os.fstat(number)
+        except OSError:  # it was that of the list
+            continue
+        with open(f"/proc/self/fdinfo/{number}") as lines:
+            info = dict(line.split(":", 1) for line in lines)
+        found.append((number, place_of(number), int(info["flags"], 8), int(info["pos"])))
+    return found
+
+
+def open_again(files):
+    for number, path, flags, position in files:
+        descriptor = os.open(path, flags & ~DONE_ONCE | os.O_NOCTTY)
+        if descriptor != number:
+            os.dup2(descriptor, number, not flags & os.O_CLOEXEC)
+            os.close(descriptor)
+        elif not flags & os.O_CLOEXEC:
+            os.set_inheritable(number, True)
+        if position:
+            os.lseek(number, position, os.SEEK_SET)
+
+
+def first_environment():
+    """What this process began with."""
+    if State.environment is not None:
+        return State.environment
+    with open("/proc/self/environ", "rb") as file:
+        data = file.read()
+    return dict(line.partition(b"=")[::2] for line in data.split(b"\0") if b"=" in line)
+
+
+def change_environment(before, now):
+    """Variables stay as they are, except those that have another value in the fork."""
+    for key, value in now.items():
+        if before.get(key) != value:
+            os.environb[key] = value
+
+
+def check_fork():
+    if _thread._count():
+        raise Unsaved("it has threads")
+    if has_children():
+        raise Unsaved("it has child processes")
+    if any(_signal.getitimer(which)[0] for which in range(3)):
+        raise Unsaved("it has a timer")
+
+
+def has_threads():
+    """Those of libraries.  Some end theirs before a fork, and start them again when needed."""
+    end = time.monotonic() + THREADS_END_S
+    while len(os.listdir("/proc/self/task")) > 1:
+        if time.monotonic() > end:
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def wait_for_child(child):
+    """Nothing of it stays if this is interrupted."""
+    try:
+        if has_threads():
+            raise Unsaved("a library has threads")
+        status = os.waitpid(child, 0)[1]
+        child = 0
+    finally:
+        if child:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+    if status & 0x7f:
+        raise Unsaved("the process that saves it was killed; the sandbox may lack memory")
+    if status:
+        number = status >> 8
+        raise Unsaved(REASONS.get(number, os.strerror(number)))
+
+
+def write_fork(options):
+    """In the child, which the kernel kills first if memory does not suffice.  Returns in each
+    copy of it."""
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+    image = os.open(options["image"], os.O_RDWR)
+    saver, offset = load(options["library"]), rseq()
+    numpy_at = numpy_state() if "numpy.random" in sys.modules else None
+    result = saver.warm_save(image, ctypes.c_int64(offset), 1)
+    if result != 1:
+        os._exit(-result & 0xff)
+    return saver, numpy_at
+
+
+def wake_fork(saved, saver, numpy_at):
+    files, directory, mask, before = saved
+    now = read_environment()
+    take_over(now, saver, numpy_at)
+    os.chdir(directory)
+    os.umask(mask)
+    change_environment(before, now)
+    open_again(files)
+    if "threading" in sys.modules:
+        thread = sys.modules["threading"].main_thread()
+        getattr(thread, "_set_native_id", int)()
+    report_ready()
+
+
+def read_mask():
+    mask = os.umask(0o77)
+    os.umask(mask)
+    return mask
+
+
+def save_for_fork(options):
+    """True in each copy."""
+    check_fork()
+    saved = open_files(), os.getcwd(), read_mask(), first_environment()
+    flush()
+    child = os.fork()
+    if child:
+        wait_for_child(child)
+        return False
+    try:
+        wake_fork(saved, *write_fork(options))
+    except BaseException:
+        os._exit(STALE)
+    return True
+
+
+def fork(message):
+    """Saves this interpreter, and reports why it cannot be."""
+    error = None
+    try:
+        State.interruptible = True
+        if save_for_fork(message):
+            return
+        State.interruptible = False
+    except BaseException as raised:
+        State.interruptible = False
+        error = raised
+    if error is not None:
+        text = str(error) if isinstance(error, Unsaved) else f"{type(error).__name__}: {error}"
+        send(f'{{"type":"error","name":"Unsaved","value":{quote(text[:200])},"traceback":""}}')
+    send(f'{{"type":"done","id":{message["id"]}}}')

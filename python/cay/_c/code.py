@@ -67,6 +67,13 @@ class ContextOptions(Structure):
     )
 
 
+class SavedContext(Structure):
+    _fields_ = members(f"""
+        char id[{CONTEXT_MAX}], language[{CONTEXT_MAX}]; bool is_default, is_saved;
+        uint64_t bytes; char reason[256];
+    """)
+
+
 class WarmInfo(Structure):
     _fields_ = members(f"""
         char id[40], template_name[256], language[{CONTEXT_MAX}], preload[{PRELOAD_MAX}];
@@ -92,6 +99,12 @@ context_infos_done = bind("cay_context_infos_done", None, POINTER(ContextInfos))
 context_restart = bind_call("cay_context_restart", HANDLE, TEXT, TEXT)
 context_remove = bind_call("cay_context_remove", HANDLE, TEXT, TEXT)
 context_interrupt = bind_call("cay_context_interrupt", HANDLE, TEXT, TEXT)
+contexts_save = bind_call("cay_contexts_save", HANDLE, TEXT, POINTER(HANDLE))
+contexts_restore = bind_call("cay_contexts_restore", HANDLE, HANDLE)
+saved_contexts_items = bind(
+    "cay_saved_contexts_items", POINTER(SavedContext), HANDLE, POINTER(c_size_t)
+)
+saved_contexts_free = bind("cay_saved_contexts_free", None, HANDLE)
 warm_create = bind_call("cay_warm_create", TEXT, TEXT)
 warm_list = bind_call("cay_warm_list", POINTER(POINTER(WarmInfo)), POINTER(c_size_t))
 warm_remove = bind_call("cay_warm_remove", TEXT)

@@ -14,8 +14,9 @@ import itertools
 import json
 import os
 import queue
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import byref, sizeof
+from ctypes import byref, c_size_t, sizeof
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -553,6 +554,60 @@ def _user(user: str | int | None) -> bytes | None:
     return None if user is None else _options.text(str(user), "user")
 
 
+@dataclass(frozen=True)
+class SavedContext:
+    """A context of SavedContexts."""
+
+    id: str
+    language: str
+    is_default: bool
+    size: int
+    """bytes of its memory"""
+    reason: str | None
+    """why it is not saved, and begins anew in forks; code inside may have written it"""
+
+
+class SavedContexts(_c.Owner):
+    """The memory of contexts, for forks: see Sandbox.save_contexts()."""
+
+    __slots__ = ("__weakref__", "_finish", "_handle", "contexts")
+
+    _instead = "save the contexts again"
+
+    contexts: Sequence[SavedContext]
+
+    def __init__(self, handle: Any) -> None:
+        count = c_size_t()
+        items = _c.saved_contexts_items(handle, byref(count))
+        self._handle = handle
+        self._finish = weakref.finalize(self, _c.saved_contexts_free, handle)
+        self.contexts = tuple(
+            SavedContext(
+                one.id.decode(),
+                one.language.decode(),
+                one.is_default,
+                one.bytes,
+                None if one.is_saved else one.reason.decode("utf-8", "replace"),
+            )
+            for one in items[: count.value]
+        )
+
+    def close(self) -> None:
+        """Frees the memory; forks keep what they use."""
+        self._finish()
+
+    def __enter__(self) -> SavedContexts:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _restore(self, sandbox: Any) -> None:
+        if not self._finish.alive:
+            raise SandboxValueError("the saved contexts are closed")
+        _c.call(_c.contexts_restore, sandbox, self._handle)
+
+
 class CodeMethods:
     """The methods of Sandbox about code."""
 
@@ -640,6 +695,17 @@ class CodeMethods:
             return [Context._of(infos.items[at]) for at in range(infos.count)]
         finally:
             _c.context_infos_done(byref(infos))
+
+    def save_contexts(self, *, user: str | int | None = None) -> SavedContexts:
+        """Saves the memory of the idle Python contexts of a user, for fork(contexts=...).
+
+        Contexts that cannot be saved have a ``reason``, for instance threads, child
+        processes, connections or another language.
+        """
+        handle = _c.HANDLE()
+        with self._handles.borrow() as sandbox:
+            _c.call(_c.contexts_save, sandbox, _user(user), byref(handle))
+        return SavedContexts(handle)
 
     def restart_context(
         self, context: Context | str, *, user: str | int | None = None
