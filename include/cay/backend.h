@@ -175,6 +175,10 @@ struct cay_backend {
                              struct cay_error *err);
     /* Whether each command begins with a checkpoint; may be missing. */
     bool (*checkpoint_each)(const void *cookie);
+    /* What the sandbox was created with as cay_sandbox_options.approve, if there is
+     * something: the scope, the timeout in milliseconds and the patterns, with a NUL
+     * after each; the caller frees the text.  May be missing. */
+    int (*approve)(void *cookie, char **ret_text, size_t *ret_len, struct cay_error *err);
 };
 
 /* The table and what it points to must live as long as the process.  The library uses a

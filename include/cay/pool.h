@@ -12,11 +12,14 @@ extern "C" {
  * cay_sandbox_run() with the pool's name in their options then use such a spare, which
  * takes a fraction of the time, or create a sandbox as usual if none fits.
  *
- * A spare fits if template, mounts, network, host name, disk limit and isolation level
- * are those of the pool; a pool with the network RULES or OPEN is for both, and the rules
- * and named networks are those of the request.  Name, environment, user, working
- * directory, time to live, the other limits and whether the sandbox is ephemeral are
- * those of the request.
+ * A pool whose options have `from`, a checkpoint "ID:CHECKPOINT", is for forks of that
+ * checkpoint.  Its spares keep the files if the sandbox of the checkpoint is removed.
+ *
+ * A spare fits if template, checkpoint, mounts, network, host name, disk limit and
+ * isolation level are those of the pool; a pool with the network RULES or OPEN is for
+ * both, and the rules and named networks are those of the request.  Name, environment,
+ * user, working directory, time to live, the other limits and whether the sandbox is
+ * ephemeral are those of the request.
  *
  * A spare is used once.  Spares end with the pool, and the pool with the program that
  * created it; sandboxes that were created from it live on.

@@ -151,6 +151,24 @@ struct cay_sandbox_options {
     /* A checkpoint before each command, with the cause "command".  If it fails, the
      * command does not start.  CAY_E_UNSUPPORTED: see cay_sandbox_checkpoint(). */
     bool checkpoint_each;
+    /* What ids begin with after "sb-": up to 8 of the letters a-z and 2-7, so that the
+     * ids of several machines differ; NULL: nothing. */
+    const char *id_prefix;
+    /* Patterns of command lines, NULL-terminated, or NULL; "*" takes any characters.
+     * Commands that match one wait for approval: cay/approval.h.  A line is compared as
+     * it was given, with the last part of the program's path alone, and for "sh -c" and
+     * other shells each argument after "-c".  Programs inside start others without a
+     * request, and so does code of cay/code.h: this does not isolate. */
+    const char *const *approve;
+    const char *approve_scope;   /* of rules that are remembered; NULL: the name or the id
+                                  */
+    uint64_t approve_timeout_ms; /* then the answer is no; 0: CAY_PENDING_TIMEOUT_MS */
+};
+
+/* The limits of `approve`. */
+enum {
+    CAY_APPROVE_MAX = 256,       /* patterns */
+    CAY_APPROVE_BYTES = 32 << 10 /* of all of them, with NUL */
 };
 
 /* The caller owns the handle.  Freeing it does not end the sandbox, unless that is
@@ -359,12 +377,12 @@ CAY_PUBLIC CAY_NODISC int cay_sandbox_checkpoints(cay_sandbox *sandbox,
  * given by number or name, or as they are now (NULL), which makes a checkpoint unless
  * nothing has changed since the last one, also while processes run.  The files are shared
  * until one of the sandboxes changes them, so the time does not depend on their size.
- * Processes, with the variables of code contexts, environment, mounts, network and
- * checkpoints do not come along.  Template,
- * user, working directory and limits are this sandbox's, unless `options` has others; it
- * may be NULL.  Forks live on when this sandbox ends, or is removed.  A fork on disk has
- * links to the files of a sandbox on disk, and copies of those in memory, so its time
- * depends on them.  Several are created by several threads.
+ * Processes, environment, mounts, network and checkpoints do not come along; the
+ * variables of code contexts do with cay_contexts_save() of code.h.  Template, user,
+ * working directory and limits are this sandbox's, unless `options` has others; it may be
+ * NULL.  Forks live on when this sandbox ends, or is removed.  A fork on disk has links
+ * to the files of a sandbox on disk, and copies of those in memory, so its time depends
+ * on them.  Several are created by several threads.
  *
  * ret_errors NULL: all are created or none.  Otherwise it has room for `count` entries:
  * the code of each is CAY_OK, or the reason why ret_sandboxes has NULL there.  Returns
@@ -583,6 +601,8 @@ struct cay_exec_options {
      * and ".".  Unique among running commands. */
     const char *tag;
     uint16_t rows, columns; /* size of the terminal; 0: 24 and 80 */
+    const char *const
+        *approve; /* more patterns as cay_sandbox_options.approve; or NULL */
 };
 
 /* Free with cay_exec_done(). */

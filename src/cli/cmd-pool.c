@@ -43,6 +43,8 @@ static const struct option_rule option_rules[] = {
      "memory of all spares (default 256M)", quantity_parse_size, "like 64M or 1G"},
     {"template", 0, OPTION_TEXT, BIT(START), FIELD(template_name), "NAME|DIR",
      "root file system (default: host)"},
+    {"from", 0, OPTION_TEXT, BIT(START), FIELD(from), "ID:CHECKPOINT|SNAPSHOT",
+     "begin with the files of a checkpoint: a pool of forks"},
     {"network", 0, OPTION_CHOICE, BIT(START), FIELD(network), "none|host|rules",
      "own loopback (default), the host's, or by rules"},
     {"volume", 'v', OPTION_LIST, BIT(START), FIELD(binds), "SRC:DST[:ro]",

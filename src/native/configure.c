@@ -83,6 +83,10 @@ const struct cay_field native_fields[NATIVE_FIELDS] = {
      "whether the sandbox ends with the process that creates it"},
     {"checkpoint_each", NULL, CAY_FIELD_BOOLEAN, "false",
      "whether each command begins with a checkpoint: see cay-checkpoint(1)"},
+    {"approve", NULL, CAY_FIELD_TEXTS, NULL,
+     "patterns of commands that wait for approval before they start: see cay-approve(1)"},
+    {"approve_timeout", NULL, CAY_FIELD_NUMBER, NULL,
+     "seconds after which the answer is no (default: 600)"},
 };
 
 /* The options, which must be the first member, and the memory they point to. */
@@ -93,6 +97,7 @@ struct config_options {
     char **env;
     char **rules, **groups; /* of the network; NULL-terminated */
     char **joined;          /* named networks, the same */
+    char **approve;         /* the same */
     cay_policy *policy;     /* with these rules */
     struct config_secrets secrets;
 };
@@ -116,6 +121,7 @@ void cay_sandbox_options_free(struct cay_sandbox_options *options)
     native_free_texts(config_options->rules);
     native_free_texts(config_options->groups);
     native_free_texts(config_options->joined);
+    native_free_texts(config_options->approve);
     config_secrets_done(&config_options->secrets);
     cay_policy_free(config_options->policy);
     free(config_options);
@@ -269,6 +275,28 @@ static int take_joined(const cay_config *config, struct config_options *config_o
     return take_rules(config, "networks", "", config_options->joined, &taken, err);
 }
 
+enum { APPROVE_TIMEOUT_MAX_S = 7 * 24 * 3600 };
+
+static int take_approve(const cay_config *config, struct config_options *config_options,
+                        struct cay_error *err)
+{
+    size_t count = cay_config_count(config, "approve"), taken = 0;
+    double seconds = cay_config_number(config, "approve_timeout");
+
+    if (!(seconds >= 0 && seconds <= APPROVE_TIMEOUT_MAX_S))
+        return cay_fail(err, CAY_E_INVALID, 0, op, "approve_timeout",
+                        "invalid timeout of approvals",
+                        "use a number of seconds up to 604800, which is a week");
+    config_options->options.approve_timeout_ms = (uint64_t)(seconds * 1000);
+    if (!count)
+        return CAY_OK;
+    config_options->approve = calloc(count + 1, sizeof(char *));
+    if (!config_options->approve)
+        return cay_fail_memory(err, op);
+    config_options->options.approve = (const char *const *)config_options->approve;
+    return take_rules(config, "approve", "", config_options->approve, &taken, err);
+}
+
 static unsigned layer_of(const char *slug)
 {
     unsigned layer = 1;
@@ -370,6 +398,8 @@ static int take_options(const cay_config *config, struct config_options *config_
         code = take_network(config, config_options, err);
     if (!code)
         code = take_joined(config, config_options, err);
+    if (!code)
+        code = take_approve(config, config_options, err);
     if (!code)
         code = config_secrets_init(config, &config_options->secrets, err);
     config_options->options.secrets = config_options->secrets.list;

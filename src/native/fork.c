@@ -58,18 +58,14 @@ static int open_source(const char *from, void **ret_source, const char **ret_che
 }
 
 /* A snapshot is a template. */
-static int create_from_snapshot(const struct cay_sandbox_options *options, const char *id,
-                                struct create_first *first, struct native *native,
-                                struct cay_error *err)
+static int take_snapshot(struct cay_sandbox_options *options, struct cay_error *err)
 {
-    struct cay_sandbox_options own = *options;
-
-    if (own.template_name && strcmp(own.template_name, own.from) != 0)
-        return cay_fail(err, CAY_E_INVALID, 0, op, own.template_name,
+    if (options->template_name && strcmp(options->template_name, options->from) != 0)
+        return cay_fail(err, CAY_E_INVALID, 0, op, options->template_name,
                         "a snapshot has a template of its own", "leave the template out");
-    own.template_name = own.from;
-    own.from = NULL;
-    return create_sandbox(&own, id, NULL, first, native, err);
+    options->template_name = options->from;
+    options->from = NULL;
+    return CAY_OK;
 }
 
 static int fail_ambiguous(const char *from, struct cay_error *err)
@@ -79,32 +75,89 @@ static int fail_ambiguous(const char *from, struct cay_error *err)
                     "use the id of the sandbox, or the snapshot as the template");
 }
 
+/* Each spare would be a checkpoint of another moment. */
+static int fail_present(const char *from, struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_INVALID, 0, "pool.create", from,
+                    "a pool of forks needs a checkpoint",
+                    "use ID:CHECKPOINT, with a checkpoint of cay checkpoint");
+}
+
+/* What options say of the files that a sandbox begins with. */
+struct origin {
+    struct cay_sandbox_options options; /* complete */
+    struct native *source;              /* NULL: no fork */
+    struct inherited inherited;
+};
+
+static int inherit(struct origin *origin, const char *checkpoint, struct cay_error *err)
+{
+    int code = checkpoint_inherit(origin->source, checkpoint, &origin->inherited, err);
+
+    if (!code)
+        complete(&origin->options, &origin->source->record);
+    return code;
+}
+
+static int open_origin(const struct cay_sandbox_options *options, bool is_for_pool,
+                       struct origin *ret_origin, struct cay_error *err)
+{
+    const char *from = options->from, *checkpoint = NULL;
+    struct cay_error why = {0};
+    void *source = NULL;
+
+    *ret_origin = (struct origin){.options = *options};
+    inherited_init(&ret_origin->inherited);
+    if (!from)
+        return CAY_OK;
+    bool is_snapshot = template_is_snapshot(from);
+    int code = open_source(from, &source, &checkpoint, &why);
+    if (is_snapshot && code == CAY_E_NOT_FOUND)
+        return take_snapshot(&ret_origin->options, err);
+    if (code)
+        return cay_fail_as(err, code, &why);
+    ret_origin->source = source;
+    if (is_snapshot)
+        return fail_ambiguous(from, err);
+    return is_for_pool && !checkpoint ? fail_present(from, err)
+                                      : inherit(ret_origin, checkpoint, err);
+}
+
+static void close_origin(struct origin *origin)
+{
+    inherited_done(&origin->inherited);
+    native_free(origin->source);
+}
+
 int fork_or_create(const struct cay_sandbox_options *options, const char *id,
                    struct create_first *first, struct native *native,
                    struct cay_error *err)
 {
-    struct cay_sandbox_options own = *options;
-    struct inherited inherited;
-    const char *checkpoint = NULL;
-    void *source = NULL;
+    struct approve_inherited approve = {NULL, NULL};
+    struct origin origin;
+    int code = open_origin(options, false, &origin, err);
+    const struct inherited *inherited = origin.source ? &origin.inherited : NULL;
 
-    if (!options->from)
-        return create_sandbox(options, id, NULL, first, native, err);
-    bool is_snapshot = template_is_snapshot(options->from);
-    struct cay_error why = {0};
-    int code = open_source(options->from, &source, &checkpoint, &why);
-    if (is_snapshot && code == CAY_E_NOT_FOUND)
-        return create_from_snapshot(options, id, first, native, err);
-    if (code)
-        return cay_fail_as(err, code, &why);
-    code = is_snapshot ? fail_ambiguous(options->from, err)
-                       : checkpoint_inherit(source, checkpoint, &inherited, err);
-    if (!code) {
-        complete(&own, &((const struct native *)source)->record);
-        code = create_sandbox(&own, id, &inherited, first, native, err);
-        inherited_done(&inherited);
-    }
-    native_free(source);
+    if (!code && inherited)
+        code = approve_inherit(&origin.source->record, &origin.options, &approve, err);
+    if (!code)
+        code = create_sandbox(&origin.options, id, inherited, first, native, err);
+    approve_inherited_done(&approve);
+    close_origin(&origin);
+    return code;
+}
+
+int fork_or_create_spare(const struct cay_sandbox_options *options, const char *pool,
+                         struct spare_key *ret_key, struct native *native,
+                         struct cay_error *err)
+{
+    struct origin origin;
+    int code = open_origin(options, true, &origin, err);
+
+    if (!code)
+        code = create_spare(&origin.options, origin.source ? &origin.inherited : NULL,
+                            pool, ret_key, native, err);
+    close_origin(&origin);
     return code;
 }
 
@@ -245,7 +298,11 @@ int cay_sandbox_fork(cay_sandbox *sandbox, const char *checkpoint,
     job.options = job.given;
     job.options.from = native->record.id;
     complete(&job.options, &native->record);
-    int code = create_all(&job, err);
+    struct approve_inherited approve = {NULL, NULL};
+    int code = approve_inherit(&native->record, &job.options, &approve, err);
+    if (!code)
+        code = create_all(&job, err);
+    approve_inherited_done(&approve);
     inherited_done(&job.inherited);
     return code;
 }

@@ -594,6 +594,16 @@ int cay_sandbox_run(const struct cay_sandbox_options *options,
                     const struct cay_exec_options *exec, cay_sandbox **ret_sandbox,
                     cay_process **ret_process, struct cay_error *err)
 {
+    struct cay_sandbox_options known;
+    struct cay_exec_options command;
+    bool is_known =
+        !cay_take_struct(&known, sizeof known, options, "sandbox.run", NULL) &&
+        !cay_take_struct(&command, sizeof command, exec, "sandbox.run", NULL);
+    /* A fork may have the patterns of its source. */
+    if (is_known && (known.approve || known.from || command.approve)) {
+        TRY(cay_sandbox_create(options, ret_sandbox, err));
+        return cay_process_start(*ret_sandbox, exec, ret_process, err);
+    }
     cay_sandbox *sandbox = sandbox_new(&backend_native, err);
     cay_process *process = sandbox ? sandbox_process_new(&backend_native, err) : NULL;
     int code = CAY_E_NO_MEMORY;

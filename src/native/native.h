@@ -5,6 +5,7 @@
 #include "native/doctor/inspect.h"
 #include "native/layer/checkpoint.h"
 #include "native/make/create.h"
+#include "native/process/approve.h"
 #include "native/process/handle.h"
 
 /* The calls that every table of these sandboxes has: backend.c, backend-small.c and
@@ -13,7 +14,7 @@
     .free = native_free, .id = native_id, .layers = native_layers,                       \
     .state = native_get_state, .inspect = inspect_sandbox, .open_files = native_files,   \
     .exec = native_exec, .set_ttl = native_set_ttl, .kill = native_kill,                 \
-    .processes = &native_processes, .code = native_dial_code
+    .processes = &native_processes, .code = native_dial_code, .approve = native_approve
 
 /* Those of a sandbox with a network of its own. */
 #define NATIVE_NETWORK                                                                   \
@@ -48,6 +49,11 @@ int fork_or_create(const struct cay_sandbox_options *options, const char *id,
                    struct create_first *first, struct native *native,
                    struct cay_error *err);
 
+/* The same for create_spare(); a fork only of a checkpoint. */
+int fork_or_create_spare(const struct cay_sandbox_options *options, const char *pool,
+                         struct spare_key *ret_key, struct native *native,
+                         struct cay_error *err);
+
 /* A new sandbox and a command in it, as cay_sandbox_run(): *ret_native is set if the
  * sandbox was created, and *ret_process if the command was started. */
 int native_run(const struct cay_sandbox_options *options,
@@ -59,7 +65,7 @@ int native_restart(void *cookie, struct cay_error *err);
 int native_wake(void *cookie, struct cay_error *err);
 
 /* The fields of a configuration, and sandboxes created from one. */
-enum { NATIVE_FIELDS = 23 };
+enum { NATIVE_FIELDS = 25 };
 extern const struct cay_field native_fields[NATIVE_FIELDS];
 int native_check_config(void *data, const cay_config *config, struct cay_error *err);
 int native_create_config(void *data, const cay_config *config, void **ret_cookie,

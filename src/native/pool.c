@@ -130,12 +130,13 @@ static int copy_options(cay_pool *pool, const struct cay_sandbox_options *given,
         own->network = CAY_NETWORK_RULES; /* they come with the claim, too */
     own->networks = NULL;
     size_t binds = own->bind_count;
-    pool->texts = calloc(2 * binds + 4, sizeof *pool->texts);
+    pool->texts = calloc(2 * binds + 6, sizeof *pool->texts);
     pool->binds = calloc(binds + 1, sizeof *pool->binds);
     if (!pool->texts || !pool->binds)
         return cay_fail_memory(err, "pool.create");
     bool is_kept = keep(pool, &own->template_name) && keep(pool, &own->hostname) &&
-                   keep(pool, &own->user) && keep(pool, &own->workdir);
+                   keep(pool, &own->user) && keep(pool, &own->workdir) &&
+                   keep(pool, &own->id_prefix) && keep(pool, &own->from);
     for (size_t i = 0; is_kept && i < binds; i++) {
         pool->binds[i] = own->binds[i];
         is_kept =
@@ -348,7 +349,8 @@ static int add_spare(cay_pool *pool, struct cay_error *err)
 
     if (!native)
         return cay_fail_memory(err, "pool.create");
-    int code = create_spare(&pool->options, pool->info.id, &spare->key, native, err);
+    int code =
+        fork_or_create_spare(&pool->options, pool->info.id, &spare->key, native, err);
     if (code)
         return code;
     keep_mounts(pool, &native->record);

@@ -48,6 +48,21 @@ def test_run_uses_a_spare_of_a_running_pool(pools):
     assert after["created"] == 3
 
 
+def test_forks_take_the_spares_of_a_pool_of_their_checkpoint(pools):
+    source = pools.ok("create").text.strip()
+    pools.ok("exec", source, "--", "sh", "-c", "echo one > /tmp/one")
+    pools.ok("checkpoint", source, "ready")
+    assert "ID:CHECKPOINT" in pools.fails(2, "pool", "start", "--from", source)
+    pool = start(pools, "-n", "3", "--from", f"{source}:ready")
+    wait(pools, pool, lambda one: one["ready"] == 3)
+    forks = pools.ok("fork", "-n", "2", f"{source}:ready").text.split()
+    forks.append(pools.ok("create", "--from", f"{source}:1").text.strip())
+    for fork in forks:
+        assert pools.ok("exec", fork, "--", "cat", "/tmp/one").text == "one\n"
+    wait(pools, pool, lambda one: one["claimed"] == 3)
+    pools.ok("kill", source, *forks)
+
+
 def test_session_uses_a_spare_and_is_found_again(pools, tmp_path):
     env = {"CAY_HOME": str(tmp_path / "home")}
     pool = start(pools, "-n", "1")

@@ -37,6 +37,18 @@ def test_pool_create_keeps_the_options_of_the_pool(tmp_path) -> None:
             await_claims(pool, 1)
 
 
+def test_forks_take_the_spares_of_a_pool_of_their_checkpoint() -> None:
+    with Sandbox.create() as source:
+        source.shell("echo one > /tmp/one")
+        checkpoint = source.checkpoint()
+        with Pool(2, from_=f"{source.id}:{checkpoint.id}") as pool:
+            pool.wait(timeout=PATIENCE)
+            with pool.create() as one, source.fork(checkpoint, pool=pool) as other:
+                assert one.shell("cat /tmp/one").stdout == "one\n"
+                assert other.shell("cat /tmp/one").stdout == "one\n"
+                await_claims(pool, 2)
+
+
 def test_sandbox_create_takes_a_pool_and_may_not_fit() -> None:
     with Pool(1) as pool:
         with Sandbox.create(pool=pool, hostname="other") as sandbox:

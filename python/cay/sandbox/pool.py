@@ -46,8 +46,8 @@ class Pool(_c.Owner):
             with pool.create(env={"SEED": "1"}) as sandbox:
                 ...
 
-    The options of the pool are those that cannot be changed later: template, volumes,
-    network, host name, the limits of disk and CPU, the isolation level.  All other options
+    The options of the pool are those that cannot be changed later: template, ``from_`` (a
+    checkpoint "ID:CHECKPOINT": a pool of its forks), volumes, network, host name, the limits of disk and CPU, the isolation level.  All other options
     of Sandbox.create() go to create(); a request that does not fit gets a new sandbox as
     usual.  The spares end with the pool, or with this process; sandboxes of create() live
     on.
@@ -67,6 +67,7 @@ class Pool(_c.Owner):
         volumes: Volumes | None = None,
         hostname: str | None = None,
         level: Level = "best",
+        from_: str | None = None,
     ) -> None:
         """Returns when the first spare is ready; ``limit`` is the memory of all spares."""
         self._lock = threading.Lock()
@@ -81,6 +82,7 @@ class Pool(_c.Owner):
             "volumes": volumes,
             "hostname": hostname,
             "level": level,
+            "from_": from_,
         }
         array, bind_count = _options.bind_array(volumes)
         options = _c.SandboxOptions(
@@ -93,6 +95,7 @@ class Pool(_c.Owner):
             bind_count=bind_count,
             hostname=_options.optional(hostname, "hostname"),
             level=_options.choice(level, _c.REQUESTABLE_LEVELS, "level"),
+            **{"from": _options.optional(from_, "from_")},
         )
         pool_options = _c.PoolOptions(
             size=sizeof(_c.PoolOptions),

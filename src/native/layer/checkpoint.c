@@ -965,11 +965,11 @@ static int fail_many(const struct change *change, int error, struct cay_error *e
                : cay_fail_errno(err, -error, change->op, "store");
 }
 
-static int inherit(struct change *change, uint32_t id, struct inherited *ret_inherited,
-                   struct cay_error *err)
+static int inherit(struct change *change, uint32_t checkpoint,
+                   struct inherited *ret_inherited, struct cay_error *err)
 {
     const struct inherited *old = &change->inherited;
-    uint32_t shown, below;
+    uint32_t id = checkpoint, shown, below;
 
     const struct record *record = &change->native->record;
     bool is_disk = record->storage == CAY_STORAGE_DISK;
@@ -992,6 +992,9 @@ static int inherit(struct change *change, uint32_t id, struct inherited *ret_inh
     ret_inherited->namespace = TAKE_FD(change->namespace);
     ret_inherited->template_dev = record->template_dev;
     ret_inherited->template_ino = record->template_ino;
+    cay_copy_text(ret_inherited->source, sizeof ret_inherited->source, record->id);
+    ret_inherited->life = is_disk ? (uint64_t)record->created_ms : record->init_start;
+    ret_inherited->checkpoint = checkpoint;
     cay_copy_text(ret_inherited->below, sizeof ret_inherited->below,
                   is_disk ? record->id : record->below);
     ret_inherited->flatten = flatten_inherited;

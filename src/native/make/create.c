@@ -14,6 +14,7 @@
  *   record                          <-   ready
  */
 #include "native/make/create.h"
+#include "native/process/approve.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -590,6 +591,8 @@ static int build_locked(struct create_ctx *ctx, struct native *native,
         code = join_plan(ctx->options.networks,
                          ctx->options.name ? ctx->options.name : record->id,
                          record->networks, err);
+    if (!code)
+        code = native_save_approve(&ctx->options, record, err);
     if (!code) {
         fill_record(ctx);
         code = build(ctx, native, err);
@@ -631,7 +634,8 @@ static int create_at_level(struct create_ctx *ctx, struct native *native,
     if (!code && ctx->level == CAY_LEVEL_ROOT && ctx->options.network != CAY_NETWORK_HOST)
         launch_network(&ctx->launch, ctx->network.rules != NULL);
     if (!code)
-        code = runtime_reserve(ctx->id, idmap_is_root() && ctx->level != CAY_LEVEL_NONE,
+        code = runtime_reserve(ctx->id, ctx->options.id_prefix,
+                               idmap_is_root() && ctx->level != CAY_LEVEL_NONE,
                                ctx->record, err);
     if (!code && ctx->options.name)
         code = claim_name(ctx, err);
@@ -786,6 +790,9 @@ static int claim_one(struct create_ctx *ctx, const struct spare_key *key, const 
         record->is_spare = 0;
         record->created_ms = clock_since_1970_ms();
         fill_claimed(&ctx->options, record);
+        code = native_save_approve(&ctx->options, record, err);
+    }
+    if (!code) {
         /* Saved before CLAIM: until then the sandbox ends with the pool, and from then on
          * it is found by its mark. */
         cay_copy_text(record->mark, sizeof record->mark, ctx->id);
@@ -849,6 +856,16 @@ static int check_template(const struct create_ctx *ctx, struct cay_error *err)
                     "leave the template out; if it was replaced, create a new sandbox");
 }
 
+static int open_sources(struct create_ctx *ctx, struct cay_error *err)
+{
+    int code = root_sources_open(&ctx->options, ctx->start, &ctx->sources, err);
+
+    if (!code && ctx->inherited)
+        code = check_template(ctx, err);
+    ctx->sources.inherited = ctx->inherited;
+    return code;
+}
+
 static int create_new(struct create_ctx *ctx, struct native *native,
                       struct cay_error *err)
 {
@@ -865,10 +882,7 @@ static int create_new(struct create_ctx *ctx, struct native *native,
     }
     if (ctx->network.env)
         ctx->options.env = ctx->network.env;
-    code = root_sources_open(&ctx->options, ctx->start, &ctx->sources, err);
-    if (!code && ctx->inherited)
-        code = check_template(ctx, err);
-    ctx->sources.inherited = ctx->inherited;
+    code = open_sources(ctx, err);
     if (!code) {
         code = claim_spare(ctx, native, err);
         if (code == CAY_E_NOT_FOUND)
@@ -879,10 +893,11 @@ static int create_new(struct create_ctx *ctx, struct native *native,
     return code;
 }
 
-int create_spare(const struct cay_sandbox_options *options, const char *pool,
+int create_spare(const struct cay_sandbox_options *options,
+                 const struct inherited *inherited, const char *pool,
                  struct spare_key *ret_key, struct native *native, struct cay_error *err)
 {
-    struct create_ctx ctx = {.options = *options, .pool = pool};
+    struct create_ctx ctx = {.options = *options, .inherited = inherited, .pool = pool};
     struct cay_sandbox_options *own = &ctx.options;
 
     own->ephemeral = true;
@@ -897,7 +912,7 @@ int create_spare(const struct cay_sandbox_options *options, const char *pool,
         code = network_take_rules(own, NULL, &ctx.network, err);
     if (code)
         return code;
-    code = root_sources_open(own, NULL, &ctx.sources, err);
+    code = open_sources(&ctx, err);
     if (!code && (own->policy || !spare_key(own, &ctx.sources, ret_key)))
         code = cay_fail(err, CAY_E_UNSUPPORTED, 0, "pool.create", "sandbox",
                         "sandboxes with these options cannot be created ahead",

@@ -26,9 +26,10 @@ int create_local(const struct cay_sandbox_options *options, const char *id,
                  struct native *native, struct cay_error *err);
 
 /* Creates a sandbox of the pool with this id that waits to be claimed, see spare.h; it is
- * not offered yet.  The handle's leash ends it. */
+ * not offered yet.  The handle's leash ends it.  `inherited`: of a fork, or NULL. */
 struct spare_key;
-int create_spare(const struct cay_sandbox_options *options, const char *pool,
+int create_spare(const struct cay_sandbox_options *options,
+                 const struct inherited *inherited, const char *pool,
                  struct spare_key *ret_key, struct native *native, struct cay_error *err);
 
 /* Starts a stopped sandbox with storage on disk, into an empty handle. */

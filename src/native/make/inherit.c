@@ -29,7 +29,7 @@ void inherited_init(struct inherited *ret_inherited)
     ret_inherited->store_count = ret_inherited->layer_count = 0;
     ret_inherited->template_dev = ret_inherited->template_ino = 0;
     ret_inherited->disk = (struct storage)STORAGE_NONE;
-    ret_inherited->below[0] = '\0';
+    ret_inherited->below[0] = ret_inherited->source[0] = '\0';
     ret_inherited->flatten = NULL;
 }
 

@@ -36,6 +36,11 @@ struct inherited {
     struct inherited_layer layers[LAYER_DEPTH_MAX]; /* the highest first */
     size_t layer_count;
     uint64_t template_dev, template_ino; /* of the template below, or 0 */
+    /* The checkpoint, whose number is never used again: of a sandbox, in its present life
+     * if its checkpoints end with that. */
+    char source[CAY_ID_MAX];
+    uint64_t life;
+    uint32_t checkpoint;
     struct storage disk;    /* the first store, if it is on disk; not removed meanwhile */
     char below[CAY_ID_MAX]; /* the sandbox whose store on disk is the last one, or "" */
     /* Makes all of it the only layer of overlay->disk: 0 or a negative errno. */

@@ -615,26 +615,27 @@ static int fail_relay(const char *id, int error, struct cay_error *err)
 
 /* After a time-out no reply is wanted: cay-net gets EPIPE if it serves the request later,
  * and changes nothing.  A reply that came before is here. */
-static ssize_t receive_reply(int fd, struct relay_reply *ret_reply)
+static ssize_t receive_reply(int fd, void *ret_reply, size_t size)
 {
     ssize_t got;
 
     do
-        got = recv(fd, ret_reply, sizeof *ret_reply, 0);
+        got = recv(fd, ret_reply, size, 0);
     while (got < 0 && errno == EINTR);
     if (got >= 0 || errno != EAGAIN)
         return got;
     (void)shutdown(fd, SHUT_RDWR);
-    got = recv(fd, ret_reply, sizeof *ret_reply, MSG_DONTWAIT);
+    got = recv(fd, ret_reply, size, MSG_DONTWAIT);
     if (got <= 0)
         errno = ETIMEDOUT;
     return got > 0 ? got : -1;
 }
 
 /* Sends an order with `len` bytes of text after it.  The process is confined, but it
- * reads what the sandbox sends: nothing in its reply is trusted. */
-int network_request(const char *id, enum relay_order order, const char *text, size_t len,
-                    struct relay_reply *ret_reply, struct cay_error *err)
+ * reads what the sandbox sends: nothing in its reply is trusted.  A reply begins with
+ * relay_reply. */
+static int exchange(const char *id, enum relay_order order, const char *text, size_t len,
+                    struct relay_reply *ret_reply, size_t size, struct cay_error *err)
 {
     struct relay_request head = {RELAY_VERSION, order};
     struct iovec parts[] = {{&head, sizeof head}, {(void *)(uintptr_t)text, len}};
@@ -650,8 +651,8 @@ int network_request(const char *id, enum relay_order order, const char *text, si
     ssize_t got = -1;
     if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 &&
         sendmsg(fd, &message, MSG_NOSIGNAL) >= 0)
-        got = receive_reply(fd, ret_reply);
-    if (got != sizeof *ret_reply || ret_reply->version != RELAY_VERSION)
+        got = receive_reply(fd, ret_reply, size);
+    if (got != (ssize_t)size || ret_reply->version != RELAY_VERSION)
         return fail_relay(id, got < 0 ? errno : EPROTO, err);
     if (ret_reply->code == CAY_OK)
         return CAY_OK;
@@ -660,6 +661,19 @@ int network_request(const char *id, enum relay_order order, const char *text, si
     return cay_fail(err, CAY_E_PROTOCOL, 0, op, id,
                     "the process that relays the sandbox's network refuses the rules",
                     "it reports: %s", ret_reply->message);
+}
+
+int network_request(const char *id, enum relay_order order, const char *text, size_t len,
+                    struct relay_reply *ret_reply, struct cay_error *err)
+{
+    return exchange(id, order, text, len, ret_reply, sizeof *ret_reply, err);
+}
+
+int network_list_asked(const char *id, struct relay_asked *ret_asked,
+                       struct cay_error *err)
+{
+    TRY(exchange(id, RELAY_ASKED, NULL, 0, &ret_asked->reply, sizeof *ret_asked, err));
+    return ret_asked->count <= RELAY_ASKED_MAX ? CAY_OK : fail_relay(id, EPROTO, err);
 }
 
 static int save_rules(const struct record *record, const char *text, size_t len,

@@ -67,4 +67,8 @@ int network_change(struct record *record, const struct network_rules *rules,
 int network_request(const char *id, enum relay_order order, const char *text, size_t len,
                     struct relay_reply *ret_reply, struct cay_error *err);
 
+/* The destinations that wait for approval. */
+int network_list_asked(const char *id, struct relay_asked *ret_asked,
+                       struct cay_error *err);
+
 #endif

@@ -109,6 +109,16 @@ static int complete_network(struct cay_sandbox_options *options, struct cay_erro
     return CAY_OK;
 }
 
+static int check_id_prefix(const char *prefix, struct cay_error *err)
+{
+    size_t len = prefix ? strspn(prefix, "abcdefghijklmnopqrstuvwxyz234567") : 0;
+
+    if (!prefix || (len <= 8 && !prefix[len]))
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, "id_prefix", "invalid prefix of ids",
+                    "use at most 8 of the letters a-z and 2-7");
+}
+
 int preflight_options(struct cay_sandbox_options *options, unsigned *ret_given,
                       struct cay_error *err)
 {
@@ -133,7 +143,9 @@ int preflight_options(struct cay_sandbox_options *options, unsigned *ret_given,
                         "invalid default user or working directory",
                         "a user name has at most 63 bytes; a working directory is "
                         "absolute and has at most 1023 bytes");
-    int code = check_hostname(options->hostname, err);
+    int code = check_id_prefix(options->id_prefix, err);
+    if (!code)
+        code = check_hostname(options->hostname, err);
     if (!code)
         code = complete_network(options, err);
     if (!code && options->name && !names_is_valid(options->name))

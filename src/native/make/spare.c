@@ -165,15 +165,15 @@ bool spare_key(const struct cay_sandbox_options *options,
     struct hash hash = {HASH_STABLE};
     struct stat resolver;
 
-    if (options->storage != CAY_STORAGE_MEMORY || options->from ||
-        options->secret_count || options->header_count ||
-        (options->policy && options->policy->mount_count) || level == CAY_LEVEL_BEST ||
-        level >= CAY_LEVEL_LANDLOCK)
+    if (options->storage != CAY_STORAGE_MEMORY || options->secret_count ||
+        options->header_count || (options->policy && options->policy->mount_count) ||
+        level == CAY_LEVEL_BEST || level >= CAY_LEVEL_LANDLOCK)
         return false;
     add_text(&hash, CAY_VERSION);
     add_number(&hash, CLAIM_VERSION);
     add_text(&hash, options->pool);
     add_text(&hash, options->hostname);
+    add_text(&hash, options->id_prefix);
     add_number(&hash, level);
     /* rules and named networks come with the claim */
     add_number(&hash, options->network > CAY_NETWORK_HOST ? CAY_NETWORK_RULES
@@ -193,6 +193,11 @@ bool spare_key(const struct cay_sandbox_options *options,
     if (sources->template.root >= 0)
         add_mount(&hash, sources->template.root);
     add_binds(&hash, &sources->binds);
+    if (sources->inherited) {
+        add_text(&hash, sources->inherited->source);
+        add_number(&hash, sources->inherited->life);
+        add_number(&hash, sources->inherited->checkpoint);
+    }
     add_thread(&hash, options->network != CAY_NETWORK_HOST);
     add_restrictions(&hash, level);
     snprintf(ret_key->text, sizeof ret_key->text, "%016llx",

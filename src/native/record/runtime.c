@@ -156,7 +156,8 @@ int runtime_open_dir(const char *below, struct cay_error *err)
 
 static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567"; /* of ids */
 
-static void draw_id(char id[CAY_ID_MAX])
+/* The prefix is at most 8 letters: options are checked before. */
+static void draw_id(const char *prefix, char id[CAY_ID_MAX])
 {
     unsigned char random[16];
 
@@ -164,6 +165,8 @@ static void draw_id(char id[CAY_ID_MAX])
     memcpy(id, "sb-", 3);
     for (int i = 0; i < 16; i++)
         id[3 + i] = letters[random[i] % 32];
+    if (prefix)
+        memcpy(id + 3, prefix, strnlen(prefix, 8));
     id[19] = '\0';
 }
 
@@ -278,7 +281,8 @@ static const char no_suffix[] = "", control_suffix[] = ".control",
                   note_suffix[] = ".note", note_draft[] = ".note.new",
                   relay_suffix[] = ".net", events_suffix[] = ".events",
                   rules_suffix[] = ".rules", rules_draft[] = ".rules.new",
-                  ports_suffix[] = ".ports", ports_draft[] = ".ports.new";
+                  ports_suffix[] = ".ports", ports_draft[] = ".ports.new",
+                  approve_suffix[] = ".approve", approve_draft[] = ".approve.new";
 
 static int record_path(const char *id, const char *suffix, char path[PATH_MAX],
                        struct cay_error *err)
@@ -300,6 +304,16 @@ static void remove_relay(const char *id)
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
         if (record_path(id, suffixes[i], path, NULL) == CAY_OK)
             (void)unlink(path);
+}
+
+static void remove_approve(const char *id)
+{
+    char path[PATH_MAX];
+
+    if (record_path(id, approve_suffix, path, NULL) == CAY_OK)
+        (void)unlink(path);
+    if (record_path(id, approve_draft, path, NULL) == CAY_OK)
+        (void)unlink(path);
 }
 
 static bool release_ranges(const char *id)
@@ -324,6 +338,7 @@ static bool forget(const char *id)
     if (record_path(id, note_suffix, path, NULL) == CAY_OK)
         (void)unlink(path);
     remove_relay(id);
+    remove_approve(id);
     return record_path(id, no_suffix, path, NULL) == CAY_OK && unlink(path) == 0;
 }
 
@@ -370,8 +385,8 @@ static int make_file(int dir, const char *id)
 }
 
 /* The file comes first: resources without a record could not be found again. */
-int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
-                    struct cay_error *err)
+int runtime_reserve(const char *id, const char *prefix, bool with_range,
+                    struct record *ret_record, struct cay_error *err)
 {
     memset(ret_record, 0, sizeof *ret_record);
     ret_record->version = RECORD_VERSION;
@@ -381,7 +396,7 @@ int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
     if (id)
         memcpy(ret_record->id, id, strlen(id) + 1);
     else
-        draw_id(ret_record->id);
+        draw_id(prefix, ret_record->id);
     AUTO_FD dir = runtime_open_dir("", err);
     if (dir < 0)
         return dir;
@@ -580,6 +595,8 @@ void runtime_release(const struct record *record)
         return;
     if (record->is_relayed || !record->version)
         remove_relay(record->id);
+    if (record->approves || !record->version)
+        remove_approve(record->id);
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
         if (record_path(record->id, suffixes[i], path, NULL) == CAY_OK)
             (void)unlink(path);
@@ -746,6 +763,18 @@ int runtime_load_rules(const char *id, char *text, size_t room, size_t *ret_len,
     return load_beside(id, rules_suffix, text, room, ret_len, err);
 }
 
+int runtime_save_approve(const char *id, const char *text, size_t len,
+                         struct cay_error *err)
+{
+    return save_beside(id, approve_suffix, approve_draft, text, len, err);
+}
+
+int runtime_load_approve(const char *id, char *text, size_t room, size_t *ret_len,
+                         struct cay_error *err)
+{
+    return load_beside(id, approve_suffix, text, room, ret_len, err);
+}
+
 int runtime_save_ports(const char *id, const void *ports, size_t len,
                        struct cay_error *err)
 {
@@ -896,9 +925,9 @@ int cay_sandbox_get_note(const char *id, void **ret_data, size_t *ret_len,
  * files of the relay. */
 static bool is_stale(int dir, const char *name)
 {
-    const char *const suffixes[] = {note_suffix,   note_draft,   relay_suffix,
-                                    events_suffix, rules_suffix, rules_draft,
-                                    ports_suffix,  ports_draft};
+    const char *const suffixes[] = {
+        note_suffix, note_draft,   relay_suffix, events_suffix,  rules_suffix,
+        rules_draft, ports_suffix, ports_draft,  approve_suffix, approve_draft};
     char id[CAY_ID_MAX];
     struct stat st;
     size_t len = strcspn(name, "."), i = 0;

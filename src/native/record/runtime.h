@@ -55,6 +55,7 @@ struct record {
     char below[CAY_ID_MAX]; /* the sandbox on disk whose files this fork in memory shares,
                                or "" */
     uint32_t checkpoint_each; /* a checkpoint before each command */
+    uint32_t approves;        /* commands need approval: see runtime_load_approve() */
 };
 
 enum { RUNTIME_IDS = 65536, RECORD_VERSION = 5, RECORD_VERSION_MIN = 4 };
@@ -73,10 +74,11 @@ int runtime_check(char ret_path[PATH_MAX], struct cay_error *err);
 
 bool runtime_is_id(const char *text);
 
-/* Draws an id unless one is given, reserves a range of user ids if requested, and creates
- * the record's file.  CAY_E_BUSY: there is a record with that id. */
-int runtime_reserve(const char *id, bool with_range, struct record *ret_record,
-                    struct cay_error *err);
+/* Draws an id, which begins with the prefix if that is not NULL, unless one is given;
+ * reserves a range of user ids if requested, and creates the record's file.  CAY_E_BUSY:
+ * there is a record with that id. */
+int runtime_reserve(const char *id, const char *prefix, bool with_range,
+                    struct record *ret_record, struct cay_error *err);
 int runtime_save(const struct record *record, struct cay_error *err);
 /* CAY_E_INTERNAL: the record is damaged or of an unsupported version; see remove.h.
  * CAY_E_NOT_FOUND: there is none, or an unfinished one without processes. */
@@ -135,6 +137,12 @@ int runtime_save_rules(const char *id, const char *text, size_t len,
                        struct cay_error *err);
 int runtime_load_rules(const char *id, char *text, size_t room, size_t *ret_len,
                        struct cay_error *err);
+
+/* What approve_pack() wrote, "RUNTIME/ID.approve": for a record that says so. */
+int runtime_save_approve(const char *id, const char *text, size_t len,
+                         struct cay_error *err);
+int runtime_load_approve(const char *id, char *text, size_t room, size_t *ret_len,
+                         struct cay_error *err);
 
 /* The published ports, "RUNTIME/ID.ports": empty if there is no such file.  A process
  * that saves them holds the record's lock. */

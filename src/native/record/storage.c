@@ -331,6 +331,10 @@ int storage_save(const struct storage *storage, const struct cay_sandbox_options
         kvfile_add(&file, "env", *env);
     for (const char *const *join = options->networks; join && *join; join++)
         kvfile_add(&file, "join", *join);
+    for (const char *const *at = options->approve; at && *at; at++)
+        kvfile_add(&file, "approve", *at);
+    kvfile_add(&file, "approve_scope", options->approve_scope);
+    kvfile_add_number(&file, "approve_timeout_ms", options->approve_timeout_ms);
     for (size_t i = 0; !code && i < binds->count; i++)
         if (!save_bind(&file, &binds->list[i]))
             code = cay_fail_errno(err, errno, op, binds->list[i].source);
@@ -383,7 +387,8 @@ static bool take_lists(struct storage_saved *saved)
 {
     saved->options.env = saved->env = take_texts(&saved->kvfile, "env");
     saved->options.networks = saved->networks = take_texts(&saved->kvfile, "join");
-    return saved->env && saved->networks && take_binds(saved);
+    saved->options.approve = saved->approve = take_texts(&saved->kvfile, "approve");
+    return saved->env && saved->networks && saved->approve && take_binds(saved);
 }
 
 static void take_options(struct storage_saved *saved)
@@ -408,6 +413,8 @@ static void take_options(struct storage_saved *saved)
         .require = (unsigned)kvfile_number(kvfile, "require"),
         .ephemeral = kvfile_number(kvfile, "ephemeral"),
         .checkpoint_each = kvfile_number(kvfile, "checkpoint_each"),
+        .approve_scope = kvfile_text(kvfile, "approve_scope"),
+        .approve_timeout_ms = kvfile_number(kvfile, "approve_timeout_ms"),
         .ttl_ms = kvfile_number(kvfile, "ttl_ms"),
         .user = kvfile_text(kvfile, "user"),
         .workdir = kvfile_text(kvfile, "workdir"),
@@ -448,6 +455,7 @@ void storage_saved_done(struct storage_saved *saved)
     free(saved->binds);
     free(saved->env);
     free(saved->networks);
+    free(saved->approve);
     free(saved->kvfile.data);
     *saved = (struct storage_saved){0};
 }

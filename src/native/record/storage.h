@@ -46,7 +46,7 @@ struct storage_saved {
     const char *map;                    /* idmap_text() of its files, or NULL */
     unsigned given;                     /* limits that its creator set */
     struct cay_bind *binds;
-    const char **env, **networks;
+    const char **env, **networks, **approve;
     struct kvfile kvfile; /* the text that the options point into */
 };
 int storage_load(const char *id, struct storage_saved *ret_saved, struct cay_error *err);
