@@ -87,8 +87,8 @@ int mcp_lines_take(struct mcp_lines *lines, const char **ret_line, size_t *ret_l
 
 /* --- Messages --- */
 
-/* About the memory that jansson needs for a text: "{}" alone takes 240 bytes. */
-static size_t tree_size(const char *text, size_t len)
+/* In jansson "{}" alone takes 240 bytes. */
+size_t mcp_tree_size(const char *text, size_t len)
 {
     static const uint16_t sizes[UINT8_MAX + 1] = {
         [','] = 48, [':'] = 96, ['"'] = 48, ['['] = 128, ['{'] = 256};
@@ -108,7 +108,7 @@ static size_t tree_size(const char *text, size_t len)
 
 json_t *mcp_parse(const char *text, size_t len, const char **ret_reason)
 {
-    if (tree_size(text, len) > MCP_TREE_MAX) {
+    if (mcp_tree_size(text, len) > MCP_TREE_MAX) {
         *ret_reason = "the message has too many values";
         return NULL;
     }

@@ -20,6 +20,7 @@ enum mcp_code {
     MCP_E_PARAMS = -32602,
     MCP_E_INTERNAL = -32603,
     MCP_E_RESOURCE = -32002, /* before revision 2026-07-28 */
+    MCP_E_HEADERS = -32020,
     MCP_E_VERSION = -32022
 };
 
@@ -39,6 +40,9 @@ bool mcp_lines_add(struct mcp_lines *lines, const char *data, size_t len);
 /* 1: a line without its end, which is valid until the next call; 0: there is none yet;
  * -1: a line was longer than MCP_LINE_MAX and is lost. */
 int mcp_lines_take(struct mcp_lines *lines, const char **ret_line, size_t *ret_len);
+
+/* About the memory that the tree of this text takes. */
+size_t mcp_tree_size(const char *text, size_t len);
 
 /* The tree of a message, to be freed with json_decref(); NULL with a reason if it is
  * neither an object nor an array, or takes too much memory. */

@@ -27,13 +27,15 @@
 
 enum {
     WORKERS_MAX = 16,
-    CALLS_MAX = 128,      /* with those that wait */
-    OUT_MAX = 1 << 20,    /* bytes that wait for the client before it is not read from */
-    REPLY_MAX = 16 << 20, /* bytes of a result */
+    CALLS_MAX = 128,       /* with those that wait */
+    OUT_MAX = 1 << 20,     /* bytes that wait for the client before it is not read from */
+    QUEUE_MAX = 128 << 20, /* bytes of calls in memory, before nothing is read */
+    REPLY_MAX = 16 << 20,  /* bytes of a result */
     READ_SIZE = 64 << 10,
     PROGRESS_MS = 1000,
-    ROOTS_MS = 5000, /* for the client to name its roots */
-    DRAIN_MS = 2000, /* for a client that is leaving to read what is ready */
+    APPROVAL_MS = 100, /* between looks at the queue of approvals */
+    ROOTS_MS = 5000,   /* for the client to name its roots */
+    DRAIN_MS = 2000,   /* for a client that is leaving to read what is ready */
 };
 
 static const char op[] = "mcp.serve";
@@ -64,11 +66,15 @@ struct task {
     struct request request;
     const struct mcp_tool *tool; /* NULL: the place is free */
     json_t *arguments, *token;
-    pid_t pid; /* 0: it waits for its turn */
+    size_t size; /* of its message in memory */
+    pid_t pid;   /* 0: it waits for its turn */
     int fd;
     struct mcp_lines lines;
     uint64_t begun_ms, progress_ms;
     uint64_t progress;
+    bool can_elicit;                   /* the client can show a form */
+    char approval[CAY_PENDING_ID_MAX]; /* the request that it was sent, or "" */
+    unsigned elicited;                 /* the number of that message */
 };
 
 struct server {
@@ -78,14 +84,18 @@ struct server {
     struct mcp_lines lines;
     struct buf output;
     size_t output_at;
-    const char *version;     /* of initialize, or NULL */
-    bool has_roots;          /* the client can name some */
+    const char *version; /* of initialize, or NULL */
+    bool has_roots;      /* the client can name some */
+    bool can_elicit;
+    unsigned elicited;
+    uint64_t looked_ms;      /* at the queue of approvals */
     uint64_t roots_until_ms; /* tools wait for them until then; 0: they do not */
     unsigned roots_asked;
     struct task tasks[CALLS_MAX];
     unsigned next; /* where the search for a free task begins: calls keep their order */
     unsigned workers;
-    bool is_over; /* the client is gone */
+    size_t size, queued; /* bytes of the present message, and of all tasks */
+    bool is_over;        /* the client is gone */
 };
 
 static uint64_t now_ms(void)
@@ -375,6 +385,7 @@ static void free_task(struct server *server, struct task *task)
     json_decref(task->arguments);
     json_decref(task->token);
     end_batch(server, task->request.batch);
+    server->queued -= task->size;
     *task = (struct task){.tool = NULL};
 }
 
@@ -486,6 +497,82 @@ static void report_progress(struct server *server)
     }
 }
 
+/* With the id of the call, by which the front of a server finds its stream. */
+static void elicit(struct server *server, struct task *task)
+{
+    AUTO_BUF text = {0};
+    struct json json;
+    char id[64];
+    const json_t *call = task->request.id;
+
+    task->elicited = ++server->elicited;
+    snprintf(id, sizeof id, "approve-%u-%lld", task->elicited,
+             json_is_integer(call) ? (long long)json_integer_value(call) : 0);
+    buf_init(&text, 1 << 20);
+    json_to_unicode(&json, &text);
+    json_put_object(&json);
+    json_set_text(&json, "jsonrpc", "2.0");
+    json_set_text(&json, "id", id);
+    json_set_text(&json, "method", "elicitation/create");
+    json_put_key(&json, "params");
+    mcp_approval_put(task->approval, server->version == LEGACY, &json);
+    json_put_end(&json);
+    if (json_finish(&json))
+        send_message(server, NULL, &text);
+}
+
+/* The newest revision has no requests of servers: the call ends, with what the client
+ * needs to send it again.  The command has not started. */
+static void require_input(struct server *server, struct task *task)
+{
+    AUTO_BUF text = {0};
+    struct json json;
+
+    begin_message(&json, &text, task->request.id);
+    json_put_key(&json, "result");
+    json_put_object(&json);
+    json_set_text(&json, "resultType", "input_required");
+    json_set_text(&json, "requestState", task->approval);
+    json_put_key(&json, "inputRequests");
+    json_put_object(&json);
+    json_put_key(&json, "approval");
+    json_put_object(&json);
+    json_set_text(&json, "method", "elicitation/create");
+    json_put_key(&json, "params");
+    mcp_approval_put(task->approval, true, &json);
+    json_put_end(&json);
+    json_put_end(&json);
+    send_result(server, &json, &text, &task->request);
+    free_task(server, task);
+}
+
+static bool may_wait(const struct server *server, const struct task *task)
+{
+    return task->pid && task->can_elicit && !*task->approval &&
+           server->options->sandbox.approve &&
+           json_object_get(task->arguments, "command");
+}
+
+/* Commands wait for approval in workers, which do not say so. */
+static void look_for_approvals(struct server *server)
+{
+    uint64_t now = now_ms();
+
+    if (now < server->looked_ms + APPROVAL_MS)
+        return;
+    server->looked_ms = now;
+    for (unsigned i = 0; i < CALLS_MAX; i++) {
+        struct task *task = &server->tasks[i];
+        if (!may_wait(server, task) ||
+            !mcp_approval_find(&server->session, task->arguments, task->approval))
+            continue;
+        if (task->request.is_modern)
+            require_input(server, task);
+        else
+            elicit(server, task);
+    }
+}
+
 /* The line of a worker is JSON that this program has written. */
 static void take_line(struct server *server, struct task *task, const char *line,
                       size_t len)
@@ -557,6 +644,15 @@ static void put_capabilities(struct json *json)
     json_set_text(json, "instructions", instructions);
 }
 
+/* Forms are what a client without a list of modes can show. */
+static bool has_forms(const json_t *capabilities)
+{
+    const json_t *modes = json_object_get(capabilities, "elicitation");
+
+    return json_is_object(modes) &&
+           (!json_object_size(modes) || json_object_get(modes, "form"));
+}
+
 static void initialize(struct server *server, const struct request *request,
                        const json_t *params)
 {
@@ -575,6 +671,7 @@ static void initialize(struct server *server, const struct request *request,
     server->has_roots =
         server->options->roots != MCP_ROOTS_NONE &&
         json_is_object(json_object_get(json_object_get(params, "capabilities"), "roots"));
+    server->can_elicit = has_forms(json_object_get(params, "capabilities"));
     begin_result(&json, &text, request, false);
     json_set_text(&json, "protocolVersion", server->version);
     put_capabilities(&json);
@@ -707,6 +804,19 @@ static void fail_arguments(struct server *server, const struct request *request,
     send_result(server, &json, &text, request);
 }
 
+/* A client of the newest revision sends the call again, with the user's reply. */
+static void take_reply(struct server *server, struct task *task, const json_t *params)
+{
+    const char *id = json_string_value(json_object_get(params, "requestState"));
+    const json_t *replies = json_object_get(params, "inputResponses");
+
+    if (!id || !json_is_object(replies) ||
+        !mcp_approval_is_for(&server->session, task->arguments, id))
+        return;
+    mcp_approval_reply(id, json_object_get(replies, "approval"), true);
+    cay_copy_text(task->approval, sizeof task->approval, id); /* it is not sent again */
+}
+
 static void call_tool(struct server *server, const struct request *request,
                       const json_t *params)
 {
@@ -735,9 +845,18 @@ static void call_tool(struct server *server, const struct request *request,
     *task = (struct task){.request = *request,
                           .tool = tool,
                           .arguments = json_incref(arguments),
+                          .size = server->size,
                           .token = json_is_string(token) || json_is_integer(token)
                                        ? json_incref(token)
                                        : NULL};
+    server->queued += task->size;
+    task->can_elicit = server->can_elicit && !request->is_modern;
+    if (request->is_modern) {
+        const json_t *meta = json_object_get(params, "_meta");
+        task->can_elicit = has_forms(
+            json_object_get(meta, "io.modelcontextprotocol/clientCapabilities"));
+        take_reply(server, task, params);
+    }
     (void)json_incref(request->id);
     if (request->batch)
         request->batch->waiting++;
@@ -798,12 +917,31 @@ static void take_notification(struct server *server, const struct mcp_message *m
     }
 }
 
+/* "approve-NUMBER-...": of a call that still waits.  An error leaves the request in the
+ * queue. */
+static bool take_approval(struct server *server, const struct mcp_message *message,
+                          const char *given)
+{
+    static const char prefix[] = "approve-";
+
+    if (!given || strncmp(given, prefix, strlen(prefix)) != 0)
+        return false;
+    unsigned long number = strtoul(given + strlen(prefix), NULL, 10);
+    for (unsigned i = 0; i < CALLS_MAX && number; i++)
+        if (server->tasks[i].tool && *server->tasks[i].approval &&
+            server->tasks[i].elicited == number && message->result)
+            mcp_approval_reply(server->tasks[i].approval, message->result, false);
+    return true;
+}
+
 /* Only the last request for roots counts. */
 static void take_response(struct server *server, const struct mcp_message *message)
 {
     char id[32];
     const char *given = json_string_value(message->id);
 
+    if (take_approval(server, message, given))
+        return;
     snprintf(id, sizeof id, "roots-%u", server->roots_asked);
     if (!server->roots_asked || !given || strcmp(id, given) != 0)
         return;
@@ -910,6 +1048,7 @@ static void take_message(struct server *server, const char *line, size_t len)
     const char *reason = "";
     json_t *tree = mcp_parse(line, len, &reason);
 
+    server->size = mcp_tree_size(line, len);
     if (!tree)
         send_error(server, NULL, MCP_E_PARSE, reason, NULL);
     else if (json_is_array(tree))
@@ -924,13 +1063,19 @@ static size_t waiting(const struct server *server)
     return server->output.len - server->output_at;
 }
 
+/* Calls that wait would take memory without bound. */
+static bool takes_more(const struct server *server)
+{
+    return waiting(server) < OUT_MAX && server->queued < QUEUE_MAX;
+}
+
 static void take_messages(struct server *server)
 {
     const char *line;
     size_t len;
     int state = 1;
 
-    while (!server->is_over && waiting(server) < OUT_MAX &&
+    while (!server->is_over && takes_more(server) &&
            (state = mcp_lines_take(&server->lines, &line, &len)) != 0) {
         if (state < 0)
             send_error(server, NULL, MCP_E_REQUEST, "the message is larger than 16 MiB",
@@ -979,6 +1124,9 @@ static int timeout_of(const struct server *server)
     for (unsigned i = 0; i < CALLS_MAX && timeout < 0; i++)
         if (server->tasks[i].pid && server->tasks[i].token)
             timeout = PROGRESS_MS;
+    for (unsigned i = 0; i < CALLS_MAX; i++)
+        if (may_wait(server, &server->tasks[i]) && (timeout < 0 || timeout > APPROVAL_MS))
+            timeout = APPROVAL_MS;
     return timeout;
 }
 
@@ -998,7 +1146,7 @@ static void step(struct server *server)
     nfds_t count = 2;
     bool is_full = waiting(server) >= OUT_MAX;
 
-    fds[0] = (struct pollfd){is_full ? -1 : server->in, POLLIN, 0};
+    fds[0] = (struct pollfd){takes_more(server) ? server->in : -1, POLLIN, 0};
     fds[1] = (struct pollfd){server->out, waiting(server) ? POLLOUT : 0, 0};
     for (unsigned i = 0; i < CALLS_MAX && !is_full; i++)
         if (server->tasks[i].pid) {
@@ -1025,6 +1173,7 @@ static void step(struct server *server)
     take_messages(server);
     start_tasks(server);
     report_progress(server);
+    look_for_approvals(server);
 }
 
 /* What is ready is sent, unless the client reads no more. */

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "base/buf.h"
+#include "cay/approval.h"
 #include "cay/files.h"
 #include "cay/sandbox.h"
 #include "mcp/mcp.h"
@@ -115,6 +116,21 @@ const struct mcp_tool *mcp_tool_at(size_t index);
 const struct mcp_tool *mcp_tool_find(const struct mcp_options *options, const char *name);
 bool mcp_tool_is_there(const struct mcp_options *options, const struct mcp_tool *tool);
 void mcp_tools_put(const struct mcp_options *options, struct json *json);
+
+/* --- Approvals --- */
+
+/* The request in the queue for which a call with these arguments waits. */
+bool mcp_approval_find(const struct mcp_session *session, const json_t *arguments,
+                       char ret_id[CAY_PENDING_ID_MAX]);
+bool mcp_approval_is_for(const struct mcp_session *session, const json_t *arguments,
+                         const char *id);
+
+/* The params of elicitation/create. */
+void mcp_approval_put(const char *id, bool has_mode, struct json *json);
+
+/* Replies with the client's result.  One that has no decision leaves the request, or
+ * denies it. */
+void mcp_approval_reply(const char *id, const json_t *result, bool denies_cancel);
 
 /* --- Resources --- */
 

@@ -249,6 +249,27 @@ def session_box(client):
     return client.data("list_sandboxes")["sandboxes"][0]["sandbox"]
 
 
+def test_too_many_variables_are_refused_at_once(shared):
+    done = shared.call("run_command", command="true", env={f"a{i}": "" for i in range(200_000)})
+    assert done["isError"] and "the arguments and environment are too long" in done["content"][0]["text"]
+
+
+def test_calls_that_wait_cost_bounded_memory(shared):
+    """While some that are large wait for a worker, nothing else is read."""
+    shared.call("run_command", command="true")
+    asleep = [shared.start("tools/call", {"name": "run_command", "arguments": {"command": "sleep 3"}})
+              for _ in range(16)]
+    large = {"name": "run_command", "arguments": {"command": "true", "env": {f"a{i}": "" for i in range(200_000)}}}
+    waiting = [shared.start("tools/call", large) for _ in range(3)]
+    ping = shared.start("ping")
+    order = []
+    while len(order) < len(asleep) + len(waiting) + 1:
+        message = shared.receive()
+        order += [message["id"]] if "method" not in message else []
+    assert order[0] in asleep and order.index(ping) > order.index(asleep[0])
+    assert set(order) == {*asleep, *waiting, ping}
+
+
 def test_no_sandbox_is_created_before_it_is_needed():
     with Client("--sandboxes", "1") as client:
         client.initialize()

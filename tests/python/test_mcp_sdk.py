@@ -95,6 +95,105 @@ def test_the_python_sdk_without_a_handshake():
     asyncio.run(run())
 
 
+class User:
+    """Replies to forms, in this order."""
+
+    def __init__(self, *decisions):
+        self.decisions, self.seen = list(decisions), []
+
+    async def reply(self, _context, params):
+        from mcp_types import ElicitResult
+        self.seen.append(params.message)
+        assert set(params.requested_schema["properties"]) == {"decision"}
+        decision = self.decisions.pop(0)
+        if decision in ("decline", "cancel"):
+            return ElicitResult(action=decision)
+        return ElicitResult(action="accept", content={"decision": decision})
+
+
+async def ask_the_user(call, user):
+    """Of 'echo guarded ...', each needs approval."""
+    async def run(command):
+        done = await call("run_command", {"command": command})
+        return done.content[0].text
+
+    assert await run("echo free") == "free\n" and not user.seen
+    assert await run("echo guarded 1") == "guarded 1\n"
+    assert len(user.seen) == 1 and "echo guarded 1" in user.seen[0]
+    assert (await run("echo guarded 1")).startswith("not-approved: ")
+    assert (await run("echo guarded 'it'\"'\"'s'")).startswith("not-approved: ")
+    assert await run("echo guarded 2") == "guarded 2\n"
+    assert await run("echo guarded 2") == "guarded 2\n"  # a rule
+    assert len(user.seen) == 4 and not user.decisions
+    user.decisions += ["deny", "deny"]
+    await call("run_command", {"command": "echo guarded 3", "env": {"OTHER": "1"}, "cwd": "/tmp"})
+    assert "directory, 4 bytes: /tmp\nvariable, 5 bytes: OTHER (" in user.seen[4]
+    await call("run_command", {"command": f"echo guarded 4; {' ' * 5000}true"})
+    assert user.seen[5].endswith(" true\n")
+
+
+def approving(tmp_path):
+    return mcp.StdioServerParameters(
+        command=CAY, args=["mcp", "--approve", "*guarded*"],
+        env={**os.environ, "CAY_HOME": str(tmp_path)})
+
+
+def test_the_user_of_a_client_with_forms_approves_commands(tmp_path):
+    user = User("allow", "deny", "decline", "always")
+    tmp_path.chmod(0o700)
+
+    async def run():
+        async with mcp_stdio.stdio_client(approving(tmp_path)) as streams, \
+                mcp.ClientSession(*streams, elicitation_callback=user.reply) as session:
+            await session.initialize()
+            await ask_the_user(session.call_tool, user)
+
+    asyncio.run(run())
+
+
+def test_the_user_of_a_client_without_a_handshake_approves_commands(tmp_path):
+    user = User("allow", "deny", "cancel", "always")
+    tmp_path.chmod(0o700)
+
+    async def run():
+        async with mcp.Client(mcp_stdio.stdio_client(approving(tmp_path)),
+                              elicitation_callback=user.reply) as client:
+            assert client.protocol_version == "2026-07-28"
+            await ask_the_user(client.call_tool, user)
+
+    asyncio.run(run())
+
+
+def test_a_command_waits_in_the_queue_if_the_client_has_no_forms(tmp_path):
+    tmp_path.chmod(0o700)
+    env = {**os.environ, "CAY_HOME": str(tmp_path)}
+
+    def cay(*words):
+        return subprocess.run([CAY, *words], env=env, capture_output=True, text=True,
+                              timeout=PATIENCE, check=False).stdout
+
+    async def run():
+        async with mcp_stdio.stdio_client(approving(tmp_path)) as streams, \
+                mcp.ClientSession(*streams) as session:
+            await session.initialize()
+            found = []
+
+            async def call():
+                done = await session.call_tool("run_command", {"command": "echo guarded"})
+                found.append(done.content[0].text)
+
+            with anyio.fail_after(PATIENCE):
+                async with anyio.create_task_group() as group:
+                    group.start_soon(call)
+                    while not (listed := json.loads(cay("approve", "list", "-o", "json"))[
+                            "requests"]):
+                        await anyio.sleep(0.01)
+                    cay("approve", "allow", listed[0]["id"])
+            assert found == ["guarded\n"]
+
+    asyncio.run(run())
+
+
 def test_pydantic_ai_uses_the_tools():
     pydantic_ai = pytest.importorskip("pydantic_ai")
     from pydantic_ai import messages

@@ -1,0 +1,660 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MCP over HTTP: `cay serve --mcp` with clients that are right, and with ones that are not."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+import raw
+from described import undescribed
+from serving import CAY, PATIENCE, ROOT, Server, name_of, state, unavailable, wait_until
+
+sys.path.append(str(ROOT / "tests" / "python"))
+
+TYPES = {"Accept": "application/json, text/event-stream"}
+HELLO = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+    "protocolVersion": "2025-11-25", "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"}}}
+MODERN = "2026-07-28"
+
+
+@pytest.fixture(scope="module", name="mcp")
+def fixture_mcp(tmp_path_factory):
+    if os.geteuid() != 0:
+        unavailable("the tests of the server are run by root")
+    server = Server(tmp_path_factory.mktemp("home"), "--reserve", "0", "--mcp",
+                    "--mcp-sandboxes", "1").start()
+    yield server
+    left = sessions(server)
+    server.clean()
+    wait_until(lambda: not any(map(lives, left)),
+               "the process of a session outlives the server")
+    assert undescribed(server.home / "access.log") == set(), "docs/openapi.yaml does not tell"
+
+
+def sessions(server):
+    return [pid for pid in server.children() if name_of(pid) == "cay-mcp"]
+
+
+def running(seconds):
+    """The processes `sleep SECONDS` of this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_bytes() == f"sleep\0{seconds}\0".encode():
+                found.append(path.parent.name)
+    return found
+
+
+def lives(pid):
+    return state(pid) not in ("", "Z")
+
+
+def events(lines):
+    """(id, message) of each event of a stream; the message None for none."""
+    found, name = [], None
+    for line in lines:
+        if line.startswith("id: "):
+            name = line[4:]
+        elif line.startswith("data:"):
+            found.append((name, json.loads(line[5:]) if line[5:].strip() else None))
+            yield found[-1]
+
+
+class Client:
+    """One that says exactly what a test wants it to say."""
+
+    def __init__(self, server, key=None, hello=HELLO):
+        self.url, self.next = server.url + "/mcp", 0
+        self.http = httpx.Client(timeout=PATIENCE, headers={
+            **TYPES, "X-API-Key": key or server.key})
+        if hello:
+            done = self.post(hello)
+            assert done.status_code == 200, done.text
+            self.http.headers["Mcp-Session-Id"] = done.headers["mcp-session-id"]
+            self.http.headers["MCP-Protocol-Version"] = hello["params"]["protocolVersion"]
+            assert self.post({"jsonrpc": "2.0",
+                              "method": "notifications/initialized"}).status_code == 202
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if "Mcp-Session-Id" in self.http.headers:
+            self.http.delete(self.url)
+        self.http.close()
+
+    def post(self, message, **headers):
+        return self.http.post(self.url, json=message, headers=headers)
+
+    def request(self, method, **params):
+        self.next += 1
+        return {"jsonrpc": "2.0", "id": self.next, "method": method, "params": params}
+
+    def call(self, name, **arguments):
+        return self.request("tools/call", name=name, arguments=arguments)
+
+    def stream(self, message, **headers):
+        return self.http.stream("POST", self.url, json=message, headers=headers)
+
+    def result(self, name, **arguments):
+        """Of a tool."""
+        done = self.post(self.call(name, **arguments))
+        assert done.status_code == 200, done.text
+        if done.headers["content-type"] == "application/json":
+            return done.json()["result"]
+        *_, (_, last) = events(done.text.splitlines())
+        return last["result"]
+
+    def output(self, command):
+        return self.result("run_command", command=command)["structuredContent"]["stdout"]
+
+
+def modern(method, request_id=1, **params):
+    """The message of a client without a session, and its headers."""
+    message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": {
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientCapabilities": {}}}}
+    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+    name = params.get("name") or params.get("uri")
+    return message, {**headers, **({"Mcp-Name": name} if name else {})}
+
+
+# --- The SDKs ---
+
+
+async def use(call):
+    """A client's work: `call` is call_tool() of a session or of a client."""
+    done = await call("run_command", {"command": "echo hi; exit 3"})
+    assert (done.is_error, done.structured_content["exit_code"]) == (False, 3)
+    await call("write_file", {"path": "a.txt", "content": "one\ntwo\n"})
+    read = await call("read_file", {"path": "a.txt"})
+    assert (read.content[0].text, read.structured_content["total"]) == ("one\ntwo\n", 2)
+    missing = await call("read_file", {"path": "none"})
+    assert missing.is_error and missing.content[0].text.startswith("not-found: none")
+    code = await call("run_code", {"code": "x = 40\nx + 2"})
+    assert code.structured_content["results"][0]["text"] == "42"
+
+
+def test_the_python_sdk_with_a_handshake_keeps_one_sandbox(mcp):
+    sdk = pytest.importorskip("mcp")
+    http = pytest.importorskip("mcp.client.streamable_http")
+    httpx2 = pytest.importorskip("httpx2")
+
+    async def run():
+        progress = []
+        async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {mcp.key}"},
+                                      timeout=PATIENCE) as own, \
+                http.streamable_http_client(mcp.url + "/mcp", http_client=own) as streams, \
+                sdk.ClientSession(*streams[:2]) as session:
+            assert (await session.initialize()).protocol_version == "2025-11-25"
+            await use(session.call_tool)
+
+            async def note(_done, _total, message):
+                progress.append(message)
+
+            await session.call_tool("run_code", {"code": "print('half')"}, progress_callback=note)
+            assert any("half" in message for message in progress)
+            listed = (await session.list_resources()).resources
+            uri = next(one.uri for one in listed if str(one.uri).endswith("/a.txt"))
+            assert (await session.read_resource(uri)).contents[0].text == "one\ntwo\n"
+
+    asyncio.run(run())
+
+
+def test_the_python_sdk_without_a_handshake_keeps_one_sandbox(mcp):
+    sdk = pytest.importorskip("mcp")
+    http = pytest.importorskip("mcp.client.streamable_http")
+    httpx2 = pytest.importorskip("httpx2")
+    key = mcp.new_key("modern-sdk")
+
+    async def run():
+        async with httpx2.AsyncClient(headers={"X-API-Key": key}, timeout=PATIENCE) as own, \
+                sdk.Client(http.streamable_http_client(mcp.url + "/mcp",
+                                                       http_client=own)) as client:
+            assert client.protocol_version == MODERN
+            await use(client.call_tool)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_modern", [False, True], ids=["session", "no-session"])
+def test_the_user_approves_commands(own_server, is_modern):
+    sdk = pytest.importorskip("mcp")
+    http = pytest.importorskip("mcp.client.streamable_http")
+    httpx2 = pytest.importorskip("httpx2")
+    from test_mcp_sdk import User, ask_the_user
+    server = own_server("--mcp", "--mcp-approve", "nothing,*guarded*")
+    user = User("allow", "deny", "decline", "always")
+
+    async def run():
+        async with httpx2.AsyncClient(headers={"X-API-Key": server.key}, timeout=PATIENCE) as own:
+            transport = http.streamable_http_client(server.url + "/mcp", http_client=own)
+            if is_modern:
+                async with sdk.Client(transport, elicitation_callback=user.reply) as client:
+                    assert client.protocol_version == MODERN
+                    await ask_the_user(client.call_tool, user)
+                return
+            async with transport as streams, sdk.ClientSession(
+                    *streams[:2], elicitation_callback=user.reply) as session:
+                await session.initialize()
+                await ask_the_user(session.call_tool, user)
+
+    asyncio.run(run())
+
+
+def test_a_reply_of_another_session_approves_nothing(own_server):
+    server = own_server("--mcp", "--mcp-approve", "*guarded*")
+    hello = {**HELLO, "params": {**HELLO["params"], "capabilities": {"elicitation": {}}}}
+    with Client(server, hello=hello) as client, Client(server, hello=hello) as other:
+        with client.stream(client.call("run_command", command="echo guarded")) as reply:
+            found = events(reply.iter_lines())
+            asked = next(one for _, one in found if one)
+            assert asked["method"] == "elicitation/create"
+            yes = {"jsonrpc": "2.0", "id": asked["id"],
+                   "result": {"action": "accept", "content": {"decision": "allow"}}}
+            assert other.post(yes).status_code == 202
+            assert other.output("echo other") == "other\n"
+            assert len(json.loads(server.cay("approve", "list", "-o", "json").stdout)[
+                "requests"]) == 1
+            no = {**yes, "result": {"action": "decline"}}
+            assert client.post(no).status_code == 202
+            assert list(found)[-1][1]["result"]["isError"]
+
+
+def test_a_form_has_all_that_is_approved_and_goes_to_its_call_alone(own_server):
+    server = own_server("--mcp", "--mcp-approve", "echo guarded*")
+    hello = {**HELLO, "params": {**HELLO["params"], "capabilities": {"elicitation": {}}}}
+    with Client(server, hello=hello) as client:
+        call = client.call("run_command", command="echo guarded; sleep 1", cwd="/tmp/\x1b\u202e",
+                           env={"GIT_SSH_COMMAND": "other"})
+        with client.stream(call) as reply:
+            found = events(reply.iter_lines())
+            asked = next(one for _, one in found if one)
+            message = asked["params"]["message"]
+            assert "echo guarded; sleep 1" in message and " bytes: GIT_SSH_COMMAND (" in message
+            assert "directory, 9 bytes: /tmp/\\u{1b}\\u{202e}\n" in message
+            with client.stream(client.call("run_command", command="sleep 1")) as other:
+                assert "elicitation" not in other.read().decode()  # a part of the other's text
+            no = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}
+            assert client.post(no).status_code == 202
+            assert list(found)[-1][1]["result"]["isError"]
+
+
+def test_the_form_of_a_long_command_has_its_end(own_server):
+    server = own_server("--mcp", "--mcp-approve", "echo guarded*")
+    hello = {**HELLO, "params": {**HELLO["params"], "capabilities": {"elicitation": {}}}}
+    with Client(server, hello=hello) as client:
+        command = "echo guarded " + "a" * 6000 + "; true the-end"
+        with client.stream(client.call("run_command", command=command)) as reply:
+            found = events(reply.iter_lines())
+            asked = next(one for _, one in found if one)
+            assert "; true the-end" in asked["params"]["message"]
+            no = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}
+            assert client.post(no).status_code == 202
+            assert list(found)[-1][1]["result"]["isError"]
+
+
+def test_unread_responses_are_charged_to_the_key(mcp):
+    """Whatever else the requests have: a header that changes is not another client."""
+    key = mcp.new_key("unread")
+    with Client(mcp, key=key) as client, ExitStack() as stack:
+        client.result("write_file", path="big", content="\x01" * 1_000_000)
+        statuses = []
+        for number in range(16):
+            connection = stack.enter_context(raw.connect(mcp))
+            connection.sendall(raw.sized(
+                "POST /mcp", json.dumps(client.call("read_file", path="big")).encode(),
+                f"X-API-Key: {key}", f"Mcp-Session-Id: {client.http.headers['Mcp-Session-Id']}",
+                f"X-Access-Token: {number}", "Accept: application/json",
+                "Content-Type: application/json"))
+            statuses.append(raw.parse(connection.recv(4000)).status)
+        assert statuses[0] == 200 and statuses[-1] == 503
+
+
+def test_pydantic_ai_uses_the_tools(mcp):
+    pydantic_ai = pytest.importorskip("pydantic_ai")
+    from pydantic_ai import messages
+    transports = pytest.importorskip("fastmcp.client.transports")
+    from pydantic_ai.mcp import MCPToolset
+    from pydantic_ai.models.function import FunctionModel
+    key = mcp.new_key("pydantic")
+    steps = [("write_file", {"path": "f", "content": "written"}),
+             ("run_command", {"command": "cat f"})]
+
+    def model(history, info):
+        done = sum(isinstance(one, messages.ModelResponse) for one in history)
+        assert "run_command" in {tool.name for tool in info.function_tools}
+        if done < len(steps):
+            return messages.ModelResponse([messages.ToolCallPart(*steps[done])])
+        return messages.ModelResponse([messages.TextPart(str(history[-1].parts[0].content))])
+
+    async def run():
+        toolset = MCPToolset(transports.StreamableHttpTransport(
+            mcp.url + "/mcp", headers={"X-API-Key": key}))
+        agent = pydantic_ai.Agent(FunctionModel(model), toolsets=[toolset])
+        return (await agent.run("go")).output
+
+    assert "written" in asyncio.run(run())
+
+
+def test_the_javascript_sdk_keeps_one_sandbox(mcp):
+    import test_mcp_sdk  # its SDK is installed once
+    place = test_mcp_sdk.install()
+    done = subprocess.run(["node", "mcp-http.mjs", mcp.url + "/mcp", mcp.key], cwd=place,
+                          timeout=PATIENCE, env={**mcp.env, "PATH": test_mcp_sdk.PATH},
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+# --- Sessions ---
+
+
+def test_a_session_has_one_sandbox_and_delete_removes_both(mcp):
+    before = set(sessions(mcp))
+    with Client(mcp) as client:
+        client.result("write_file", path="/tmp/x", content="kept")
+        assert client.output("cat /tmp/x") == "kept"
+        (pid,) = set(sessions(mcp)) - before
+        client.result("start_process", command="exec sleep 1000.125")
+        wait_until(lambda: running("1000.125"), "the command does not start")
+        assert client.http.delete(client.url).status_code == 204
+        wait_until(lambda: pid not in sessions(mcp), "the process stays")
+        wait_until(lambda: not running("1000.125"), "the sandbox stays")
+        gone = client.post(client.request("tools/list"))
+        assert gone.status_code == 404
+        assert client.http.get(client.url).status_code == 404
+        del client.http.headers["Mcp-Session-Id"]
+
+
+def test_two_sessions_of_a_tenant_do_not_see_each_other(mcp):
+    with Client(mcp) as one, Client(mcp) as other:
+        one.result("write_file", path="/tmp/x", content="mine")
+        assert other.output("cat /tmp/x 2>/dev/null; echo none") == "none\n"
+
+
+def test_the_session_of_another_tenant_is_unknown(mcp):
+    with Client(mcp) as client:
+        thief = {"X-API-Key": mcp.new_key("thief")}
+        for method in "POST", "GET", "DELETE":
+            done = client.http.request(
+                method, client.url, headers=thief,
+                json=client.request("tools/list") if method == "POST" else None)
+            assert done.status_code == 404, method
+        assert client.output("echo here") == "here\n"
+
+
+def test_requests_without_a_session_share_the_sandbox_of_their_tenant(mcp):
+    key = mcp.new_key("alone")
+    with Client(mcp, key, hello=None) as client:
+        before = set(sessions(mcp))
+
+        def output(command, **more):
+            message, headers = modern("tools/call", name="run_command",
+                                      arguments={"command": command})
+            return client.post(message, **headers, **more).json()["result"][
+                "structuredContent"]["stdout"]
+
+        assert output("echo 1 > /tmp/x; cat /tmp/x") == "1\n"
+        assert output("cat /tmp/x") == "1\n"
+        assert output("cat /tmp/x 2>/dev/null; echo none", **{"Cay-Session": "b"}) == "none\n"
+        assert len(set(sessions(mcp)) - before) == 2
+
+
+def test_a_client_without_a_session_cancels_by_leaving(mcp):
+    key = mcp.new_key("leaver")
+    with Client(mcp, key, hello=None) as client:
+        message, headers = modern("tools/call", name="run_command",
+                                  arguments={"command": "touch /tmp/began; exec sleep 1000.25"})
+        with mcp.connect() as leaving:
+            body = json.dumps(message).encode()
+            leaving.sendall(raw.sized("POST /mcp", body, f"X-API-Key: {key}",
+                                      "Content-Type: application/json", "Accept: */*",
+                                      *(f"{name}: {text}" for name, text in headers.items())))
+
+            def shown(command):
+                message, headers = modern("tools/call", 2, name="run_command",
+                                          arguments={"command": command})
+                return client.post(message, **headers).json()["result"]["structuredContent"][
+                    "stdout"]
+
+            wait_until(lambda: "began" in shown("ls /tmp"), "the command does not start")
+            assert "1000.25" in shown("ps ax")
+        wait_until(lambda: "1000.25" not in shown("ps ax"), "the command stays")
+
+
+def test_a_client_that_left_a_session_gets_what_it_missed(mcp):
+    with Client(mcp) as client:
+        message = client.call("run_command", command="while ! [ -e /tmp/go ]; do sleep 0.01; done")
+        with client.stream(message) as reply:
+            name, first = next(events(reply.iter_lines()))
+            assert first is None  # so that the client has an id in any case
+        client.result("write_file", path="/tmp/go", content="")
+        with client.http.stream("GET", client.url, headers={"Last-Event-ID": name}) as reply:
+            found = list(events(reply.iter_lines()))
+        last = [one for _, one in found if one]
+        assert last[-1]["id"] == message["id"]
+        assert last[-1]["result"]["structuredContent"]["exit_code"] == 0
+        with client.http.stream("GET", client.url, headers={"Last-Event-ID": name}) as again:
+            assert [one for _, one in events(again.iter_lines()) if one] == last
+
+
+def test_a_cancelled_request_ends_its_command(mcp):
+    with Client(mcp) as client:
+        message = client.call("run_command", command="touch /tmp/began; exec sleep 1000.5")
+        with client.stream(message) as reply:
+            found = events(reply.iter_lines())
+            next(found)
+            wait_until(lambda: "began" in client.output("ls /tmp"), "the command does not start")
+            done = client.post({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                                "params": {"requestId": message["id"]}})
+            assert done.status_code == 202
+            assert list(found)[-1][1]["error"]
+        wait_until(lambda: "1000.5" not in client.output("ps ax"), "the command stays")
+
+
+def test_a_batch_has_all_answers_in_one_stream(mcp):
+    hello = {**HELLO, "params": {**HELLO["params"], "protocolVersion": "2025-03-26"}}
+    with Client(mcp, hello=hello) as client:
+        batch = [client.call("run_command", command="echo a"), client.request("tools/list"),
+                 {"jsonrpc": "2.0", "method": "notifications/none"}, client.request("ping")]
+        done = client.post(batch)
+        found = {one["id"] for _, one in events(done.text.splitlines()) if one}
+        assert found == {one["id"] for one in batch if "id" in one}
+        assert client.post([]).status_code == 400
+        assert client.post([client.request("ping")] * 65).status_code == 400
+
+
+def test_the_stream_of_a_get_ends_with_its_session(mcp):
+    with Client(mcp) as client, client.http.stream("GET", client.url) as reply:
+        assert reply.headers["content-type"] == "text/event-stream"
+        assert client.http.delete(client.url).status_code == 204
+        assert all(one is None for _, one in events(reply.iter_lines()))
+        del client.http.headers["Mcp-Session-Id"]
+
+
+def test_a_session_that_has_lost_its_process_is_unknown(mcp):
+    before = set(sessions(mcp))
+    with Client(mcp) as client:
+        (pid,) = set(sessions(mcp)) - before
+        with client.stream(client.call("run_command", command="exec sleep 1000")) as reply:
+            found = events(reply.iter_lines())
+            next(found)
+            subprocess.run(["kill", "-9", str(pid)], check=True)
+            *_, (_, last) = found
+            assert last["error"]["message"] == "the session has ended"
+        wait_until(lambda: client.post(client.request("ping")).status_code == 404, "it is known")
+        del client.http.headers["Mcp-Session-Id"]
+
+
+# --- Refusals ---
+
+
+def test_keys_and_origins_are_checked(mcp):
+    with Client(mcp, hello=None) as client:
+        for key in "", "e2b_0000", "x" * 5000:
+            done = client.post(HELLO, **{"X-API-Key": key})
+            assert done.status_code == 401, key
+        assert client.post(HELLO, Origin="http://evil.example").status_code == 403
+        assert client.post(HELLO, Host="evil.example").status_code == 421
+        own = client.post(HELLO, Origin=mcp.url)
+        assert own.status_code == 200
+        client.http.headers["Mcp-Session-Id"] = own.headers["mcp-session-id"]
+
+
+@pytest.mark.parametrize(("body", "code"), [
+    (b"", -32700), (b"{", -32700), (b"[[[[", -32700), (b"7", -32700), (b'"x"', -32700),
+    (b"\xff\xfe", -32700), (b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}', -32700),
+    (b"{}", -32600), (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', -32600),
+    (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', -32600),
+    (b'{"jsonrpc":"2.0","id":1,"method":7}', -32600),
+    (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}', -32600),
+    (b"[" + b"[]," * 20000 + b"[]]", -32600), (b"[" * 100000, -32700),
+    (b"[" + b"{}," * 5000000 + b"{}]", -32700),
+])
+def test_malformed_messages_are_refused(mcp, body, code):
+    with Client(mcp) as client:
+        done = client.http.post(client.url, content=body,
+                                headers={"Content-Type": "application/json"})
+        assert (done.status_code, done.json()["error"]["code"]) == (400, code), done.text
+        assert client.post(client.request("ping")).json()["result"] == {}
+
+
+def test_a_message_that_is_too_large_is_refused(mcp):
+    with Client(mcp) as client:
+        message = client.call("write_file", path="/tmp/x", content="x" * (17 << 20))
+        assert client.post(message).status_code == 413
+        assert client.result("write_file", path="/tmp/x", content="x" * (7 << 20))[
+            "isError"] is False
+        assert client.output("wc -c < /tmp/x") == f"{7 << 20}\n"
+
+
+def test_headers_are_checked(mcp):
+    with Client(mcp) as client:
+        ping = client.request("ping")
+        for status, headers in [(415, {"Content-Type": "text/plain"}), (406, {"Accept": "text/html"}),
+                                (400, {"MCP-Protocol-Version": "1999-01-01"}),
+                                (404, {"Mcp-Session-Id": "0" * 32}), (404, {"Mcp-Session-Id": ""}),
+                                (400, {"Cay-Session": "../x"})]:
+            assert client.post(ping, **headers).status_code == status, headers
+        assert client.http.get(client.url, headers={"Accept": "application/json"}).status_code == 406
+        assert client.http.put(client.url).status_code == 405
+        assert client.post(ping).status_code == 200
+    with Client(mcp, hello=None) as client:
+        assert client.post(ping).status_code == 400
+        assert client.http.get(client.url).status_code == 400
+        for wrong in "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name":
+            message, headers = modern("tools/call", name="run_command", arguments={})
+            done = client.post(message, **{**headers, wrong: "2025-11-25"})
+            assert (done.status_code, done.json()["error"]["code"]) == (400, -32020), wrong
+
+
+def test_the_revision_without_sessions_has_statuses_of_errors(mcp):
+    key = mcp.new_key("statuses")
+    with Client(mcp, key, hello=None) as client:
+        message, headers = modern("no/such")
+        done = client.post(message, **headers)
+        assert done.status_code == 404, (done.headers, done.text)
+        message, headers = modern("tools/call", name="none", arguments={})
+        assert client.post(message, **headers).status_code == 400
+        message, headers = modern("tools/list")
+        message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = "2099-01-01"
+        done = client.post(message, **{**headers, "MCP-Protocol-Version": "2099-01-01"})
+        assert (done.status_code, done.json()["error"]["code"]) == (400, -32022)
+
+
+def test_slow_readers_and_clients_that_vanish_do_not_stop_others(mcp):
+    with Client(mcp) as client:
+        client.result("run_command", command="head -c 700000 /dev/zero | tr '\\0' x > /tmp/big")
+        slow = []
+        for number in range(20):
+            body = json.dumps({"jsonrpc": "2.0", "id": f"slow{number}", "method": "tools/call",
+                               "params": {"name": "read_file",
+                                          "arguments": {"path": "/tmp/big"}}}).encode()
+            connection = mcp.connect()
+            connection.sendall(raw.sized(
+                "POST /mcp", body, f"X-API-Key: {mcp.key}", "Content-Type: application/json",
+                "Accept: text/event-stream", "MCP-Protocol-Version: 2025-11-25",
+                f"Mcp-Session-Id: {client.http.headers['Mcp-Session-Id']}"))
+            slow.append(connection)
+        with Client(mcp) as other:
+            assert other.output("echo other") == "other\n"
+        for connection in slow[::2]:
+            connection.close()
+        assert client.output("echo own") == "own\n"
+        for connection in slow[1::2]:
+            connection.close()
+
+
+def test_sessions_are_limited(mcp):
+    key = mcp.new_key("many")
+    clients = []
+    try:
+        for _ in range(32):
+            clients.append(Client(mcp, key))
+        with Client(mcp, key, hello=None) as client:
+            assert client.post(HELLO).status_code == 429
+        with Client(mcp) as other:
+            assert other.post(other.request("ping")).status_code == 200
+    finally:
+        for client in clients:
+            client.__exit__()
+
+
+# --- E2B's gateway ---
+
+GATEWAY = """#!/bin/sh
+mkdir -p /etc/mcp-gateway /tmp/www
+printf %s "$GATEWAY_ACCESS_TOKEN" > /etc/mcp-gateway/.token
+printf %s "$2" > /tmp/config
+echo gateway > /tmp/www/mcp
+cd /tmp/www
+setsid python3 -m http.server 50005 > /dev/null 2>&1 < /dev/null &
+"""
+
+
+def test_the_mcp_option_of_e2b_without_a_gateway_leaves_no_sandbox(server):
+    e2b = pytest.importorskip("e2b")
+    options = server.options_of("no-gateway")
+    with pytest.raises(e2b.SandboxException, match="Failed to start MCP gateway: .*mcp-gateway"):
+        e2b.Sandbox.create("base", mcp={"time": {}}, **options)
+    assert server.api("GET", "/v2/sandboxes", X_API_KEY=options["api_key"]) == (200, [])
+    assert server.api("POST", "/sandboxes", {"templateID": "base", "mcp": 7})[0] == 400
+
+
+def test_the_mcp_option_of_e2b_starts_the_gateway_of_the_template(server):
+    e2b = pytest.importorskip("e2b")
+    options = server.options_of("gateway")
+    source = e2b.Sandbox.create(**options)
+    source.files.write("/usr/local/bin/mcp-gateway", GATEWAY, user="root")
+    source.commands.run("chmod 755 /usr/local/bin/mcp-gateway", user="root")
+    snapshot = source.create_snapshot()
+    source.kill()
+    sandbox = e2b.Sandbox.create(snapshot.snapshot_id, mcp={"time": {}}, **options)
+    try:
+        assert sandbox.get_mcp_url() == f"https://{sandbox.get_host(50005)}/mcp"
+        assert json.loads(sandbox.files.read("/tmp/config", user="root")) == {"time": {}}
+        other = e2b.Sandbox.connect(sandbox.sandbox_id, **options)
+        assert other.get_mcp_token() == sandbox.get_mcp_token() != ""
+        host = sandbox.get_host(50005)
+        wait_until(lambda: raw.web("GET", server.url + "/mcp", headers={
+            "Host": host}).text == "gateway\n", "the gateway does not listen")
+    finally:
+        sandbox.kill()
+        e2b.Sandbox.delete_snapshot(snapshot.snapshot_id, **options)
+
+
+# --- Options ---
+
+
+@contextmanager
+def served(own_server, *options):
+    server = own_server(*options)
+    yield server
+    wait_until(lambda: not sessions(server), "a session does not end")
+
+
+def test_a_server_without_the_option_has_no_mcp(server):
+    with Client(server, hello=None) as client:
+        assert client.post(HELLO).status_code == 404
+
+
+def test_options_decide_which_tools_there_are(own_server):
+    with served(own_server, "--mcp", "--mcp-tools", "read-only", "--mcp-idle", "1") as server:
+        with Client(server) as client:
+            tools = client.post(client.request("tools/list")).json()["result"]["tools"]
+            assert "read_file" in {one["name"] for one in tools}
+            assert all(one["annotations"]["readOnlyHint"] for one in tools)
+            wait_until(lambda: not sessions(server), "an unused session does not end")
+            assert client.post(client.request("ping")).status_code == 404
+            del client.http.headers["Mcp-Session-Id"]
+
+
+def test_sessions_end_with_their_server(own_server):
+    server = own_server("--mcp", "--max-sandboxes", "1")
+    with Client(server) as client:
+        assert client.output("echo x") == "x\n"
+        with Client(server, hello=None) as other:
+            assert other.post(HELLO).status_code == 429
+        (pid,) = sessions(server)
+        client.result("start_process", command="exec sleep 1000.375")
+        wait_until(lambda: running("1000.375"), "the command does not start")
+        server.kill()
+        del client.http.headers["Mcp-Session-Id"]
+        wait_until(lambda: not lives(pid) and not running("1000.375"), "the session stays")
+
+
+def test_bad_options_are_refused():
+    for words, error in [(["--mcp-tools", "x"], "--mcp-tools"),
+                         (["--mcp", "--mcp-tools", "run_comand"], "run_comand"),
+                         (["--mcp", "--mcp-idle", "0"], "--mcp-idle"),
+                         (["--mcp", "--mcp-sandboxes", "64"], "--mcp-sandboxes")]:
+        done = subprocess.run([CAY, "serve", "--listen", "127.0.0.1:0", "--check", *words],
+                              capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode != 0 and error in done.stderr + done.stdout, words
