@@ -18,6 +18,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/commands.h"
+#include "server/wire/warn.h"
 #include "json/json.h"
 
 /* --- cay key --- */
@@ -351,20 +352,27 @@ void commands_print_exports(const struct serve_options *options, const char *key
         printf("export E2B_API_KEY=%s\n", key);
 }
 
+bool commands_is_public(const struct serve_options *options)
+{
+    return strncmp(options->address, "127.", 4) != 0 &&
+           strcmp(options->address, "::1") != 0;
+}
+
 void commands_warn(const struct serve_options *options)
 {
-    if (strncmp(options->address, "127.", 4) == 0 || strcmp(options->address, "::1") == 0)
+    static struct warn warn;
+
+    if (!commands_is_public(options))
         return;
     if (!options->tls_cert)
-        fprintf(stderr,
-                "cay: warning: %s:%u is served without TLS: API keys, files and output "
-                "can be read on the network (use --tls-cert and --tls-key, or listen on "
-                "127.0.0.1 behind a TLS proxy)\n",
-                options->address, options->port);
+        warn_line(&warn,
+                  "warning: %s:%u is served without TLS: API keys, files and output can "
+                  "be read on the network (use --tls-cert and --tls-key, or listen on "
+                  "127.0.0.1 behind a TLS proxy)",
+                  options->address, options->port);
     if (!options->domain)
-        fputs("cay: other machines reach this server by its address; use --domain NAME "
-              "for a host name\n",
-              stderr);
+        warn_line(&warn, "other machines reach this server by its address; use --domain "
+                         "NAME for a host name");
 }
 
 /* --- cay env --- */

@@ -22,6 +22,26 @@ int commands_env(char *const *argv, struct cay_error *err);
  */
 void commands_print_exports(const struct serve_options *options, const char *key);
 void commands_warn(const struct serve_options *options);
+/* Whether other machines reach its address. */
+bool commands_is_public(const struct serve_options *options);
+
+/* --- TLS: tls.c --- */
+
+/* Reads a certificate and its key, and checks that they match.  Free both. */
+int server_tls_load(const struct serve_options *options, char **ret_cert, char **ret_key,
+                    struct cay_error *err);
+
+/* What clients would refuse about a valid certificate, or NULL. */
+const char *server_tls_doubt(const char *cert, const char *domain);
+
+/* --- cay serve --check: check.c --- */
+
+/* Prints a line for each part of the configuration.  Listens nowhere and creates nothing;
+ * fails if the server would not start. */
+int server_check(struct state *state, struct cay_error *err);
+
+/* --haproxy: prints the configuration for the nodes of the options. */
+int haproxy_print(const struct serve_options *options, struct cay_error *err);
 
 /* --- Running servers --- */
 
@@ -45,6 +65,9 @@ unsigned live_find(const char *home, const char *store, struct live *ret_live);
 
 /* `ret_json`: print errors as JSON. */
 int commands_key(char *const *argv, bool *ret_json, struct cay_error *err);
+
+/* cay audit verify, cay audit export: audit.c */
+int audit_command(char *const *argv, bool *ret_json, struct cay_error *err);
 
 int secret_command(char *const *argv, bool *ret_json, struct cay_error *err);
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* cay-serve: runs `cay serve`, `cay key`, `cay secret` and `cay env`.  A program of its
- * own, so that loading the libraries of the server does not slow down the start of other
- * commands. */
+/* cay-serve: runs `cay serve`, `cay key`, `cay secret`, `cay audit` and `cay env`.  A
+ * program of its own, so that loading the libraries of the server does not slow down the
+ * start of other commands. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <gnutls/gnutls.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -28,10 +27,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "code/warm.h"
+#include "mcp/mcp.h"
 #include "server/broker/broker.h"
+#include "server/broker/hooks.h"
 #include "server/broker/recovery.h"
 #include "server/commands.h"
 #include "server/front/front.h"
+#include "server/wire/notify.h"
 #include "server/wire/warn.h"
 
 /* The same format as src/cli/output.c. */
@@ -165,63 +167,6 @@ static int listen_open(struct serve_options *options, int *ret_socket,
     return CAY_OK;
 }
 
-/* --- TLS --- */
-
-enum { PEM_MAX = 1 << 20 };
-
-static const char tls_op[] = "serve.tls";
-
-static int read_pem(const char *path, char **ret_text, struct cay_error *err)
-{
-    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    AUTO_BUF text = {.max = PEM_MAX};
-
-    for (;;) {
-        if (fd < 0 || !buf_reserve(&text, 4096))
-            return cay_fail_errno(err, fd < 0 ? errno : EFBIG, tls_op, path);
-        ssize_t got = read(fd, text.data + text.len, 4095);
-        if (got < 0)
-            return cay_fail_errno(err, errno, tls_op, path);
-        if (got == 0)
-            break;
-        text.len += (size_t)got;
-        text.data[text.len] = '\0';
-    }
-    *ret_text = buf_take(&text);
-    return *ret_text ? CAY_OK : cay_fail_memory(err, tls_op);
-}
-
-static gnutls_datum_t datum(char *text)
-{
-    return (gnutls_datum_t){(unsigned char *)text, (unsigned)strlen(text)};
-}
-
-/* Checked here, since the front would only exit on a bad pair. */
-static int check_pair(const char *cert_path, const char *key_path, char *cert, char *key,
-                      struct cay_error *err)
-{
-    const gnutls_datum_t shown = datum(cert), secret = datum(key);
-    gnutls_certificate_credentials_t pair;
-
-    if (gnutls_certificate_allocate_credentials(&pair) != GNUTLS_E_SUCCESS)
-        return cay_fail_memory(err, tls_op);
-    int certs = gnutls_certificate_set_x509_trust_mem(pair, &shown, GNUTLS_X509_FMT_PEM);
-    int result =
-        gnutls_certificate_set_x509_key_mem(pair, &shown, &secret, GNUTLS_X509_FMT_PEM);
-    gnutls_certificate_free_credentials(pair);
-    if (certs <= 0)
-        return cay_fail(err, CAY_E_INVALID, 0, tls_op, cert_path, "not a PEM certificate",
-                        "check --tls-cert");
-    if (result == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
-        return cay_fail(err, CAY_E_INVALID, 0, tls_op, key_path,
-                        "the key does not match the certificate",
-                        "give the key that belongs to --tls-cert");
-    if (result != GNUTLS_E_SUCCESS)
-        return cay_fail(err, CAY_E_INVALID, 0, tls_op, key_path,
-                        "not a PEM private key, or an encrypted one", "check --tls-key");
-    return CAY_OK;
-}
-
 /* --- cay serve --- */
 
 struct server {
@@ -231,6 +176,7 @@ struct server {
 };
 
 static struct server server;
+static struct warn notes; /* lines of the start */
 
 /* The front keeps its socket to the broker, the listening socket and the log.  All other
  * descriptors of the broker, some of which lead to sandboxes, are closed: first the kept
@@ -266,6 +212,8 @@ static _Noreturn void become_front(int socket)
     (void)sigaction(SIGPIPE, &ignore, NULL);
     (void)sigaction(SIGINT, &ignore, NULL); /* the broker handles these two */
     (void)sigaction(SIGTERM, &ignore, NULL);
+    (void)sigaction(SIGUSR1, &ignore, NULL);
+    (void)sigaction(SIGUSR2, &ignore, NULL);
     (void)prctl(PR_SET_NAME, "cay-front");
     front_run(front);
 }
@@ -329,9 +277,8 @@ static int allow_full(const struct registry *registry, int code,
         return code;
     log_error("store", error);
     if (registry_is_exclusive(registry))
-        fputs("cay: store: read-only; creating a sandbox fails with 507 until there is "
-              "space\n",
-              stderr);
+        warn_line(&notes, "store: read-only; creating a sandbox fails with 507 until "
+                          "there is space");
     return CAY_OK;
 }
 
@@ -346,6 +293,8 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
     if (!code)
         code = server_state_open(state, false, err);
     if (!code)
+        code = hooks_check(options, state->store, err);
+    if (!code)
         code = registry_check(state->registry, false, NULL, err);
     if (!code)
         code = allow_full(state->registry, set_clock(state->registry, err), err);
@@ -353,6 +302,10 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
         code = add_key_file(state, err);
     if (!code)
         code = secrets_open(options->home, &server.broker.secrets, err);
+    if (!code && options->server_key_file)
+        code = secrets_read_keys(options->server_key_file, &server.broker.secrets, err);
+    if (!code && options->require_level)
+        code = node_check_level(options, err);
     if (!code)
         code = listen_open(options, &front->listener, err);
     const char *log = options->access_log;
@@ -365,12 +318,7 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
             code = cay_fail_errno(err, errno, "serve.log", log);
     }
     if (!code && options->tls_cert)
-        code = read_pem(options->tls_cert, &front->tls_cert, err);
-    if (!code && options->tls_key)
-        code = read_pem(options->tls_key, &front->tls_key, err);
-    if (!code && options->tls_cert)
-        code = check_pair(options->tls_cert, options->tls_key, front->tls_cert,
-                          front->tls_key, err);
+        code = server_tls_load(options, &front->tls_cert, &front->tls_key, err);
     if (!code)
         code = allow_full(
             state->registry,
@@ -383,6 +331,8 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
     else
         snprintf(domain, domain_room, "localhost:%u", options->port);
     front->domain = domain;
+    front->mcp_idle_ms = options->mcp ? options->mcp_idle_s * UINT64_C(1000) : 0;
+    front->log_is_text = options->log_format == LOG_FORMAT_TEXT;
     server.broker.options = options;
     server.broker.registry = state->registry;
     server.broker.domain = domain;
@@ -421,35 +371,16 @@ static int find_key(const struct state *state, char ret_key[API_KEY_MAX],
 
     if (code != CAY_E_NOT_FOUND)
         return code;
-    fprintf(stderr, "cay: the default API key was removed and is not exported (create "
-                    "one with cay key new)\n");
+    warn_line(&notes, "the default API key was removed and is not exported (create one "
+                      "with cay key new)");
     ret_key[0] = '\0';
     return CAY_OK;
 }
 
-static int cmd_serve(char *const *argv, struct cay_error *err)
+static int start_processes(struct cay_error *err)
 {
-    struct state state = {0};
-    char key[API_KEY_MAX], domain[256];
     struct rlimit files;
-    int code = options_parse(argv, &state.options, err);
 
-    if (code == 1) {
-        AUTO_BUF help = {.max = 8192};
-        options_help(&help);
-        fputs(help.data, stdout);
-        return commands_finish_output(err);
-    }
-    if (!code && (state.options.checks_store || state.options.rebuilds_store)) {
-        code = check_or_rebuild(&state, err);
-        return code ? code : commands_finish_output(err);
-    }
-    if (!code)
-        code = prepare(&state, domain, sizeof domain, err);
-    if (!code)
-        code = find_key(&state, key, err);
-    if (code)
-        return code;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max; /* a stream needs two in each process */
         (void)setrlimit(RLIMIT_NOFILE, &files);
@@ -461,6 +392,54 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
     server.broker.front = beats != MAP_FAILED ? start_front(&server.broker) : -1;
     if (server.broker.front < 0)
         return cay_fail_errno(err, errno, "serve.start", "front");
+    return CAY_OK;
+}
+
+static int check_tools(const struct serve_options *options, struct cay_error *err)
+{
+    const struct mcp_options wanted = {.tools = options->mcp_tools};
+
+    return wanted.tools && strcmp(wanted.tools, "read-only") == 0
+               ? CAY_OK
+               : mcp_check(&wanted, err);
+}
+
+static int cmd_serve(char *const *argv, struct cay_error *err)
+{
+    struct state state = {0};
+    char key[API_KEY_MAX], domain[256];
+    int code = options_parse(argv, &state.options, err);
+
+    if (code == 1) {
+        AUTO_BUF help = {.max = 8192};
+        options_help(&help);
+        fputs(help.data, stdout);
+        return commands_finish_output(err);
+    }
+    if (!code)
+        code = check_tools(&state.options, err);
+    if (!code && state.options.prints_haproxy)
+        return haproxy_print(&state.options, err);
+    if (!code && (state.options.checks_store || state.options.rebuilds_store)) {
+        code = check_or_rebuild(&state, err);
+        return code ? code : commands_finish_output(err);
+    }
+    if (!code && state.options.checks) {
+        code = server_check(&state, err);
+        return code ? code : commands_finish_output(err);
+    }
+    if (!code) {
+        notify_open();
+        warn_set_json(state.options.log_format == LOG_FORMAT_JSON);
+        code = prepare(&state, domain, sizeof domain, err);
+    }
+    if (!code)
+        code = find_key(&state, key, err);
+    if (code)
+        return code;
+    code = start_processes(err);
+    if (code)
+        return code;
     code = broker_open(&server.broker, err);
     if (code)
         return code;
@@ -469,8 +448,7 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
         commands_print_exports(&state.options, key);
         (void)fflush(stdout);
         if (state.options.internet == CAY_NETWORK_NONE)
-            fputs("cay: sandboxes have no internet access (use --internet open)\n",
-                  stderr);
+            warn_line(&notes, "sandboxes have no internet access (use --internet open)");
     }
     commands_warn(&state.options);
     explicit_bzero(key, sizeof key);
@@ -499,11 +477,13 @@ int main(int argc, char **argv)
         code = commands_key(rest, &as_json, &err);
     else if (strcmp(command, "secret") == 0)
         code = secret_command(rest, &as_json, &err);
+    else if (strcmp(command, "audit") == 0)
+        code = audit_command(rest, &as_json, &err);
     else if (strcmp(command, "env") == 0)
         code = commands_env(rest, &err);
     else
         code = cay_fail(&err, CAY_E_INVALID, 0, "serve", command, "unknown command",
-                        "use cay serve, cay key, cay secret or cay env");
+                        "use cay serve, cay key, cay secret, cay audit or cay env");
     if (!code && strcmp(command, "serve") != 0)
         code = commands_finish_output(&err);
     return code < 0 ? fail(&err, as_json) : 0;

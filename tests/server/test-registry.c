@@ -106,7 +106,7 @@ TEST(tokens_outlive_a_restart_and_differ_in_every_way)
     secrets_token(&first, TOKEN_TRAFFIC, "abc", 1, token[1]);
     secrets_token(&first, TOKEN_ENVD, "abd", 1, token[2]);
     secrets_token(&first, TOKEN_ENVD, "abc", 2, token[3]);
-    second.key[0] ^= 1;
+    second.keys[0][0] ^= 1;
     secrets_token(&second, TOKEN_ENVD, "abc", 1, token[4]);
     for (int i = 0; i < 5; i++)
         for (int j = 0; j < i; j++)

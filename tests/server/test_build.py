@@ -214,7 +214,8 @@ def test_only_a_start_without_memory_runs_the_start_command_again(own_server, tm
         assert each.pause(keep_memory=False)
         server.restart()
         each.connect(timeout=PATIENCE)
-        assert processes(each) == ["sleep"] and each.files.read("up") == "up\n" * count
+        wait_until(lambda each=each: processes(each) == ["sleep"], "the shell does not execute it")
+        assert each.files.read("up") == "up\n" * count
 
 
 def test_a_start_command_that_fails_at_a_start_without_memory_leaves_the_files(

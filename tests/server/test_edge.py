@@ -614,7 +614,7 @@ def test_a_socket_from_systemd_is_served(server, tmp_path):
 
 
 @pytest.mark.parametrize("ask", [
-    ("GET", "/sandboxes/metrics?sandbox_ids=a"), ("POST", "/templates"), ("POST", "/v2/templates")])
+    ("POST", "/templates"), ("POST", "/v2/templates")])
 def test_what_there_is_not_yet_is_said(server, ask):
     status, body = server.api(*ask, {} if ask[0] in ("POST", "PUT") else None)
     assert (status, body["code"]) == (501, 501)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/serving.md: names of sandboxes, TLS, nginx and Caddy (issue 15, sections 3 and 4)."""
+"""docs/serving.md: names of sandboxes, TLS, nginx, Caddy and HAProxy (issue 15, sections 3 and 4)."""
 
 import contextlib
 import os
@@ -113,7 +113,10 @@ def test_the_server_needs_no_proxy(tmp_path, certificate):
 
 
 def test_the_options_of_the_service_are_accepted(tmp_path):
-    service, key = commands("As a service")
+    service, check, key = commands("As a service")
+    done = subprocess.run(["sh", "-c", check.replace("cay ", f"'{CAY}' ", 1)], text=True, check=True,
+                          env={**os.environ, "CAY_HOME": str(tmp_path)}, capture_output=True)
+    assert "0 errors" in done.stdout
     options = re.search(r"CAY_SERVE_OPTIONS=(.*)' > /etc/default/cay-serve", service)[1]
     with serving(tmp_path / "home", *options.split()) as server:
         done = subprocess.run(["sh", "-c", key.replace("cay ", f"'{CAY}' ", 1)], env=server.env,
@@ -158,6 +161,15 @@ def caddy(place, port, server, certificate):
             "--config", str(place / "Caddyfile")]
 
 
+def haproxy(place, port, server, certificate):
+    (place / "boxes.pem").write_text(certificate[0].read_text() + certificate[1].read_text())
+    text = block("haproxy", [("/etc/ssl/boxes.pem", str(place / "boxes.pem")),
+                             ("bind :443", f"bind 127.0.0.1:{port}"),
+                             ("127.0.0.1:3000", f"127.0.0.1:{server.port}")])
+    (place / "haproxy.cfg").write_text("global\n    maxconn 100\n" + text)
+    return ["haproxy", "-db", "-f", str(place / "haproxy.cfg")]
+
+
 def answers(port, certificate):
     context = ssl.create_default_context(cafile=certificate)
     with contextlib.suppress(OSError), \
@@ -167,7 +179,7 @@ def answers(port, certificate):
     return False
 
 
-@pytest.fixture(params=[nginx, caddy], ids=lambda proxy: proxy.__name__)
+@pytest.fixture(params=[nginx, caddy, haproxy], ids=lambda proxy: proxy.__name__)
 def proxied(request, tmp_path, certificate):
     """What programs export to use a server behind a proxy."""
     needs_names()
@@ -199,7 +211,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.headers.get("Upgrade"):
             self.wfile.write(b"HTTP/1.1 101 Switching Protocols\\r\\nUpgrade: websocket\\r\\n"
-                             b"Connection: Upgrade\\r\\n\\r\\n")
+                             b"Connection: Upgrade\\r\\n"
+                             b"Sec-WebSocket-Accept: ICX+Yqv66kxgM0FcWaLWlFLwTAI=\\r\\n\\r\\n")
             self.wfile.write(self.connection.recv(100).upper())
             self.close_connection = True
             return

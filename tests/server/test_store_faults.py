@@ -134,7 +134,8 @@ def store_of(server):
 
 def drop_store(server):
     for path in server.home.glob("serve.db*"):
-        path.unlink()
+        if path.is_file():
+            path.unlink()
 
 
 @pytest.mark.parametrize("damage", [damage_head, damage_middle, cut_short])

@@ -277,8 +277,8 @@ def test_old_routes(server):
     assert server.api("POST", f"/sandboxes/{name}/resume", {"timeout": 60})[0] == 201
     for version in ("", "/v2"):
         status, answer = server.api("GET", f"{version}/sandboxes/{name}/logs")
-        assert (status, answer["code"]) == (501, 501)
-        assert answer["message"] == "logs: not supported by this server"
+        assert status == 200
+        assert len(answer["logs"]) > 5
     assert server.api("POST", f"/sandboxes/{name}/timeout", {"timeout": 10 ** 8})[0] == 400
     assert server.api("PUT", f"/sandboxes/{name}/network", {})[0] == 501
     assert server.api("DELETE", f"/sandboxes/{name}")[0] == 204
@@ -553,8 +553,8 @@ def test_every_option_that_takes_a_value_says_so_without_one(tmp_path):
                               timeout=PATIENCE, check=False, env=env)
 
     names = re.findall(r"^  (--[a-z-]+) \S", serve("--help").stdout, re.M)
-    assert len(names) == 17
-    for name in names:
+    assert len(names) >= 24
+    for name in set(names) - {"--haproxy"}:  # what follows it is not its value
         assert serve(name).stderr.startswith(f"cay: invalid: {name}: the option needs a value ")
 
 

@@ -5,6 +5,7 @@
  * client's channel, or, if a record has to change, to a request of the broker's own
  * (keepers.c). */
 #include "server/broker/broker.h"
+#include "server/broker/journal.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -24,6 +25,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "server/wire/notify.h"
 #include "server/wire/warn.h"
 
 enum { EVENTS = 64, ASKS_AT_A_TIME = 32 };
@@ -59,6 +61,7 @@ void broker_refuse(struct request_packet *request, int status, int code,
     struct cay_error error;
 
     cay_fail(&error, code, 0, "server", NULL, message, "%s", hint);
+    request->refusal = status;
     (void)reply_send_error(request->channel, status, &error);
     request_packet_done(request);
 }
@@ -83,10 +86,10 @@ void broker_forward(struct broker *broker, struct request_packet *request, const
         request_packet_done(request);
 }
 
-static void refuse_unknown(struct request_packet *request)
+static void refuse_unknown(struct broker *broker, struct request_packet *request)
 {
-    broker_refuse(request, 502, CAY_E_NOT_FOUND, "The sandbox was not found",
-                  "it has ended or never existed; list the sandboxes");
+    node_refuse(broker, request, 502, "The sandbox was not found",
+                "it has ended or never existed; list the sandboxes");
 }
 
 static void refuse_token(struct request_packet *request)
@@ -107,10 +110,8 @@ struct search {
 static bool has_token(struct broker *broker, const struct request_packet *request,
                       enum token_kind kind, const struct record_row *row)
 {
-    char token[TOKEN_MAX];
-
-    secrets_token(&broker->secrets, kind, row->id, row->token_version, token);
-    return secrets_are_equal(request->head.credential, token);
+    return secrets_is_token(&broker->secrets, kind, row->id, row->token_version,
+                            request->head.credential);
 }
 
 static bool is_signed_by(struct broker *broker, const struct request_packet *request,
@@ -118,11 +119,16 @@ static bool is_signed_by(struct broker *broker, const struct request_packet *req
 {
     const char *operation = request->head.op == OP_READ_FILE ? "read" : "write";
     char token[TOKEN_MAX], signature[SIGNATURE_MAX];
+    bool is_one = false;
 
-    secrets_token(&broker->secrets, TOKEN_ENVD, row->id, row->token_version, token);
-    secrets_signature(path, operation, request->head.user, token,
-                      request->head.numbers[FILE_EXPIRES], signature);
-    return secrets_are_equal(request->head.credential, signature);
+    for (unsigned i = 0; i == 0 || i < broker->secrets.count; i++) {
+        secrets_token_by(&broker->secrets, i, TOKEN_ENVD, row->id, row->token_version,
+                         token);
+        secrets_signature(path, operation, request->head.user, token,
+                          request->head.numbers[FILE_EXPIRES], signature);
+        is_one |= secrets_are_equal(request->head.credential, signature);
+    }
+    return is_one;
 }
 
 static bool compare(const struct record_row *row, void *cookie)
@@ -234,7 +240,7 @@ static void handle_data(struct broker *broker, struct request_packet *request)
         if (is_file)
             refuse_token(request);
         else /* the sandbox of this token may have ended */
-            refuse_unknown(request);
+            refuse_unknown(broker, request);
         return;
     }
     struct cay_error error;
@@ -243,7 +249,7 @@ static void handle_data(struct broker *broker, struct request_packet *request)
                    : CAY_E_NOT_FOUND;
     if (code) {
         if (code == CAY_E_NOT_FOUND)
-            refuse_unknown(request);
+            refuse_unknown(broker, request);
         else
             broker_refuse(request, 503, code, error.message, error.hint);
         return;
@@ -254,11 +260,14 @@ static void handle_data(struct broker *broker, struct request_packet *request)
             broker_refuse(request, 502, CAY_E_KILLED, "The sandbox was not found",
                           reason);
         else
-            refuse_unknown(request);
+            refuse_unknown(broker, request);
         return;
     }
     if (!check_credential(broker, request, &row))
         return;
+    journal_set_tenant(broker, row.tenant);
+    if (row.state == RECORD_RUNNING || row.flags & CREATE_AUTO_RESUME)
+        journal_accept(broker, request);
     add_mask(request, &row);
     if (row.flags & CREATE_AUTO_RESUME && request->head.op != OP_HEALTH &&
         control_is_paused(broker, &row) && !control_is_cold(broker, &row))
@@ -266,7 +275,7 @@ static void handle_data(struct broker *broker, struct request_packet *request)
     else if (row.state == RECORD_RUNNING)
         broker_forward(broker, request, row.id);
     else
-        refuse_unknown(request);
+        refuse_unknown(broker, request);
 }
 
 static void handle_request(struct broker *broker, struct request_packet *request)
@@ -276,6 +285,10 @@ static void handle_request(struct broker *broker, struct request_packet *request
 
     if (credential == CREDENTIAL_BROKER) {
         broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
+        return;
+    }
+    if (request->head.op == OP_READY) {
+        node_handle_ready(broker, request);
         return;
     }
     if (credential != CREDENTIAL_KEY) {
@@ -293,8 +306,15 @@ static void handle_request(struct broker *broker, struct request_packet *request
                       "send it as X-API-KEY; cay env prints one");
     else if (code)
         broker_refuse(request, 503, code, error.message, error.hint);
-    else
+    else {
+        bool is_create = request->head.op == OP_CREATE;
+        reply_set_tenant(tenant);
+        journal_set_tenant(broker, tenant);
         control_handle(broker, request, tenant);
+        reply_set_tenant("");
+        if (is_create && request->refusal)
+            stats_count_failure(&broker->stats, request->refusal);
+    }
     explicit_bzero(request->head.credential, sizeof request->head.credential);
 }
 
@@ -315,7 +335,9 @@ static void on_front(struct broker *broker, struct source *source)
             broker->front = -1;
             return;
         }
+        journal_begin(broker, &broker->request);
         handle_request(broker, &broker->request);
+        journal_end(broker, &broker->request);
         request_packet_done(&broker->request); /* unless another owner took it over */
     }
 }
@@ -330,6 +352,17 @@ static void on_timer(struct broker *broker, struct source *source)
     broker_expire(broker);
 }
 
+/* The service manager waits for the drain. */
+static void notify_drain(int64_t drain_ms)
+{
+    enum { SLACK_MS = 10000 };
+    char lines[96];
+
+    snprintf(lines, sizeof lines, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%lld",
+             (long long)(drain_ms + SLACK_MS) * 1000);
+    notify_send(lines);
+}
+
 /* The first signal starts to drain; without a front there is nothing to finish. */
 static void drain(struct broker *broker)
 {
@@ -342,6 +375,7 @@ static void drain(struct broker *broker)
         return;
     }
     broker->drain_end_ms = (int64_t)clock_ms() + drain_ms;
+    notify_drain(drain_ms);
 }
 
 static void on_signal(struct broker *broker, struct source *source)
@@ -352,10 +386,15 @@ static void on_signal(struct broker *broker, struct source *source)
 
     (void)source;
     while (read(broker->signals, &info, sizeof info) == (ssize_t)sizeof info)
-        if (info.ssi_signo != SIGCHLD)
+        if (info.ssi_signo == SIGUSR1)
+            node_leave(broker);
+        else if (info.ssi_signo == SIGUSR2)
+            node_stay(broker);
+        else if (info.ssi_signo != SIGCHLD)
             drain(broker);
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         keepers_reaped(broker, pid, status);
+        broker_mcp_reaped(broker, pid);
         if (pid == broker->front_pid) {
             broker->front_pid = 0;
             broker->front_status = status;
@@ -372,11 +411,14 @@ int broker_open(struct broker *broker, struct cay_error *err)
     sigaddset(&set, SIGCHLD);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
     sigprocmask(SIG_BLOCK, &set, NULL);
     broker->epoll = epoll_create1(EPOLL_CLOEXEC);
     broker->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     broker->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    broker->pool.socket = -1;
+    broker->pool.socket = broker->hooks.socket = -1;
+    broker->stats.started_s = (uint64_t)clock_since_1970_ms() / 1000;
     broker->front_source.ready = on_front;
     broker->timer_source.ready = on_timer;
     broker->signal_source.ready = on_signal;
@@ -385,7 +427,7 @@ int broker_open(struct broker *broker, struct cay_error *err)
         !broker_poll_add(broker, broker->signals, &broker->signal_source) ||
         !broker_poll_add(broker, broker->front, &broker->front_source))
         return cay_fail_errno(err, errno, "server.start", "epoll");
-    return CAY_OK;
+    return node_open(broker, err);
 }
 
 static void kill_front(struct broker *broker)
@@ -402,6 +444,7 @@ static bool restart_if_gone(struct broker *broker, int (*restart)(struct broker 
     if (broker->front >= 0 || broker->drain_end_ms)
         return true;
     kill_front(broker); /* it closed the socket: do not leave it running */
+    broker->stats.front_restarts++;
     broker->front = restart && !broker->is_over ? restart(broker) : -1;
     return broker->front >= 0 &&
            broker_poll_add(broker, broker->front, &broker->front_source);
@@ -470,20 +513,47 @@ static void recover(struct broker *broker)
         broker->log_error("the templates cannot be read", &error);
     broker_reconcile(broker);
     broker_reconcile_snapshots(broker);
+    usage_open(broker);
+    journal_open(broker);
     broker_expire(broker);
+}
+
+/* How long to wait for events; -1: until there is one. */
+static int wait_time(const struct broker *broker)
+{
+    int64_t left_ms = broker->drain_end_ms - (int64_t)clock_ms();
+    int wait_ms = broker->drain_end_ms        ? (left_ms > 0 ? (int)left_ms : 0)
+                  : keepers_want_next(broker) ? KEEPERS_QUIET_MS
+                  : broker->front_beats       ? HEARTBEAT_MS
+                                              : -1;
+
+    return broker->front_beats && wait_ms > HEARTBEAT_MS ? HEARTBEAT_MS : wait_ms;
+}
+
+/* All but the front, which may have to finish. */
+static void end_processes(struct broker *broker)
+{
+    while (broker->keepers)
+        keepers_drop(broker, broker->keepers);
+    if (broker->pool.socket >= 0)
+        (void)close(broker->pool.socket); /* it ends its spares and exits */
+    if (broker->hooks.socket >= 0)
+        (void)close(broker->hooks.socket); /* it exits */
+    journal_close(broker);
+    usage_close(broker);
+    keepers_free_dropped(broker);
+    broker_retry_writes(broker);
 }
 
 void broker_run(struct broker *broker, int (*restart_front)(struct broker *broker))
 {
     recover(broker);
+    notify_send("READY=1");
     while (!broker->is_over && restart_if_gone(broker, restart_front)) {
         struct epoll_event events[EVENTS];
-        int64_t left_ms = broker->drain_end_ms - (int64_t)clock_ms();
-        int wait_ms = broker->drain_end_ms        ? (left_ms > 0 ? (int)left_ms : 0)
-                      : keepers_want_next(broker) ? KEEPERS_QUIET_MS
-                      : broker->front_beats       ? HEARTBEAT_MS
-                                                  : -1;
+        int wait_ms = wait_time(broker);
         int count = epoll_wait(broker->epoll, events, EVENTS, wait_ms);
+        notify_watchdog();
         for (int i = 0; i < count; i++) {
             struct source *source = events[i].data.ptr;
             source->ready(broker, source);
@@ -495,13 +565,10 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
                                      (int64_t)clock_ms() >= broker->drain_end_ms))
             broker->is_over = true; /* all requests are finished, or out of time */
         check_front(broker);
+        if (!broker->drain_end_ms && node_is_empty(broker))
+            drain(broker);
     }
-    while (broker->keepers)
-        keepers_drop(broker, broker->keepers);
-    if (broker->pool.socket >= 0)
-        (void)close(broker->pool.socket); /* it ends its spares and exits */
-    keepers_free_dropped(broker);
-    broker_retry_writes(broker);
+    end_processes(broker);
     end_front(broker);
 }
 

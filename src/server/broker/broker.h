@@ -66,8 +66,26 @@ struct source {
     void (*ready)(struct broker *broker, struct source *source);
 };
 
+/* Counters for GET /metrics: stats.c. */
+enum { STATS_FAILURES = 10, STATS_ENDS = 5, STATS_TEMPLATES = 20 };
+struct broker_stats {
+    uint64_t started_s;
+    uint64_t creates, create_failures[STATS_FAILURES], ends[STATS_ENDS];
+    uint64_t front_restarts, keeper_failures, pool_restarts;
+    char templates[STATS_TEMPLATES][TEMPLATE_MAX]; /* of this machine */
+    unsigned template_count;
+};
+void stats_count_failure(struct broker_stats *stats, int status);
+void stats_count_end(struct broker_stats *stats, const char *reason);
+/* STATS_TEMPLATES: not among them. */
+unsigned stats_find_template(const struct broker_stats *stats, const char *name);
+void stats_note_template(struct broker_stats *stats, const char *name);
+
 struct broker {
     const struct serve_options *options;
+    struct broker_stats stats;
+    struct usage *usage;     /* usage.c; NULL: no memory for it */
+    struct journal *journal; /* journal.c; the same */
     struct registry *registry;
     struct secrets secrets;
     const char *domain;
@@ -89,7 +107,25 @@ struct broker {
     /* Logs for the operator; NULL: nothing is logged. */
     void (*log_error)(const char *about, const struct cay_error *error);
     bool is_over;
+    struct node {
+        struct source agent_source;
+        int agent;            /* listening socket of --agent; -1: none */
+        bool is_agent_paused; /* out of descriptors */
+        int64_t leave_ms;     /* by clock_ms(): no new sandboxes, and the deadline of
+                                 the others; 0: it stays */
+        int64_t checked_ms;
+    } node;
+    struct mcp_process {
+        struct mcp_process *next;
+        pid_t pid;
+        char tenant[TENANT_MAX];
+    } * mcp;              /* sessions */
     int64_t drain_end_ms; /* by clock_ms(): deadline for open requests; 0: not draining */
+    struct hooks_process {
+        struct source source;
+        pid_t pid;  /* 0: none */
+        int socket; /* -1: none */
+    } hooks;
     struct pool_process {
         struct source source;
         pid_t pid;                /* 0: none */
@@ -165,8 +201,36 @@ enum { KEEPERS_QUIET_MS = 5 };
 bool keepers_want_next(const struct broker *broker);
 void keepers_start_next(struct broker *broker);
 
+/* Starts the process of an MCP session on this socket: its pid, or -1. */
+pid_t keepers_start_mcp(struct broker *broker, int socket);
+
 /* Starts the process with the pool of --pool, unless there is one. */
 void keepers_start_pool(struct broker *broker);
+
+/* In a new process: closes and erases everything of the broker but this socket, which
+ * becomes KEPT_FD. */
+enum { KEPT_FD = 3 };
+void keepers_leave_broker(struct broker *broker, int socket, const char *name);
+
+/* --- What sandboxes use: usage.c --- */
+
+void usage_open(struct broker *broker);
+void usage_close(struct broker *broker);
+/* NULL: none. */
+struct history;
+struct history *usage_history(const struct broker *broker);
+/* Starts the sampler, unless there is one. */
+void usage_start(struct broker *broker);
+void usage_reaped(struct broker *broker, pid_t pid);
+/* OP_USAGE: the stored samples; the keeper adds what is used now. */
+void usage_send_history(struct broker *broker, const struct request_packet *request,
+                        const char *id);
+/* OP_SAMPLES */
+void usage_send_latest(struct broker *broker, struct request_packet *request,
+                       const char *tenant);
+/* For GET /metrics. */
+struct samples;
+void usage_put(struct samples *out, const struct broker *broker);
 
 /* A request of the broker's own, which a keeper has to finish before a row changes.  Has
  * its own channel, and the channel of the client that waits for the result, if there is
@@ -175,11 +239,14 @@ struct broker_request {
     struct source source;
     struct broker_request *next;
     enum op op;
-    int channel;       /* to the keeper */
-    int client;        /* channel of the waiting client, or -1 */
-    bool is_cold;      /* OP_PAUSE, OP_RESUME: PAUSE_COLD */
-    bool has_no_reply; /* its channel was closed without a reply */
-    bool is_lost;      /* its keeper exited */
+    uint64_t id;        /* of the client's request; 0: none */
+    int channel;        /* to the keeper */
+    int client;         /* channel of the waiting client, or -1 */
+    bool is_cold;       /* OP_PAUSE, OP_RESUME: PAUSE_COLD */
+    bool is_of_machine; /* OP_CREATE: the template is not a tenant's */
+    bool is_new;        /* OP_CONFIRM: the sandbox was just created */
+    bool has_no_reply;  /* its channel was closed without a reply */
+    bool is_lost;       /* its keeper exited */
     int64_t timeout_s;
     int64_t number;   /* of broker_request_send() */
     int64_t force_ms; /* when to kill a keeper that has not read it; 0: never */
@@ -257,6 +324,7 @@ const char *broker_end_reason(const struct broker *broker, const struct record_r
  * happened to the sandbox cannot be undone. */
 void broker_write_record(struct broker *broker, const struct record_row *row);
 void broker_retry_writes(struct broker *broker);
+uint64_t broker_count_unwritten(const struct broker *broker);
 
 /* --- The control plane: control.c --- */
 
@@ -335,6 +403,7 @@ struct broker_template {
     char shown[TEMPLATE_MAX];  /* to clients: an id, or a name */
     char source[TEMPLATE_MAX]; /* the template of Cay */
     bool is_own;               /* the tenant's; then it has a build */
+    bool is_of_machine;        /* neither a tenant's nor a snapshot */
     struct catalog_build build;
 };
 static inline void broker_template_done(struct broker_template *template)
@@ -384,7 +453,7 @@ int create_find_env(struct broker *broker, const char *id, struct buf *ret_env,
 /* Repeats OP_CONFIRM for a server that exited after it wrote the row. */
 void broker_confirm(struct broker *broker, const struct record_row *row);
 
-/* Whether the memory that --reserve leaves free is available; else replies with 429. */
+/* Whether the memory that --reserve leaves free is available; else replies. */
 bool broker_check_memory(const struct broker *broker, struct request_packet *request,
                          int status);
 
@@ -454,6 +523,44 @@ void broker_handle_content(struct broker *broker, struct request_packet *request
 bool broker_add_volumes(struct request_packet *request, const char *tenant,
                         const char *const *mounts, int64_t count, struct buf *strings);
 
+/* --- MCP over HTTP: mcp.c --- */
+
+/* OP_MCP */
+void broker_start_mcp(struct broker *broker, struct request_packet *request,
+                      const char *tenant);
+void broker_mcp_reaped(struct broker *broker, pid_t pid);
+/* The most sandboxes that the sessions may have. */
+uint64_t broker_count_mcp(const struct broker *broker);
+
+/* --- One of several servers: node.c --- */
+
+/* Opens the port of --agent. */
+int node_open(struct broker *broker, struct cay_error *err);
+/* Creates a sandbox to see its isolation level.  CAY_E_UNSUPPORTED: it is worse than
+ * --require-level. */
+int node_check_level(const struct serve_options *options, struct cay_error *err);
+/* No new sandboxes from now on; the server ends after the last one. */
+void node_leave(struct broker *broker);
+void node_stay(struct broker *broker);
+/* Call from time to time.  True when a server that leaves has nothing left. */
+bool node_is_empty(struct broker *broker);
+/* Whether a sandbox with this id is on another node, as far as its letters say. */
+bool node_is_foreign(const struct broker *broker, const char *id);
+/* Replies about a sandbox that is not here; `status` and message if its node is not
+ * known: as without nodes. */
+void node_refuse(struct broker *broker, struct request_packet *request, int status,
+                 const char *message, const char *hint);
+/* Whether another sandbox may be created; replies if not. */
+bool node_has_room(const struct broker *broker, struct request_packet *request,
+                   int status);
+/* What the kernel could give to a new program without swapping, and all. */
+struct node_memory {
+    uint64_t available, total;
+};
+struct node_memory node_memory(void);
+/* OP_READY */
+void node_handle_ready(struct broker *broker, struct request_packet *request);
+
 /* --- Replies --- */
 
 /* These two also close the request. */
@@ -465,6 +572,9 @@ int broker_reply_sandbox(struct broker *broker, int channel, const struct record
                          bool resumed);
 void broker_list(struct broker *broker, struct request_packet *request,
                  const char *tenant);
+
+/* OP_STATS: the broker's part of GET /metrics (stats.c). */
+void broker_send_stats(struct broker *broker, struct request_packet *request);
 
 /* Forwards a request to the keeper of a sandbox, and closes it here. */
 void broker_forward(struct broker *broker, struct request_packet *request,

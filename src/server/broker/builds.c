@@ -39,13 +39,12 @@ static bool is_hash(const char *hash)
     return len > 0 && len <= HASH_MAX && !hash[len];
 }
 
-static void fill_token(const struct broker *broker, const char *directory,
-                       const char *hash, int64_t expires, char ret_token[TOKEN_MAX])
-{
-    char id[HASH_MAX + 64];
+enum { UPLOAD_MAX_ID = HASH_MAX + 64 };
 
-    snprintf(id, sizeof id, "%.16s/%.64s", directory, hash);
-    secrets_token(&broker->secrets, TOKEN_UPLOAD, id, (uint32_t)expires, ret_token);
+static void fill_upload(const char *directory, const char *hash,
+                        char ret_id[UPLOAD_MAX_ID])
+{
+    snprintf(ret_id, UPLOAD_MAX_ID, "%.16s/%.64s", directory, hash);
 }
 
 static int link_upload(struct broker *broker, const struct request_packet *request,
@@ -56,6 +55,7 @@ static int link_upload(struct broker *broker, const struct request_packet *reque
     struct reply reply = {.kind = REPLY_TEXT, .count = 2};
     AUTO_BUF text = {.max = CHANNEL_PACKET};
     char directory[32], token[TOKEN_MAX], path[PATH_MAX + HASH_MAX + 64];
+    char id[UPLOAD_MAX_ID];
     int64_t expires = clock_since_1970_ms() / 1000 + LINK_S;
 
     TRY(catalog_find_template(broker->registry, tenant, strings[0], &template, err));
@@ -65,7 +65,8 @@ static int link_upload(struct broker *broker, const struct request_packet *reque
     fill_directory(tenant, directory);
     snprintf(path, sizeof path, "%s/" KEEPER_UPLOADS "/%s/%s", broker->options->home,
              directory, strings[1]);
-    fill_token(broker, directory, strings[1], expires, token);
+    fill_upload(directory, strings[1], id);
+    secrets_token(&broker->secrets, TOKEN_UPLOAD, id, (uint32_t)expires, token);
     reply.numbers[UPLOAD_PRESENT] = access(path, F_OK) == 0;
     reply.numbers[UPLOAD_LINK_EXPIRES] = expires;
     strings_add(&text, directory);
@@ -80,15 +81,16 @@ void broker_upload(struct broker *broker, struct request_packet *request)
     AUTO_FREE char *room = NULL;
     AUTO_FREE const char **strings = request_strings(request, &room);
     int64_t expires = request->head.numbers[UPLOAD_EXPIRES];
-    char token[TOKEN_MAX];
+    char id[UPLOAD_MAX_ID];
 
     if (!strings || !is_hash(strings[0]) || strlen(strings[0]) != 16 ||
         !is_hash(strings[1])) {
         broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return;
     }
-    fill_token(broker, strings[0], strings[1], expires, token);
-    if (!secrets_are_equal(request->head.credential, token) ||
+    fill_upload(strings[0], strings[1], id);
+    if (!secrets_is_token(&broker->secrets, TOKEN_UPLOAD, id, (uint32_t)expires,
+                          request->head.credential) ||
         expires < clock_since_1970_ms() / 1000) {
         broker_refuse(request, 403, CAY_E_DENIED, "the link is invalid or has expired",
                       "request another link for the upload");

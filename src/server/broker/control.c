@@ -10,6 +10,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/broker/broker.h"
+#include "server/broker/journal.h"
 
 enum {
     REMEMBERED_MS = 24 * 3600 * 1000,
@@ -74,7 +75,10 @@ static int killed(struct broker *broker, struct broker_request *pending,
     (void)err;
     pending->row.state = RECORD_GONE;
     pending->row.end_ms = server_clock_ms();
+    stats_count_end(&broker->stats, pending->row.reason);
     broker_write_record(broker, &pending->row);
+    journal_write_row(broker, "sandbox.end", pending->id, &pending->row, "reason",
+                      pending->row.reason);
     if (pending->client >= 0)
         (void)reply_send_done(pending->client);
     (void)registry_forget(broker->registry, server_clock_ms() - REMEMBERED_MS, NULL);
@@ -88,6 +92,7 @@ static int paused(struct broker *broker, struct broker_request *pending,
     (void)err;
     pending->row.state = RECORD_PAUSED;
     broker_write_record(broker, &pending->row);
+    journal_write_row(broker, "sandbox.paused", pending->id, &pending->row, NULL, NULL);
     if (pending->client >= 0)
         (void)reply_send_done(pending->client);
     return CAY_OK;
@@ -150,6 +155,7 @@ static int resumed(struct broker *broker, struct broker_request *pending,
         control_set_end(broker, row, pending->timeout_s);
     }
     broker_write_record(broker, row);
+    journal_write_row(broker, "sandbox.resumed", pending->id, row, NULL, NULL);
     if (was_cold)
         broker_confirm(broker, row); /* it has no note */
     if (pending->client >= 0)
@@ -181,7 +187,10 @@ static bool find(struct broker *broker, struct request_packet *request,
     if (is_id)
         snprintf(message, sizeof message, "sandbox \"%s\" %s", request->head.sandbox,
                  reason);
-    broker_refuse(request, 404, CAY_E_NOT_FOUND, message, "list the sandboxes");
+    if (code == CAY_E_NOT_FOUND)
+        node_refuse(broker, request, 404, message, "list the sandboxes");
+    else
+        broker_refuse(request, 404, CAY_E_NOT_FOUND, message, "list the sandboxes");
     return false;
 }
 
@@ -447,10 +456,10 @@ void control_resume_for(struct broker *broker, struct request_packet *request,
 
 /* --- Dispatch --- */
 
-void control_handle(struct broker *broker, struct request_packet *request,
-                    const char *tenant)
+/* False: it is about one sandbox. */
+static bool handle_of_tenant(struct broker *broker, struct request_packet *request,
+                             const char *tenant)
 {
-    AUTO_RECORD row = RECORD_INIT;
     enum op op = (enum op)request->head.op;
 
     if (op == OP_CREATE)
@@ -461,15 +470,32 @@ void control_handle(struct broker *broker, struct request_packet *request,
         broker_handle_template(broker, request, tenant);
     else if (op == OP_CHECK)
         broker_reply_done(request);
+    else if (op == OP_MCP)
+        broker_start_mcp(broker, request, tenant);
+    else if (op == OP_STATS)
+        broker_send_stats(broker, request);
+    else if (op == OP_SAMPLES)
+        usage_send_latest(broker, request, tenant);
     else if (op == OP_SNAPSHOTS)
         broker_list_snapshots(broker, request, tenant);
     else if (op >= OP_SECRETS && op <= OP_SECRET_REMOVE)
         broker_handle_secret(broker, request, tenant);
     else if (op >= OP_VOLUMES && op <= OP_VOLUME_REMOVE)
         broker_handle_volume(broker, request, tenant);
-    else if (!find(broker, request, tenant, &row))
+    else
+        return false;
+    return true;
+}
+
+void control_handle(struct broker *broker, struct request_packet *request,
+                    const char *tenant)
+{
+    AUTO_RECORD row = RECORD_INIT;
+    enum op op = (enum op)request->head.op;
+
+    if (handle_of_tenant(broker, request, tenant) || !find(broker, request, tenant, &row))
         return;
-    else if (op == OP_CONNECT)
+    if (op == OP_CONNECT)
         connect_to(broker, request, &row);
     else if (op == OP_KILL)
         control_start(broker, OP_KILL, &row, request, "was killed", 0);
@@ -489,6 +515,11 @@ void control_handle(struct broker *broker, struct request_packet *request,
     } else if (op >= OP_CHECKPOINTS && op <= OP_DIFF && control_is_paused(broker, &row))
         broker_refuse(request, 409, CAY_E_BUSY, "the sandbox is paused",
                       "connect to it first");
-    else /* only the keeper can answer */
+    else if (op == OP_LOGS)
+        journal_send_logs(broker, request, row.id);
+    else { /* only the keeper can answer */
+        if (op == OP_USAGE)
+            usage_send_history(broker, request, row.id);
         broker_forward(broker, request, row.id);
+    }
 }

@@ -8,23 +8,9 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/broker/broker.h"
+#include "server/broker/journal.h"
 #include "server/broker/recovery.h"
 #include "server/broker/stored.h"
-
-/* MemAvailable: what the kernel could give to a new program without swapping. */
-static uint64_t available_memory(void)
-{
-    FILE *file = fopen("/proc/meminfo", "re");
-    char line[128];
-    uint64_t kib = UINT64_MAX >> 10;
-
-    while (file && fgets(line, sizeof line, file))
-        if (strncmp(line, "MemAvailable:", 13) == 0)
-            kib = strtoull(line + 13, NULL, 10);
-    if (file)
-        (void)fclose(file);
-    return kib << 10;
-}
 
 void create_send(struct broker *broker, struct broker_request *pending,
                  const struct broker_template *template, const int64_t *numbers,
@@ -62,7 +48,7 @@ void create_send(struct broker *broker, struct broker_request *pending,
 bool broker_check_memory(const struct broker *broker, struct request_packet *request,
                          int status)
 {
-    if (available_memory() >= broker->options->reserve_bytes)
+    if (node_memory().available >= broker->options->reserve_bytes)
         return true;
     broker_refuse(request, status, CAY_E_LIMIT, "not enough memory for another sandbox",
                   "kill some sandboxes, or try again later");
@@ -77,7 +63,10 @@ bool create_has_room(const struct broker *broker, struct request_packet *request
                       "the disk with the server's records is full", "free some space");
         return false;
     }
-    return broker_check_memory(broker, request, status);
+    if (*broker->options->node) /* the proxy tries another node */
+        status = 503;
+    return node_has_room(broker, request, status) &&
+           broker_check_memory(broker, request, status);
 }
 
 bool create_has_counts(const struct request_packet *request)
@@ -156,6 +145,7 @@ static bool find_source(struct broker *broker, struct request_packet *request,
         snapshot_source(broker->registry, snapshot.id, template->source);
     } else if (code == CAY_E_NOT_FOUND) {
         code = broker_resolve_template(broker, tenant, text, template, &error);
+        template->is_of_machine = !code && !template->is_own;
     }
     if (code)
         broker_refuse(request, code == CAY_E_NOT_FOUND ? 404 : 503, code, error.message,
@@ -169,6 +159,10 @@ static int confirmed(struct broker *broker, struct broker_request *pending,
 {
     (void)reply;
     (void)err;
+    broker->stats.creates += pending->is_new;
+    if (pending->is_new)
+        journal_write_row(broker, "sandbox.create", pending->id, &pending->row,
+                          "template", pending->row.template_name);
     if (pending->client >= 0)
         (void)broker_reply_sandbox(broker, pending->client, &pending->row, false);
     if (pending->forks)
@@ -258,6 +252,8 @@ static int created(struct broker *broker, struct broker_request *pending,
     memcpy(pending->row.id, keeper->id, sizeof pending->row.id);
     pending->row.started_ms = server_clock_ms();
     control_set_end(broker, &pending->row, pending->timeout_s);
+    if (pending->is_of_machine)
+        stats_note_template(&broker->stats, pending->row.template_name);
     int code = add_row(broker, pending, err);
     if (code) {
         struct broker_request *end =
@@ -272,6 +268,8 @@ static int created(struct broker *broker, struct broker_request *pending,
         new_confirm(broker, &pending->row, pending->timeout_s);
     if (!confirm)
         return cay_fail_memory(err, "server.create");
+    confirm->is_new = true;
+    confirm->id = pending->id;
     confirm->client = pending->client;
     pending->client = -1;
     confirm->forks = TAKE_PTR(pending->forks);
@@ -325,6 +323,7 @@ void broker_create(struct broker *broker, struct request_packet *request,
     struct broker_request *pending = create_new(broker, NULL, request);
     if (!pending)
         return;
+    pending->is_of_machine = template.is_of_machine;
     cay_copy_text(pending->row.tenant, TENANT_MAX, tenant);
     cay_copy_text(pending->row.template_name, TEMPLATE_MAX, template.shown);
     pending->row.state = RECORD_RUNNING;

@@ -7,6 +7,8 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/broker/broker.h"
+#include "server/broker/hooks.h"
+#include "server/broker/journal.h"
 #include "server/broker/recovery.h"
 
 /* --- Time --- */
@@ -54,6 +56,8 @@ void broker_expire(struct broker *broker)
     broker_retry_writes(broker);
     broker_request_force_late(broker);
     keepers_start_pool(broker);
+    usage_start(broker);
+    hooks_start(broker);
     if (registry_visit(broker->registry, &filter, is_due, &due, NULL) != CAY_OK)
         due.next_ms = due.now_ms + 1000;
     for (size_t i = 0; i < due.count; i++) {
@@ -82,8 +86,10 @@ void broker_sandbox_ended(struct broker *broker, const char *id, bool had_memory
                   row.end_ms <= server_clock_ms() + 1000 ? "reached its end of life"
                   : had_memory_kills                     ? "ran out of memory"
                                                          : "ended by itself");
+    stats_count_end(&broker->stats, row.reason);
     row.end_ms = server_clock_ms();
     broker_write_record(broker, &row);
+    journal_write_row(broker, "sandbox.end", 0, &row, "reason", row.reason);
 }
 
 /* --- After a restart --- */

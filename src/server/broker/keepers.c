@@ -20,10 +20,12 @@
 #include "base/error.h"
 #include "base/signal.h"
 #include "server/broker/broker.h"
+#include "server/broker/hooks.h"
+#include "server/broker/journal.h"
 #include "server/wire/warn.h"
 #include "sys/rights.h"
 
-enum { KEPT_FD = 3, NEXT_RETRY_MS = 1000 };
+enum { NEXT_RETRY_MS = 1000 };
 
 /* Zeroes memory that is neither on the stack nor on the heap.  Whole pages are returned
  * to the kernel: writing to them would copy pages that a fork shares. */
@@ -41,9 +43,9 @@ static void zero_pages(void *memory, size_t len)
     explicit_bzero((char *)memory + (last - from), from + len - last);
 }
 
-/* A keeper and the pool may reach sandboxes, but keep nothing else of the broker: no row,
- * no secret, no socket of another keeper.  The socket becomes KEPT_FD. */
-static void leave_broker(struct broker *broker, int socket, const char *name)
+/* Keepers, the pool and the sampler may reach sandboxes, but keep nothing else of the
+ * broker: no row, no secret, no socket of another keeper.  The socket becomes KEPT_FD. */
+void keepers_leave_broker(struct broker *broker, int socket, const char *name)
 {
     sigset_t blocked;
 
@@ -56,6 +58,8 @@ static void leave_broker(struct broker *broker, int socket, const char *name)
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGINT);
     sigaddset(&blocked, SIGTERM);
+    sigaddset(&blocked, SIGUSR1);
+    sigaddset(&blocked, SIGUSR2);
     sigprocmask(SIG_SETMASK, &blocked, NULL);
     (void)prctl(PR_SET_NAME, name);
 }
@@ -65,7 +69,7 @@ static _Noreturn void become_keeper(struct broker *broker, int socket,
 {
     const struct serve_options options = *broker->options;
 
-    leave_broker(broker, socket, *spec->id ? KEEPER_NAME : "cay-next");
+    keepers_leave_broker(broker, socket, *spec->id ? KEEPER_NAME : "cay-next");
     keeper_run(KEPT_FD, spec, &options);
 }
 
@@ -305,6 +309,7 @@ static void lose_pool(struct broker *broker)
     broker_poll_remove(broker, broker->pool.socket);
     (void)close(broker->pool.socket);
     broker->pool = (struct pool_process){.socket = -1};
+    broker->stats.pool_restarts++;
     broker_wake_at(broker, server_clock_ms() + POOL_AGAIN_MS);
 }
 
@@ -327,12 +332,24 @@ void keepers_start_pool(struct broker *broker)
                     ? fork() /* allow: fork one process for the pool; no threads here */
                     : -1;
     if (pool->pid == 0) {
-        leave_broker(broker, ends[1], "cay-pool");
+        keepers_leave_broker(broker, ends[1], "cay-pool");
         pool_run(KEPT_FD, &options);
     }
     (void)close(ends[1]);
     if (pool->pid < 0)
         lose_pool(broker);
+}
+
+pid_t keepers_start_mcp(struct broker *broker, int socket)
+{
+    const struct serve_options options = *broker->options;
+    pid_t pid = fork(); /* allow: fork one process for each session; no threads here */
+
+    if (pid == 0) {
+        keepers_leave_broker(broker, socket, "cay-mcp");
+        keeper_serve_mcp(KEPT_FD, &options);
+    }
+    return pid;
 }
 
 struct keeper_handle *keepers_by_pid(const struct broker *broker, pid_t pid)
@@ -352,7 +369,10 @@ static void note_end(struct broker *broker, struct keeper_handle *keeper, bool i
     bool is_gone =
         !is_signal && (status == KEEPER_SANDBOX_GONE || status == KEEPER_OUT_OF_MEMORY);
 
-    if (is_signal || (status != 0 && !is_gone))
+    bool is_failure = is_signal || (status != 0 && !is_gone);
+
+    broker->stats.keeper_failures += is_failure;
+    if (is_failure)
         warn_line(&warn, "the keeper of %s%s (process %d) exited with %s %d%s%s",
                   *keeper->id       ? "sandbox "
                   : *keeper->volume ? "volume "
@@ -380,6 +400,8 @@ void keepers_reaped(struct broker *broker, pid_t pid, int status)
 
     if (pid == broker->pool.pid)
         lose_pool(broker);
+    usage_reaped(broker, pid);
+    hooks_reaped(broker, pid);
     /* A keeper that was not needed any more exits with 0. */
     if (keeper && keeper->socket < 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
         keeper->pid = 0;
@@ -419,6 +441,10 @@ void broker_request_free(struct broker *broker, struct broker_request *pending)
 void broker_request_fail(struct broker_request *pending, int status,
                          const struct cay_error *error)
 {
+    if (pending->op == OP_CREATE)
+        stats_count_failure(&pending->broker->stats, status);
+    if (pending->id)
+        journal_write_failure(pending->broker, pending, status, error->message);
     if (pending->failed)
         pending->failed(pending->broker, pending, error);
     if (pending->client >= 0)
@@ -455,6 +481,7 @@ struct broker_request *broker_request_new(struct broker *broker, enum op op,
     }
     if (request) {
         pending->client = request->channel;
+        pending->id = request->head.id;
         request->channel = -1;
         request_packet_done(request);
     }
@@ -708,10 +735,12 @@ static void on_keeper_reply(struct broker *broker, struct source *source)
             finish_all_unanswered(broker, lost);
         return;
     }
+    reply_set_tenant(pending->row.tenant);
     if (reply.head.kind == REPLY_FAILED)
         report_failure(broker, pending, &reply);
     else if (pending->done && pending->done(broker, pending, &reply, &error))
         broker_request_fail(pending, status_of(error.code), &error);
+    reply_set_tenant("");
     broker_request_free(broker, pending);
     if (lost)
         finish_all_unanswered(broker, lost);

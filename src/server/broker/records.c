@@ -97,6 +97,15 @@ void broker_retry_writes(struct broker *broker)
         broker_wake_at(broker, server_clock_ms() + AGAIN_MS);
 }
 
+uint64_t broker_count_unwritten(const struct broker *broker)
+{
+    uint64_t count = 0;
+
+    for (const struct unwritten *at = broker->unwritten; at; at = at->next)
+        count++;
+    return count;
+}
+
 void broker_apply_unwritten(struct broker *broker, struct record_row *row)
 {
     const struct unwritten *unwritten = *find_unwritten(broker, row->id);
@@ -280,8 +289,8 @@ void broker_list(struct broker *broker, struct request_packet *request,
                               .left = head->numbers[LIST_LIMIT]};
     int code = registry_visit(broker->registry, &filter, list_one, &listing, &error);
     if (!code)
-        code = registry_count_running(broker->registry, tenant,
-                                      &last.numbers[LISTED_RUNNING], &error);
+        code = registry_count(broker->registry, tenant, RECORD_RUNNING,
+                              &last.numbers[LISTED_RUNNING], &error);
     if (!code && listing.error)
         code = cay_fail_errno(&error, -listing.error, "server.list", "the reply");
     if (!code) {

@@ -129,7 +129,8 @@ static const char *const texts[STATEMENTS] = {
     [FIND] = "SELECT " COLUMNS " FROM sandboxes WHERE id = ?",
     [NEWEST] = WANTED_ALL("<") "ORDER BY started_ms DESC, id DESC",
     [OLDEST] = WANTED_ALL(">") "ORDER BY started_ms, id",
-    [COUNT] = "SELECT count(*) FROM sandboxes WHERE state = 1 AND tenant = ?",
+    [COUNT] = "SELECT count(*) FROM sandboxes WHERE state = ?2 AND "
+              "(?1 IS NULL OR tenant = ?1)",
     [FORGET] = "DELETE FROM sandboxes WHERE state = 3 AND started_ms <= ?1 AND "
                "end_ms < ?1",
 };
@@ -855,13 +856,15 @@ int registry_visit(struct registry *registry, const struct registry_filter *filt
     return code;
 }
 
-int registry_count_running(struct registry *registry, const char *tenant,
-                           int64_t *ret_count, struct cay_error *err)
+int registry_count(struct registry *registry, const char *tenant, enum record_state state,
+                   int64_t *ret_count, struct cay_error *err)
 {
     sqlite3_stmt *statement = registry->statements[COUNT];
     int code = CAY_OK;
 
-    put_text(statement, 1, tenant);
+    if (tenant)
+        put_text(statement, 1, tenant);
+    sqlite3_bind_int(statement, 2, (int)state);
     if (sqlite3_step(statement) == SQLITE_ROW)
         *ret_count = sqlite3_column_int64(statement, 0);
     else

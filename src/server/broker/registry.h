@@ -206,9 +206,9 @@ int registry_visit(struct registry *registry, const struct registry_filter *filt
                    bool (*visit)(const struct record_row *row, void *cookie),
                    void *cookie, struct cay_error *err);
 
-/* Number of running sandboxes of a tenant. */
-int registry_count_running(struct registry *registry, const char *tenant,
-                           int64_t *ret_count, struct cay_error *err);
+/* Number of sandboxes in this state; `tenant` may be NULL: of all. */
+int registry_count(struct registry *registry, const char *tenant, enum record_state state,
+                   int64_t *ret_count, struct cay_error *err);
 
 /* Deletes rows of sandboxes that ended before this time. */
 int registry_forget(struct registry *registry, int64_t before_ms, struct cay_error *err);

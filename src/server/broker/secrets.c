@@ -83,30 +83,93 @@ static int write_private(const char *directory, const char *name, const void *by
                                      : CAY_OK;
 }
 
+static void take_own(struct secrets *secrets, const unsigned char key[SERVER_KEY])
+{
+    *secrets = (struct secrets){.count = 1};
+    memcpy(secrets->keys[0], key, SERVER_KEY);
+    memcpy(secrets->seal, key, SERVER_KEY);
+}
+
 int secrets_open(const char *directory, struct secrets *ret_secrets,
                  struct cay_error *err)
 {
     static const char name[] = "serve.key";
+    unsigned char key[SERVER_KEY] = {0};
     char path[PATH_MAX];
+    int code = CAY_OK, got = 0;
 
     snprintf(path, sizeof path, "%s/%s", directory, name);
-    for (int i = 0; i < 2; i++) {
-        int got = read_private(path, name, ret_secrets->key, SERVER_KEY, err);
-        if (got != 0)
-            return got == 1 ? CAY_OK : got;
-        int code = draw(ret_secrets->key, SERVER_KEY, err);
-        if (!code)
-            code = write_private(directory, name, ret_secrets->key, SERVER_KEY, err);
-        if (code)
-            return code;
+    for (int i = 0; i < 2 && !code && got == 0; i++) {
+        got = read_private(path, name, key, SERVER_KEY, err);
+        if (got == 0)
+            code = draw(key, SERVER_KEY, err);
+        if (got == 0 && !code)
+            code = write_private(directory, name, key, SERVER_KEY, err);
     }
-    return CAY_OK;
+    take_own(ret_secrets, key);
+    explicit_bzero(key, sizeof key);
+    return got < 0 ? got : code;
+}
+
+/* 64 hexadecimal digits; returns their end, or NULL. */
+static const char *from_hex(const char *text, unsigned char key[SERVER_KEY])
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (int i = 0; i < 2 * SERVER_KEY; i++) {
+        const char *digit = text[i] ? strchr(digits, text[i] | 0x20) : NULL;
+        if (!digit)
+            return NULL;
+        key[i / 2] = (unsigned char)(key[i / 2] << 4 | (digit - digits));
+    }
+    return text + 2 * SERVER_KEY;
+}
+
+static bool parse_keys(const char *text, size_t len, struct secrets *secrets)
+{
+    secrets->count = 1;
+    if (len == SERVER_KEY) {
+        memcpy(secrets->keys[0], text, SERVER_KEY);
+        return true;
+    }
+    const char *end = strlen(text) == len ? from_hex(text, secrets->keys[0]) : NULL;
+    if (end && *end == '\n' && end[1]) {
+        end = from_hex(end + 1, secrets->keys[1]);
+        secrets->count = 2;
+    }
+    return end && (!*end || strcmp(end, "\n") == 0);
+}
+
+/* Not O_NOFOLLOW: the files of a Secret of Kubernetes are symbolic links. */
+int secrets_read_keys(const char *path, struct secrets *secrets, struct cay_error *err)
+{
+    static const char option[] = "--server-key-file";
+    char text[SERVER_KEYS * (2 * SERVER_KEY + 1) + 2] = "";
+    struct stat st;
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd < 0 || fstat(fd, &st) != 0)
+        return cay_fail_errno(err, errno, "secrets.open", option);
+    if (!S_ISREG(st.st_mode) || (st.st_uid != geteuid() && st.st_uid != 0) ||
+        st.st_mode & 037)
+        return cay_fail(err, CAY_E_DENIED, 0, "secrets.open", option,
+                        "other users can read or write this file",
+                        "restrict it: chmod 0600");
+    ssize_t len = read(fd, text, sizeof text - 1);
+    bool is_valid = len > 0 && parse_keys(text, (size_t)len, secrets);
+    explicit_bzero(text, sizeof text);
+    if (is_valid)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, "secrets.open", option,
+                    "the file has no server key",
+                    "use a copy of serve.key, or one or two lines of 64 hexadecimal "
+                    "digits: openssl rand -hex 32");
 }
 
 /* --- Tokens --- */
 
-void secrets_token(const struct secrets *secrets, enum token_kind kind, const char *id,
-                   uint32_t version, char ret_token[TOKEN_MAX])
+void secrets_token_by(const struct secrets *secrets, unsigned i, enum token_kind kind,
+                      const char *id, uint32_t version, char ret_token[TOKEN_MAX])
 {
     struct hmac_sha256_ctx hmac;
     unsigned char digest[SHA256_DIGEST_SIZE];
@@ -117,10 +180,29 @@ void secrets_token(const struct secrets *secrets, enum token_kind kind, const ch
     char text[128];
 
     snprintf(text, sizeof text, "%s %s %u", kinds[kind], id, version);
-    hmac_sha256_set_key(&hmac, SERVER_KEY, secrets->key);
+    hmac_sha256_set_key(&hmac, SERVER_KEY, secrets->keys[i]);
     hmac_sha256_update(&hmac, strlen(text), (const uint8_t *)text);
     hmac_sha256_digest(&hmac, sizeof digest, digest);
     to_hex(digest, sizeof digest, ret_token);
+}
+
+void secrets_token(const struct secrets *secrets, enum token_kind kind, const char *id,
+                   uint32_t version, char ret_token[TOKEN_MAX])
+{
+    secrets_token_by(secrets, 0, kind, id, version, ret_token);
+}
+
+bool secrets_is_token(const struct secrets *secrets, enum token_kind kind, const char *id,
+                      uint32_t version, const char *given)
+{
+    char token[TOKEN_MAX];
+    bool is_one = false;
+
+    for (unsigned i = 0; i == 0 || i < secrets->count; i++) {
+        secrets_token_by(secrets, i, kind, id, version, token);
+        is_one |= secrets_are_equal(given, token);
+    }
+    return is_one;
 }
 
 static void hash(const char *text, unsigned char digest[SHA256_DIGEST_SIZE])

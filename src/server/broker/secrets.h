@@ -16,18 +16,36 @@ enum {
     TOKEN_MAX = 65 /* 64 hexadecimal digits */
 };
 
+/* Tokens are made with the first key and accepted with each of them, so that a key can be
+ * replaced.  Several servers may share these keys; `seal`, for values in the store, is
+ * always the server's own. */
+enum { SERVER_KEYS = 2 };
 struct secrets {
-    unsigned char key[SERVER_KEY];
+    unsigned char keys[SERVER_KEYS][SERVER_KEY];
+    unsigned count;
+    unsigned char seal[SERVER_KEY];
 };
 
-/* Reads the key from `directory`, or creates it with mode 0600. */
+/* Reads serve.key from `directory`, or creates it with mode 0600. */
 int secrets_open(const char *directory, struct secrets *ret_secrets,
                  struct cay_error *err);
+
+/* Replaces the keys by those of a file: the 32 bytes of a serve.key, or one or two lines
+ * of 64 hexadecimal digits, the present key and the one before.  It may be a symbolic
+ * link. */
+int secrets_read_keys(const char *path, struct secrets *secrets, struct cay_error *err);
 
 enum token_kind { TOKEN_ENVD = 1, TOKEN_TRAFFIC = 2, TOKEN_VOLUME = 3, TOKEN_UPLOAD = 4 };
 
 void secrets_token(const struct secrets *secrets, enum token_kind kind, const char *id,
                    uint32_t version, char ret_token[TOKEN_MAX]);
+
+/* The same with key number `i`. */
+void secrets_token_by(const struct secrets *secrets, unsigned i, enum token_kind kind,
+                      const char *id, uint32_t version, char ret_token[TOKEN_MAX]);
+/* Whether it is the token by one of the keys. */
+bool secrets_is_token(const struct secrets *secrets, enum token_kind kind, const char *id,
+                      uint32_t version, const char *given);
 
 /* In constant time. */
 bool secrets_are_equal(const char *given, const char *right);

@@ -36,7 +36,7 @@ static void start(const struct secrets *secrets, const char *text,
     struct hmac_sha256_ctx hmac;
     uint8_t key[CHACHA_POLY1305_KEY_SIZE];
 
-    hmac_sha256_set_key(&hmac, SERVER_KEY, secrets->key);
+    hmac_sha256_set_key(&hmac, SERVER_KEY, secrets->seal);
     hmac_sha256_update(&hmac, strlen(text), (const uint8_t *)text);
     hmac_sha256_digest(&hmac, sizeof key, key);
     chacha_poly1305_set_key(cipher, key);

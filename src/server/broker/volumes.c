@@ -139,10 +139,8 @@ void broker_handle_volume(struct broker *broker, struct request_packet *request,
 static bool is_authorized(struct broker *broker, const struct request_packet *request,
                           const char *name)
 {
-    char token[TOKEN_MAX];
-
-    secrets_token(&broker->secrets, TOKEN_VOLUME, name, 1, token);
-    return secrets_are_equal(request->head.credential, token);
+    return secrets_is_token(&broker->secrets, TOKEN_VOLUME, name, 1,
+                            request->head.credential);
 }
 
 static void forward(struct broker *broker, struct request_packet *request,

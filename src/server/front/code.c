@@ -876,6 +876,7 @@ const struct handler code_handlers[] = {
      .path = "/execute",
      .body_max = BODY_COMMAND,
      .act = act_execute,
+     .kind = FRONT_EXEC,
      .op = OP_EXECUTE,
      .on_reply = on_reply,
      .pull = pull,

@@ -194,6 +194,7 @@ void exchange_respond_text(struct exchange *exchange, unsigned status, const cha
         exchange_respond_empty(exchange, 500);
         return;
     }
+    exchange->sent = len;
     struct MHD_Response *response =
         MHD_create_response_from_buffer(len, data, MHD_RESPMEM_MUST_FREE);
     if (!response) {
@@ -287,6 +288,7 @@ static void refuse(struct exchange *exchange, unsigned status, const char *messa
         exchange->route.plane == PLANE_PORT && accept && strstr(accept, "text/html");
     AUTO_BUF text = {.max = 16 << 10};
 
+    cay_copy_text(exchange->reason, sizeof exchange->reason, message);
     if (status == 501 && !is_page && refuse_by_phrase(exchange, message))
         return;
     if (is_page)
@@ -319,8 +321,12 @@ static bool send_refusal(struct exchange *exchange, unsigned status, const char 
 {
     AUTO_BUF text = {0}, raw = {0};
 
+    char name[REQUEST_NAME];
+
     buf_init(&text, 4096);
     buf_init(&raw, 8192);
+    request_name(exchange->id, name);
+    cay_copy_text(exchange->reason, sizeof exchange->reason, message);
     exchange->is_refused = true;
     exchange->status = status;
     exchange->front->status[status / 100]++;
@@ -329,8 +335,8 @@ static bool send_refusal(struct exchange *exchange, unsigned status, const char 
         return false;
     buf_format(&raw,
                "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
-               "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
-               status, phrase, text.len, text.data);
+               "Content-Length: %zu\r\nX-Request-Id: %s\r\nConnection: close\r\n\r\n%s",
+               status, phrase, text.len, name, text.data);
     return !raw.failed &&
            send(exchange->socket, raw.data, raw.len, MSG_NOSIGNAL | MSG_DONTWAIT) ==
                (ssize_t)raw.len &&
@@ -395,6 +401,12 @@ void exchange_init_request(const struct exchange *exchange, enum op op,
         cay_copy_text(ret_request->sandbox, SANDBOX_ID_MAX, "-"); /* an invalid id */
 }
 
+static void note_tenant(struct exchange *exchange, const struct reply_packet *reply)
+{
+    if (*reply->head.tenant)
+        memcpy(exchange->tenant, reply->head.tenant, sizeof exchange->tenant);
+}
+
 /* The channel was closed early: see "Lost replies". */
 static void on_loss(struct exchange *exchange, int got);
 static void on_loss_reply(struct exchange *exchange, const struct reply_packet *reply);
@@ -417,6 +429,7 @@ static void on_replies(struct exchange *exchange, unsigned events)
             on_loss(exchange, got);
             return;
         }
+        note_tenant(exchange, reply);
         if (exchange->losses)
             on_loss_reply(exchange, reply);
         else if (reply->head.kind == REPLY_FAILED && exchange->handler->on_error)
@@ -438,6 +451,7 @@ static int try_send(struct exchange *exchange, struct request *request,
 
     exchange_close_channel(exchange);
     request->strings_len = (uint32_t)strings->len;
+    request->id = exchange->id;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return -EMFILE;
     /* A memfd stays in memory until the keeper reads it, which may take a while. */
@@ -513,6 +527,7 @@ static ssize_t take_out(struct exchange *exchange, char *data, size_t room)
     size_t len = left < room ? left : room;
 
     memcpy(data, exchange->out.data + exchange->out_at, len);
+    exchange->sent += len;
     exchange->out_at += len;
     if (len == left) { /* an idle stream needs no memory */
         size_t max = exchange->out.max;
@@ -632,16 +647,31 @@ bool exchange_charge_body(struct exchange *exchange, size_t len)
     return true;
 }
 
+/* What the request is allowed by.  Other headers do not count: a client could send a new
+ * one with each request. */
+static const char *find_credential(const struct exchange *exchange)
+{
+    static const char *const by_key[] = {"X-API-KEY", "Authorization", NULL};
+    static const char *const by_token[] = {"X-Access-Token", "Authorization", NULL};
+    bool is_volume = exchange->handler &&
+                     request_credential(exchange->handler->op) == CREDENTIAL_VOLUME;
+    const char *const *names = is_volume                                ? &by_key[1]
+                               : exchange->route.plane == PLANE_CONTROL ? by_key
+                                                                        : by_token;
+    const char *shown = NULL;
+
+    for (; *names && !shown; names++)
+        shown = exchange_header(exchange, *names);
+    return shown;
+}
+
 bool exchange_charge_client(struct exchange *exchange, size_t len)
 {
-    static const char *const names[] = {"X-Access-Token", "X-API-KEY", "Authorization"};
-    const char *shown = NULL;
     size_t own = 0, all = 0;
 
     if (len <= exchange->charged || len <= CHARGE_FREE)
         return true;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !shown; i++)
-        shown = exchange_header(exchange, names[i]);
+    const char *shown = find_credential(exchange);
     uint64_t client = shown ? hash_bytes(shown, strlen(shown)) : 0;
     for (const struct exchange *other = exchange->front->exchanges; other;
          other = other->next) {

@@ -119,6 +119,7 @@ struct gzip {
     int fd;
     z_stream stream;
     bool has_ended; /* at the end of the file */
+    uint64_t *sent; /* counts the packed bytes */
     unsigned char piece[GZIP_PIECE];
 };
 
@@ -146,6 +147,7 @@ static ssize_t read_gzip(void *cls, uint64_t position, char *data, size_t room)
         if (result == Z_STREAM_ERROR)
             return MHD_CONTENT_READER_END_WITH_ERROR;
     }
+    *gzip->sent += all - stream->avail_out;
     return (ssize_t)(all - stream->avail_out);
 }
 
@@ -158,8 +160,9 @@ static void gzip_done(void *cls)
     free(gzip);
 }
 
-/* Takes over the descriptor. */
-static struct MHD_Response *gzip_response(int *fd)
+/* Takes over the descriptor.  libmicrohttpd reads the response only while the exchange
+ * exists. */
+static struct MHD_Response *gzip_response(int *fd, uint64_t *sent)
 {
     struct gzip *gzip = calloc(1, sizeof *gzip);
 
@@ -169,6 +172,7 @@ static struct MHD_Response *gzip_response(int *fd)
         return NULL;
     }
     gzip->fd = TAKE_FD(*fd);
+    gzip->sent = sent;
     struct MHD_Response *response = MHD_create_response_from_callback(
         MHD_SIZE_UNKNOWN, GZIP_PIECE, read_gzip, gzip, gzip_done);
     if (!response) {
@@ -332,13 +336,14 @@ static void send_file(struct exchange *exchange, struct reply_packet *reply,
         return;
     }
     /* An empty file needs no callback. */
+    bool is_packed = coding.is_gzip && !ranged && (len || !coding.may_be_plain);
     struct MHD_Response *response =
-        coding.is_gzip && !ranged && (len || !coding.may_be_plain)
-            ? gzip_response(&reply->fd)
-        : len ? part_response(&reply->fd, from, len)
-              : MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+        is_packed ? gzip_response(&reply->fd, &exchange->sent)
+        : len     ? part_response(&reply->fd, from, len)
+                  : MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     if (!response)
         return;
+    exchange->sent = is_packed ? 0 : len;
     add_headers(response, reply);
     if (ranged) {
         snprintf(text, sizeof text, "bytes %llu-%llu/%llu", (unsigned long long)from,
@@ -369,14 +374,17 @@ void front_file_on_download(struct exchange *exchange, struct reply_packet *repl
 const struct handler file_handlers[] = {
     {.method = "GET",
      .path = "/files",
+     .kind = FRONT_FILE,
      .act = download,
      .on_reply = front_file_on_download},
     {.method = "HEAD",
      .path = "/files",
+     .kind = FRONT_FILE,
      .act = download,
      .on_reply = front_file_on_download},
     {.method = "POST",
      .path = "/files",
+     .kind = FRONT_FILE,
      .begin = front_file_upload_begin,
      .feed = front_file_upload_feed,
      .act = front_file_upload_finish,

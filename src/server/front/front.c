@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -29,7 +30,7 @@ enum {
     BODY_BYTES = 4096,    /* minimum in that time */
     BODY_UNUSED = 4096,   /* if the handler does not need the body */
     UNREAD_MAX = 1 << 20, /* of a body after its request was refused */
-    PARTS = 9
+    PARTS = 13
 };
 
 enum {
@@ -53,13 +54,14 @@ static void beat(struct front *front)
 
 /* --- The access log --- */
 
-/* The access log: one line of JSON per request.  Lines are buffered, and written at the
+/* The access log: one line per request.  Lines are buffered, and written at the
  * latest before the loop waits.  If the log is a pipe that is not read, the lines stay in
  * the buffer, and new ones are dropped while it is full: the front never blocks. */
 
 enum {
     LOG_FLUSH = 48 << 10,
     LOG_MAX = 64 << 10, /* FLUSH and the longest line fit */
+    LOG_PATH = 1024,
     LOG_PIECE = 4096 /* a writable pipe accepts this much without blocking (PIPE_BUF) */
 };
 
@@ -83,32 +85,94 @@ static void flush_log(struct front *front)
     log->len -= done;
 }
 
-static void log_request(struct exchange *exchange)
+static unsigned logged_status(const struct exchange *exchange)
 {
-    struct front *front = exchange->front;
-    struct buf *log = &front->log;
-    uint64_t took = uv_now(&front->loop) - exchange->began_ms;
-    size_t before = log->len;
+    return exchange->is_queued || exchange->is_refused ? exchange->status : 499;
+}
+
+static const char *logged_level(unsigned status)
+{
+    return status >= 500 ? "error" : status >= 400 ? "warn" : "info";
+}
+
+static void put_json(struct exchange *exchange, uint64_t took_ms, struct buf *log)
+{
+    unsigned status = logged_status(exchange);
+    int64_t now_ms = clock_since_1970_ms();
+    char text[WARN_TIME], name[REQUEST_NAME];
     struct json json;
 
-    if (front->options->log < 0)
-        return;
+    warn_put_time(now_ms, text);
+    request_name(exchange->id, name);
     json_to_buf(&json, log);
     json_put_object(&json);
-    json_set_int(&json, "time_ms", clock_since_1970_ms());
+    json_set_text(&json, "time", text);
+    json_set_int(&json, "time_ms", now_ms);
+    json_set_text(&json, "level", logged_level(status));
+    json_set_text(&json, "request", name);
     json_set_text(&json, "method", exchange->method);
     json_put_key(&json, "path");
-    json_put_bytes(&json, exchange->url, strnlen(exchange->url, 1024));
+    json_put_bytes(&json, exchange->url, strnlen(exchange->url, LOG_PATH));
+    if (*exchange->tenant)
+        json_set_text(&json, "tenant", exchange->tenant);
     if (*exchange->route.sandbox)
         json_set_text(&json, "sandbox", exchange->route.sandbox);
     if (exchange->route.plane == PLANE_PORT || exchange->route.plane == PLANE_CODE)
         json_set_int(&json, "port", exchange->route.port);
-    json_set_int(&json, "status",
-                 exchange->is_queued || exchange->is_refused ? (int64_t)exchange->status
-                                                             : 499);
-    json_set_int(&json, "ms", (int64_t)took);
+    json_set_int(&json, "status", status);
+    json_set_int(&json, "ms", (int64_t)took_ms);
+    json_set_uint(&json, "bytes_in", exchange->body_bytes);
+    json_set_uint(&json, "bytes_out", exchange->sent);
+    if (status >= 400 && *exchange->reason)
+        json_set_text(&json, "reason", exchange->reason);
     json_put_end(&json);
-    if (!json_finish(&json) || !buf_text(log, "\n")) {
+    if (!json_finish(&json))
+        log->failed = true;
+}
+
+/* Clients choose these texts: without control characters, and without spaces. */
+static void put_word(struct buf *log, const char *text, size_t max)
+{
+    for (size_t i = 0; i < max && text[i]; i++)
+        (void)buf_append(log, text[i] > ' ' && text[i] <= '~' ? &text[i] : "?", 1);
+}
+
+static void put_text(struct exchange *exchange, uint64_t took_ms, struct buf *log)
+{
+    unsigned status = logged_status(exchange);
+    char text[WARN_TIME], name[REQUEST_NAME];
+
+    warn_put_time(clock_since_1970_ms(), text);
+    request_name(exchange->id, name);
+    buf_format(log, "%s %s %s %u ", text, logged_level(status), name, status);
+    put_word(log, exchange->method, LOG_PATH);
+    (void)buf_text(log, " ");
+    put_word(log, exchange->url, LOG_PATH);
+    buf_format(log, " %llums in=%llu out=%llu", (unsigned long long)took_ms,
+               (unsigned long long)exchange->body_bytes,
+               (unsigned long long)exchange->sent);
+    if (*exchange->tenant)
+        buf_format(log, " tenant=%s", exchange->tenant);
+    if (*exchange->route.sandbox)
+        buf_format(log, " sandbox=%s", exchange->route.sandbox);
+    if (status >= 400 && *exchange->reason) {
+        (void)buf_text(log, " reason=");
+        for (const char *at = exchange->reason; *at; at++)
+            (void)buf_append(log, *at >= ' ' && *at <= '~' ? at : "?", 1);
+    }
+}
+
+static void log_request(struct exchange *exchange)
+{
+    struct front *front = exchange->front;
+    struct buf *log = &front->log;
+    uint64_t took_ms = uv_now(&front->loop) - exchange->began_ms;
+    size_t before = log->len;
+
+    if (front->options->log < 0)
+        return;
+    (front->options->log_is_text ? put_text : put_json)(exchange, took_ms, log);
+    if (log->failed || !buf_text(log, "\n")) {
         log->len = before;
         log->failed = false;
     }
@@ -243,9 +307,10 @@ bool front_accept_sweep(struct front *front)
 /* --- Requests --- */
 
 static const struct handler *const planes[][PARTS] = {
-    [PLANE_CONTROL] = {template_handlers, missing_handlers, sandbox_handlers,
-                       secret_handlers, volume_handlers, content_handlers, fork_handlers,
-                       checkpoint_handlers, snapshot_handlers},
+    [PLANE_CONTROL] = {usage_handlers, log_handlers, template_handlers, missing_handlers,
+                       sandbox_handlers, secret_handlers, volume_handlers,
+                       content_handlers, fork_handlers, checkpoint_handlers,
+                       snapshot_handlers, metrics_handlers, mcp_handlers},
     [PLANE_ENVD] = {process_handlers, filesystem_handlers, file_handlers},
     [PLANE_CODE] = {code_handlers},
 };
@@ -287,6 +352,8 @@ static void *on_request_line(void *cls, const char *target,
     exchange->references = 1;
     exchange->channel = -1;
     exchange->target = strdup(target);
+    exchange->id = front->first_id++;
+    exchange->began_ns = clock_ns();
     exchange->began_ms = exchange->body_ms = uv_now(&front->loop);
     exchange->socket =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
@@ -373,6 +440,18 @@ static bool take_body(struct exchange *exchange, const char *data, size_t len)
     return true;
 }
 
+/* A program in a sandbox that sets the header itself, sets it for its own clients. */
+static void add_id(const struct exchange *exchange, struct MHD_Response *response)
+{
+    static const char header[] = "X-Request-Id";
+    char name[REQUEST_NAME];
+
+    if (exchange->route.plane == PLANE_PORT && MHD_get_response_header(response, header))
+        return;
+    request_name(exchange->id, name);
+    (void)MHD_add_response_header(response, header, name);
+}
+
 static enum MHD_Result queue(struct exchange *exchange)
 {
     unsigned status = exchange->status;
@@ -380,6 +459,10 @@ static enum MHD_Result queue(struct exchange *exchange)
 
     if (exchange->is_last)
         (void)MHD_add_response_header(response, "Connection", "close");
+    add_id(exchange, response);
+    if (status < 400)
+        front_observe(&exchange->front->times[front_kind_of(exchange)],
+                      (clock_ns() - exchange->began_ns) / 1000);
     exchange->front->status[status / 100 < 6 ? status / 100 : 5]++;
     enum MHD_Result result = MHD_queue_response(exchange->connection, status, response);
     exchange->is_queued = true;
@@ -583,6 +666,7 @@ static void sweep(uv_timer_t *timer)
         _exit(1);
     }
     beat(front);
+    front_mcp_sweep(front);
     for (struct exchange *exchange = front->exchanges; exchange;
          exchange = exchange->next) {
         if (exchange->is_over)
@@ -649,6 +733,8 @@ static void before_waiting(uv_prepare_t *prepare)
 {
     struct front *front = prepare->data;
 
+    if (front->is_draining)
+        front_mcp_drain(front);
     for (struct exchange *exchange = front->exchanges; exchange && front->is_draining;
          exchange = exchange->next)
         if (exchange->is_stream && !exchange->is_over && !exchange->handler->pull)
@@ -717,6 +803,8 @@ bool front_open(struct front *front, const struct front_options *options)
     if (uv_loop_init(&front->loop) != 0)
         return false;
     front->connections_max = front_connections_limit();
+    if (getrandom(&front->first_id, sizeof front->first_id, 0) < 0)
+        return false;
     front->daemon = start_daemon(front);
     front->wakes = epoll_create1(EPOLL_CLOEXEC);
     if (!front->daemon || front->wakes < 0)

@@ -19,6 +19,24 @@
 
 struct exchange;
 struct fields;
+struct mcp_session;
+
+/* Histograms of times, for GET /metrics (metrics.c): until the head of the response. */
+enum front_kind {
+    FRONT_OTHER = 0,
+    FRONT_CREATE,
+    FRONT_EXEC,
+    FRONT_FILE,
+    FRONT_PORT,
+    FRONT_KINDS
+};
+enum { FRONT_BOUNDS = 13 };
+struct front_times {
+    uint64_t counts[FRONT_BOUNDS + 1]; /* of each bucket alone */
+    uint64_t sum_us;
+};
+enum front_kind front_kind_of(const struct exchange *exchange);
+void front_observe(struct front_times *times, uint64_t took_us);
 
 /* A route. */
 struct handler {
@@ -33,7 +51,8 @@ struct handler {
     bool (*feed)(struct exchange *exchange, const char *data, size_t len);
     /* The request is complete. */
     void (*act)(struct exchange *exchange);
-    enum op op; /* the request that act() sends */
+    enum op op;           /* the request that act() sends */
+    enum front_kind kind; /* whose time is measured; 0: by the operation */
     /* Fills it from the fields of a JSON body. */
     bool (*fill)(struct fields *fields, struct request *request, struct buf *strings);
     /* A reply that is an error; NULL: on_reply() handles it. */
@@ -80,6 +99,8 @@ struct wake {
     void (*ready)(struct exchange *exchange, unsigned events);
 };
 
+enum { REASON_ROOM = 160 };
+
 /* An HTTP request and its response. */
 struct exchange {
     struct exchange *next, **link; /* list of all exchanges */
@@ -89,8 +110,11 @@ struct exchange {
     const char *method, *url;
     char *target; /* of the request line, undecoded */
     struct route route;
-    int socket; /* of the client */
-    uint64_t began_ms, body_ms;
+    int socket;  /* of the client */
+    uint64_t id; /* of this request, for clients and logs */
+    char tenant[TENANT_MAX], reason[REASON_ROOM]; /* for the log */
+    uint64_t sent; /* bytes of the response's body, as far as they were read */
+    uint64_t began_ns, began_ms, body_ms;
     uint64_t body_bytes, body_seen; /* received, and at the previous check */
     size_t body_left;               /* bytes of a piece that feed() wants to see again */
     struct buf body;
@@ -132,7 +156,9 @@ struct front_options {
     int listener, broker, log; /* log: -1: none */
     const char *domain;        /* host name of this server, with or without port */
     char *tls_cert, *tls_key;  /* PEM text, or NULL */
-    _Atomic uint64_t *beats;   /* counter that shows progress; NULL: none */
+    bool log_is_text;
+    uint64_t mcp_idle_ms;    /* after which an MCP session ends; 0: there are none */
+    _Atomic uint64_t *beats; /* counter that shows progress; NULL: none */
 };
 
 /* Why a request had no reply from the broker or a keeper. */
@@ -154,8 +180,11 @@ struct front {
     bool is_draining; /* refuse new requests, and exit after the last exchange */
     bool has_resumed; /* the daemon must run for resumed connections */
     struct exchange *exchanges;
+    struct mcp_session *mcp;
     struct visit *visits;
     uint64_t requests, streams, status[6];
+    struct front_times times[FRONT_KINDS];
+    uint64_t first_id; /* random; the others follow it */
     uint64_t connections, refused;
     uint64_t lost[LOSS_KINDS], retried;
     struct warn loss_warn;
@@ -485,12 +514,20 @@ bool front_content_init(struct exchange *exchange, enum op op, struct request *r
 /* The entry, or an error. */
 void front_content_respond(struct exchange *exchange, const struct reply_packet *reply);
 
+/* --- MCP (mcp.c) --- */
+
+/* Ends sessions that were idle.  Called every second. */
+void front_mcp_sweep(struct front *front);
+/* Ends those without an open request. */
+void front_mcp_drain(struct front *front);
+
 /* --- Resources --- */
 
 extern const struct handler sandbox_handlers[], missing_handlers[], process_handlers[],
     filesystem_handlers[], file_handlers[], code_handlers[], secret_handlers[],
     volume_handlers[], content_handlers[], fork_handlers[], checkpoint_handlers[],
-    snapshot_handlers[], template_handlers[];
+    snapshot_handlers[], template_handlers[], metrics_handlers[], usage_handlers[],
+    log_handlers[], mcp_handlers[];
 extern const struct handler port_handler;
 
 /* --- Confinement (confine.c) --- */

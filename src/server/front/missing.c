@@ -35,13 +35,10 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
 #define FOR_ALL     .act = refuse
 
 static const char builds[] = "older routes of builds (use POST /v3/templates)",
-                  logs[] = "logs", teams[] = "teams",
-                  keys[] = "API keys over HTTP (use cay key)", nodes[] = "nodes";
+                  teams[] = "teams", keys[] = "API keys over HTTP (use cay key)",
+                  nodes[] = "nodes";
 
 const struct handler missing_handlers[] = {
-    ON("GET", "/sandboxes/metrics", "metrics of several sandboxes", FOR_KEY),
-    ON("GET", "/sandboxes/{id}/logs", logs, FOR_SANDBOX),
-    ON("GET", "/v2/sandboxes/{id}/logs", logs, FOR_SANDBOX),
     ON("DELETE", "/sandboxes/{id}/checkpoints", "removal of checkpoints", FOR_SANDBOX),
     ON("POST", "/templates", builds, FOR_KEY),
     ON("POST", "/v2/templates", builds, FOR_KEY),

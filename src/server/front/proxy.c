@@ -557,6 +557,7 @@ static ssize_t read_body(void *cls, uint64_t position, char *data, size_t room)
         exchange_suspend(exchange);
         return 0;
     }
+    exchange->sent += got > 0 ? (uint64_t)got : 0;
     return got > 0    ? got
            : got == 0 ? MHD_CONTENT_READER_END_OF_STREAM
                       : MHD_CONTENT_READER_END_WITH_ERROR;

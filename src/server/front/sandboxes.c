@@ -372,7 +372,7 @@ static void on_list(struct exchange *exchange, struct reply_packet *reply)
     }
 }
 
-enum { SMALL = 64 << 10, SAMPLE_S = 5 };
+enum { SMALL = 64 << 10 };
 
 /* --- Responses --- */
 
@@ -445,8 +445,7 @@ json_t *front_take_body(struct exchange *exchange)
 /* The first requested feature that this server does not support. */
 static const char *find_unsupported(struct fields *fields)
 {
-    if (field_get(fields, "mcp"))
-        return "MCP gateways are not supported by this server";
+    (void)field_object(fields, "mcp"); /* the SDK starts the template's gateway itself */
     if (field_get(fields, "iam"))
         return "identity tokens are not supported by this server";
     return NULL;
@@ -610,65 +609,6 @@ static void on_connected(struct exchange *exchange, struct reply_packet *reply)
     respond_sandbox(exchange, reply, reply->head.numbers[SANDBOX_RESUMED] ? 201 : 200);
 }
 
-/* --- Metrics --- */
-
-/* There is one sample, for the last seconds: whether the requested period includes them.
- */
-static const char *parse_period(struct exchange *exchange, bool *ret_is_in)
-{
-    const char *start = exchange_query(exchange, "start");
-    const char *end = exchange_query(exchange, "end");
-    int64_t from = 0, to = INT64_MAX, now = time(NULL);
-
-    if ((start && !front_parse_number(start, 0, INT64_MAX, &from)) ||
-        (end && !front_parse_number(end, 0, INT64_MAX, &to)) || from > to)
-        return "start and end must be seconds since 1970, in this order";
-    *ret_is_in = from <= now && to >= now - SAMPLE_S;
-    return NULL;
-}
-
-static void get_usage(struct exchange *exchange)
-{
-    bool is_in;
-    const char *wrong = parse_period(exchange, &is_in);
-
-    if (wrong)
-        exchange_refuse(exchange, 400, wrong);
-    else
-        exchange_send_plain(exchange);
-}
-
-static void on_usage(struct exchange *exchange, struct reply_packet *reply)
-{
-    const int64_t *numbers = reply->head.numbers;
-    struct timespec now;
-    struct json *json = exchange_json(exchange, SMALL);
-    bool is_in;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    json_put_array(json);
-    if (parse_period(exchange, &is_in) || !is_in) {
-        exchange_end_json(exchange, 200);
-        return;
-    }
-    json_put_object(json);
-    connect_put_time(json, "timestamp", now.tv_sec, now.tv_nsec / 1000000, 3);
-    json_set_int(json, "timestampUnix", now.tv_sec);
-    json_set_int(json, "cpuCount", numbers[USAGE_CPUS]);
-    json_set_int(json, "cpuUsedPct", numbers[USAGE_CPU_PERMILLE] / 10);
-    json_set_int(json, "memUsed", numbers[USAGE_MEMORY]);
-    json_set_int(json, "memTotal", numbers[USAGE_MEMORY_MAX]);
-    json_set_int(json, "memCache", 0);
-    json_set_int(json, "diskUsed", numbers[USAGE_DISK]);
-    json_set_int(json, "diskTotal", numbers[USAGE_DISK_MAX]);
-    json_set_int(json, "networkConnections", numbers[USAGE_CONNECTIONS]);
-    json_set_int(json, "networkRefused", numbers[USAGE_REFUSED]);
-    json_set_int(json, "networkUp", numbers[USAGE_UP]);
-    json_set_int(json, "networkDown", numbers[USAGE_DOWN]);
-    json_put_end(json);
-    exchange_end_json(exchange, 200);
-}
-
 /* --- The server --- */
 
 static void get_health(struct exchange *exchange)
@@ -676,35 +616,27 @@ static void get_health(struct exchange *exchange)
     exchange_respond_empty(exchange, 204);
 }
 
-static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
+/* 404 and 503 are what HAProxy's http-check understands: no new sandboxes; nothing. */
+static void on_ready(struct exchange *exchange, struct reply_packet *reply)
 {
-    const struct front *front = exchange->front;
-    AUTO_BUF text = {.max = SMALL};
+    static const struct {
+        const char *word;
+        unsigned status;
+    } states[] = {[READY_YES] = {"ready", 200},
+                  [READY_FULL] = {"full", 404},
+                  [READY_DRAINING] = {"draining", 404},
+                  [READY_CLAIMED] = {"the name of the node is taken", 503}};
+    int64_t state = reply->head.numbers[READY_STATE];
 
-    (void)reply;
-    buf_format(
-        &text,
-        "# TYPE cay_requests_total counter\ncay_requests_total %llu\n"
-        "# TYPE cay_streams gauge\ncay_streams %llu\n"
-        "# TYPE cay_connections gauge\ncay_connections %llu\n"
-        "# TYPE cay_connections_cut_total counter\ncay_connections_cut_total %llu\n"
-        "# TYPE cay_connections_max gauge\ncay_connections_max %u\n"
-        "# TYPE cay_requests_retried_total counter\ncay_requests_retried_total %llu\n"
-        "# TYPE cay_requests_lost_total counter\n"
-        "cay_requests_lost_total{reason=\"closed\"} %llu\n"
-        "cay_requests_lost_total{reason=\"malformed\"} %llu\n"
-        "cay_requests_lost_total{reason=\"error\"} %llu\n"
-        "# TYPE cay_replies_total counter\n",
-        (unsigned long long)front->requests, (unsigned long long)front->streams,
-        (unsigned long long)front->connections, (unsigned long long)front->refused,
-        front->connections_max, (unsigned long long)front->retried,
-        (unsigned long long)front->lost[LOSS_CLOSED],
-        (unsigned long long)front->lost[LOSS_MALFORMED],
-        (unsigned long long)front->lost[LOSS_ERROR]);
-    for (int i = 1; i < 6; i++)
-        buf_format(&text, "cay_replies_total{status=\"%dxx\"} %llu\n", i,
-                   (unsigned long long)front->status[i]);
-    exchange_respond_text(exchange, 200, "text/plain; version=0.0.4", &text);
+    if (state < READY_YES || state > READY_CLAIMED) {
+        exchange_refuse(exchange, 503, "the server is not ready");
+        return;
+    }
+    struct json *json = exchange_json(exchange, SMALL);
+    json_put_object(json);
+    json_set_text(json, "state", states[state].word);
+    json_set_int(json, "free", reply->head.numbers[READY_FREE]);
+    exchange_end_json(exchange, states[state].status);
 }
 
 #define ON(name, route, action, replied, ...)                                            \
@@ -719,10 +651,11 @@ static void on_metrics(struct exchange *exchange, struct reply_packet *reply)
 
 const struct handler sandbox_handlers[] = {
     ON("GET", "/health", get_health, NULL),
-    PLAIN("GET", "/metrics", OP_CHECK, on_metrics),
+    PLAIN("GET", "/ready", OP_READY, on_ready),
     ON("POST", "/v2/sandboxes", create, on_created, .body_max = BODY_CONTROL,
-       .flags = SANDBOX_VERSION_2),
-    ON("POST", "/sandboxes", create, on_created, .body_max = BODY_CONTROL),
+       .flags = SANDBOX_VERSION_2, .kind = FRONT_CREATE),
+    ON("POST", "/sandboxes", create, on_created, .body_max = BODY_CONTROL,
+       .kind = FRONT_CREATE),
     ON("GET", "/v2/sandboxes", list, on_list),
     ON("GET", "/sandboxes", list, on_list, .flags = SANDBOX_PLAIN_LIST),
     PLAIN("GET", "/sandboxes/{id}", OP_INFO, on_info),
@@ -735,6 +668,5 @@ const struct handler sandbox_handlers[] = {
     TIMEOUT("/sandboxes/{id}/pause", OP_PAUSE, exchange_on_done),
     ON("PUT", "/sandboxes/{id}/network", front_change_network, exchange_on_done,
        .op = OP_NETWORK, .body_max = BODY_CONTROL),
-    ON("GET", "/sandboxes/{id}/metrics", get_usage, on_usage, .op = OP_USAGE),
     {0},
 };

@@ -283,6 +283,7 @@ static void set_identity(struct keeper *keeper, const char *id, const char *temp
              "E2B_TEMPLATE_ID=%s", template_name);
     snprintf(keeper->identity.team, sizeof keeper->identity.team, "E2B_TEAM_ID=%s",
              tenant);
+    reply_set_tenant(tenant);
 }
 
 /* The files take twenty requests to PID 1, so the client does not wait for them; but

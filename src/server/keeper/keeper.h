@@ -40,6 +40,15 @@ _Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
  * pool with its NUL as one packet, and exits when the broker closes the socket. */
 _Noreturn void pool_run(int socket, const struct serve_options *options);
 
+/* The main function of the sampler, which sends struct usage_packet, and exits when the
+ * broker closes the socket.  `since_ms`: the last round of the sampler before it; 0:
+ * none.
+ */
+_Noreturn void sampler_run(int socket, int64_t since_ms);
+
+/* The main function of the process of an MCP session. */
+_Noreturn void keeper_serve_mcp(int socket, const struct serve_options *options);
+
 /* In the state directory: the logs of builds, and the files for them, in a directory for
  * each tenant. */
 #define KEEPER_BUILDS  "builds"

@@ -20,6 +20,7 @@ struct cay_sandbox_options keeper_sandbox_options(const struct serve_options *op
     return (struct cay_sandbox_options){
         .size = sizeof(struct cay_sandbox_options),
         .template_name = KEEPER_TEMPLATE,
+        .id_prefix = *options->node ? options->node : NULL,
         .memory_bytes = options->has_memory ? options->memory_bytes : 0,
         .disk_bytes = options->has_disk ? options->disk_bytes : 0,
         .storage = options->storage,

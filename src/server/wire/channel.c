@@ -2,6 +2,8 @@
 #include "server/wire/channel.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/error.h"
 #include "sys/io.h"
 #include "sys/rights.h"
 
@@ -30,6 +33,11 @@ enum credential request_credential(enum op op)
 void strings_add(struct buf *strings, const char *text)
 {
     (void)buf_append(strings, text, strlen(text) + 1);
+}
+
+void request_name(uint64_t id, char ret_name[REQUEST_NAME])
+{
+    snprintf(ret_name, REQUEST_NAME, "req_%016" PRIx64, id);
 }
 
 /* --- Requests --- */
@@ -67,6 +75,7 @@ int request_receive(int socket, struct request_packet *ret_request)
 
     if (len <= 0)
         return (int)len;
+    ret_request->refusal = 0;
     ret_request->channel = fds[0];
     ret_request->memfd = fds[1];
     if (is_request(ret_request, (size_t)len))
@@ -149,12 +158,20 @@ const char **request_strings(const struct request_packet *request, char **ret_ro
 
 /* --- Replies --- */
 
+static char reply_tenant[TENANT_MAX];
+
+void reply_set_tenant(const char *tenant)
+{
+    cay_copy_text(reply_tenant, sizeof reply_tenant, tenant);
+}
+
 int reply_send(int channel, struct reply *reply, const struct buf *strings, int fd)
 {
     if (strings && (strings->failed || strings->len > CHANNEL_PACKET))
         return -EMSGSIZE;
     reply->version = CHANNEL_VERSION;
     reply->len = strings ? (uint32_t)strings->len : 0;
+    memcpy(reply->tenant, reply_tenant, sizeof reply->tenant);
     const struct iovec parts[] = {{reply, sizeof *reply},
                                   {strings ? strings->data : NULL, reply->len}};
     return rights_send(channel, parts, 2, &fd, fd >= 0 ? 1 : 0, MSG_DONTWAIT);
@@ -185,7 +202,7 @@ static bool is_reply(const struct reply_packet *reply, size_t len)
     const struct reply *head = &reply->head;
 
     if (len < sizeof *head || head->version != CHANNEL_VERSION || head->kind == 0 ||
-        head->len != len - sizeof *head ||
+        head->len != len - sizeof *head || !ends(head->tenant, sizeof head->tenant) ||
         (head->count && (head->len == 0 || reply->payload[head->len - 1])))
         return false;
     uint32_t count = 0;

@@ -63,6 +63,7 @@ enum {
     X(ROLLBACK, KEY, 1, 1)   /* strings: a number or a name */                           \
     X(DIFF, KEY, 2, 2)       /* strings: two of them; the second may be "": now */       \
     X(CHECK, KEY, 0, 0)                                                                  \
+    X(STATS, KEY, 0, 0)                                                                  \
     X(TEMPLATE, KEY, 1, 1) /* strings of these: a name or an id */                       \
     X(TEMPLATES, KEY, 1, 1)                                                              \
     X(TEMPLATE_INFO, KEY, 1, 1)                                                          \
@@ -73,9 +74,11 @@ enum {
     X(TAGS_REMOVE, KEY, 2, 256)                                                          \
     X(BUILD, KEY, 2, 65536) /* strings: enum build_string */                             \
     X(BUILD_STATUS, KEY, 2, 2)                                                           \
-    X(UPLOAD_LINK, KEY, 2, 2) /* strings: template, hash */                              \
-    X(UPLOAD, UPLOAD, 2, 3)   /* the same */                                             \
-    X(USAGE, KEY, 0, 0)                                                                  \
+    X(UPLOAD_LINK, KEY, 2, 2)  /* strings: template, hash */                             \
+    X(UPLOAD, UPLOAD, 2, 3)    /* the same */                                            \
+    X(USAGE, KEY, 0, 0)        /* numbers: USAGE_FROM and USAGE_TO */                    \
+    X(LOGS, KEY, 1, 1)         /* string: what the message contains, or "" */            \
+    X(SAMPLES, KEY, 1, 100)    /* strings: sandboxes */                                  \
     X(NETWORK, KEY, 1, 2048)   /* strings: RECORD_EGRESS, rules, headers */              \
     X(SECRETS, KEY, 1, 1)      /* strings: the last name of the previous page */         \
     X(SECRET, KEY, 1, 1)       /* strings of these: a name or an id */                   \
@@ -85,8 +88,10 @@ enum {
     X(VOLUME, KEY, 1, 1) /* strings of these: a name */                                  \
     X(VOLUME_CREATE, KEY, 1, 1)                                                          \
     X(VOLUME_REMOVE, KEY, 1, 1)                                                          \
+    X(MCP, KEY, 0, 0)           /* starts a session: REPLY_SOCKET */                     \
     X(CONFIRM, BROKER, 1, 8192) /* strings: recovery.h */                                \
     X(HEALTH, NONE, 0, 0)                                                                \
+    X(READY, NONE, 0, 0) /* to the broker itself */                                      \
     X(METRICS, TOKEN, 0, 0)                                                              \
     X(ENVS, TOKEN, 0, 0)                                                                 \
     X(START, TOKEN, 3, 65536)                                                            \
@@ -188,6 +193,13 @@ enum {
     CONTENT_UID = 5,
     CONTENT_GID = 6,
 
+    LOGS_FROM_MS = 0, /* inclusive */
+    LOGS_LIMIT = 1,
+    LOGS_LEVEL = 2, /* the least: enum log_level, or 0 */
+
+    USAGE_FROM = 0, /* seconds since 1970, both inclusive */
+    USAGE_TO = 1,
+
     TEMPLATE_CPUS = 0,
     TEMPLATE_MEMORY_MB = 1,
     UPLOAD_EXPIRES = 0, /* seconds since 1970 */
@@ -212,6 +224,8 @@ enum request_flag {
     LIST_PAUSED = 1 << 1,
     LIST_OLDEST_FIRST = 1 << 2,
 
+    LOGS_BACKWARD = 1 << 0, /* LOGS: the newest first, from that time back */
+
     SECRET_NEW = 1 << 0,      /* otherwise it exists */
     SECRET_METADATA = 1 << 1, /* otherwise it stays */
 
@@ -224,6 +238,7 @@ enum request_flag {
     FILE_SIGNED = 1 << 0, /* the credential is a signature */
 
     CONTENT_FORCE = 1 << 0, /* MAKE_DIR: parents too, and it may exist; WRITE: the last */
+    STATS_OPEN = 1 << 0,    /* STATS: as OpenMetrics */
     BUILD_FORCED = 1 << 0,  /* no step is taken from the cache */
     BUILD_FROM_TEMPLATE = 1 << 1, /* not an image */
     BUILD_IS_OWN = 1 << 2,        /* to a keeper: of this tenant, made by a build */
@@ -241,6 +256,7 @@ struct request {
     uint32_t strings_len; /* in this packet, or in the memfd */
     uint32_t flags;
     uint32_t padding;
+    uint64_t id; /* of the client's request, for logs; 0: the broker's own */
     int64_t numbers[REQUEST_NUMBERS];
     char credential[CREDENTIAL_MAX];
     char sandbox[SANDBOX_ID_MAX];
@@ -270,7 +286,10 @@ enum reply_kind {
     REPLY_SNAPSHOT = 18,
     /* Numbers: enum build_number; strings: template, build, name, step, reason, and tags.
      * BUILD_STATUS: with a descriptor of the log, if there is one. */
-    REPLY_BUILD = 19
+    REPLY_BUILD = 19,
+    REPLY_SAMPLE = 20, /* numbers: enum usage_number, USAGE_AT_MS; string: the sandbox */
+    REPLY_LOG = 22,    /* numbers: enum log_number; strings: message, fields as JSON */
+    REPLY_SAMPLES = 21 /* raw bytes: struct usage_record, oldest first */
 };
 
 enum { REPLY_NUMBERS = 12 };
@@ -283,7 +302,11 @@ struct reply {
     uint32_t count; /* of strings; 0: the payload is raw bytes */
     uint32_t len;   /* of the payload */
     int64_t numbers[REPLY_NUMBERS];
+    char tenant[TENANT_MAX]; /* whose request it is, for logs; "": unknown */
 };
+
+/* The tenant of the replies that this process sends from here on. */
+void reply_set_tenant(const char *tenant);
 
 /* Indexes of struct reply.numbers, by kind. */
 enum started_number { STARTED_PID, STARTED_HAS_PTY };
@@ -357,6 +380,22 @@ enum upload_number { UPLOAD_PRESENT, UPLOAD_LINK_EXPIRES };
 
 /* For REPLY_DONE of LIST, and of USAGE and METRICS. */
 enum listed_number { LISTED_HAS_MORE, LISTED_RUNNING };
+/* REPLY_DONE of READY. */
+enum ready_number { READY_STATE, READY_FREE /* percent */ };
+enum ready_state {
+    READY_YES = 1,
+    READY_FULL = 2,
+    READY_DRAINING = 3,
+    READY_CLAIMED = 4 /* another server has the name of this node */
+};
+enum log_number { LOG_AT_MS, LOG_LEVEL };
+enum log_level {
+    LOG_LEVEL_DEBUG = 1,
+    LOG_LEVEL_INFO = 2,
+    LOG_LEVEL_WARN = 3,
+    LOG_LEVEL_ERROR = 4
+};
+enum { LOGS_MOST = 1000 };
 enum usage_number {
     USAGE_CPUS,
     USAGE_CPU_PERMILLE, /* of one CPU, since the previous sample */
@@ -367,7 +406,9 @@ enum usage_number {
     USAGE_CONNECTIONS, /* that were allowed; 0 without a network */
     USAGE_REFUSED,
     USAGE_UP,
-    USAGE_DOWN
+    USAGE_DOWN,
+    USAGE_NUMBERS,
+    USAGE_AT_MS = USAGE_NUMBERS /* of REPLY_SAMPLE */
 };
 
 /* From the front, on the channel of WRITE_FILE after REPLY_FILE.  The reply to a request
@@ -428,6 +469,7 @@ int request_send(int socket, const struct request *request, const struct buf *st
 struct request_packet {
     struct request head;
     int channel, memfd; /* -1: none */
+    int refusal; /* the status with which the broker has refused it; 0: it has not */
     char strings[CHANNEL_PACKET];
 };
 
@@ -473,6 +515,10 @@ int reply_receive(int channel, struct reply_packet *ret_reply);
 
 /* The string after `before` (NULL: the first), or NULL after the last. */
 const char *reply_next(const struct reply_packet *reply, const char *before);
+
+/* "req_0123456789abcdef", as clients see it. */
+enum { REQUEST_NAME = 24 };
+void request_name(uint64_t id, char ret_name[REQUEST_NAME]);
 
 void strings_add(struct buf *strings, const char *text);
 

@@ -93,7 +93,9 @@ enum kind {
     SIZE,
     SIZE_OR_ZERO,
     COUNT,
-    WORD
+    WORD,
+    STORE,
+    NODE
 };
 
 /* In the order of --help. */
@@ -120,7 +122,7 @@ static const struct option {
     {"--store", "STORE",
      "sandboxes and keys: PATH, sqlite:PATH or memory:\n"
      "                         ($CAY_HOME/serve.db)",
-     TEXT, AT(store)},
+     STORE},
     {"--api-key-file", "FILE", "accept the API key in this file as well", TEXT,
      AT(api_key_file)},
     {"--pool", "N", "keep N sandboxes ready (0)", COUNT, AT(pool), .most = 256,
@@ -139,6 +141,15 @@ static const struct option {
      "of each sandbox: connections=64,bytes=1G,rate=10M,\n"
      "                         or some of them (no limits)",
      NETWORK_LIMIT},
+    {"--mcp", NULL, "serve MCP clients at /mcp", FLAG, AT(mcp)},
+    {"--mcp-tools", "NAME,...", "only these tools there, or read-only", TEXT,
+     AT(mcp_tools)},
+    {"--mcp-approve", "PATTERN,...", "commands there that wait for approval", TEXT,
+     AT(mcp_approve)},
+    {"--mcp-sandboxes", "N", "that an MCP session may create besides its own (0)", COUNT,
+     AT(mcp_sandboxes), .most = 63, .scale = 1},
+    {"--mcp-idle", "SECONDS", "after which an unused MCP session ends (1800)", COUNT,
+     AT(mcp_idle_s), .most = 7 * 24 * 3600, .scale = 1},
     {"--reserve", "SIZE", "memory to leave free (256M)", SIZE_OR_ZERO, AT(reserve_bytes)},
     {"--max-hours", "N", "longest timeout of a sandbox (24)", COUNT, AT(max_timeout_s),
      .most = 24 * 365, .scale = 3600},
@@ -148,10 +159,30 @@ static const struct option {
      .most = 3600, .scale = 1},
     {"--access-log", "FILE", "log requests as JSON lines (-: standard error)", TEXT,
      AT(access_log)},
+    {"--log-format", "json|text", "of that log (json), and of warnings (text)", WORD,
+     AT(log_format), .words = {{"text", LOG_FORMAT_TEXT}, {"json", LOG_FORMAT_JSON}}},
+    {"--audit-days", "N", "how long the audit record is kept (90; 0: none)", COUNT,
+     AT(audit_days), .most = 36500, .scale = 1},
+    {"--webhook", "URL", "post what happens to sandboxes, and refusals, to this URL",
+     TEXT, AT(webhook)},
+    {"--webhook-secret-file", "FILE", "secret of its signatures (whsec_BASE64)", TEXT,
+     AT(webhook_secret_file)},
+    {"--check", NULL, "check the configuration, and exit", FLAG, AT(checks)},
     {"--check-store", NULL, "check the store, and exit", FLAG, AT(checks_store)},
     {"--rebuild-store", NULL, "recreate rows from running sandboxes, and exit", FLAG,
      AT(rebuilds_store)},
     {"--quiet", NULL, "do not print the exports", FLAG, AT(is_quiet)},
+    {"--node", "NAME", "one of several servers: 4 letters, which ids begin with", NODE},
+    {"--max-sandboxes", "N", "running at a time (0: as memory allows)", COUNT,
+     AT(max_sandboxes), .most = 1000000, .scale = 1},
+    {"--agent", "PORT", "report the load of this server to HAProxy on this port", COUNT,
+     AT(agent_port), .most = UINT16_MAX, .scale = 1},
+    {"--server-key-file", "FILE", "key of tokens, which all servers share", TEXT,
+     AT(server_key_file)},
+    {"--require-level", "LEVEL", "do not start with less isolation (cay doctor)", TEXT,
+     AT(require_level)},
+    {"--haproxy", "NODE=ADDR...", "print HAProxy's configuration for these, and exit",
+     FLAG, AT(prints_haproxy)},
 #undef AT
 };
 
@@ -253,6 +284,20 @@ static int set_network_limit(struct serve_options *options, const char *value,
     return CAY_OK;
 }
 
+bool options_is_node(const char *text)
+{
+    return strlen(text) == NODE_LEN && strspn(text, NODE_LETTERS) == NODE_LEN;
+}
+
+static int set_node(struct serve_options *options, const char *value,
+                    struct cay_error *err)
+{
+    if (!options_is_node(value))
+        return fail_value("--node", "give 4 of the letters a-z and 2-7: naaa", err);
+    memcpy(options->node, value, NODE_LEN + 1);
+    return CAY_OK;
+}
+
 static int set(struct serve_options *options, const struct option *option,
                const char *value, struct cay_error *err)
 {
@@ -272,6 +317,11 @@ static int set(struct serve_options *options, const struct option *option,
         return set_internet(options, value, err);
     case NETWORK_LIMIT:
         return set_network_limit(options, value, err);
+    case STORE:
+        options->store = value;
+        return CAY_OK;
+    case NODE:
+        return set_node(options, value, err);
     case SIZE:
     case SIZE_OR_ZERO: /* the syntax of `cay run`; quantity_parse_size() rejects 0 */
         if (option->kind == SIZE_OR_ZERO && strcmp(value, "0") == 0)
@@ -300,17 +350,32 @@ static int set(struct serve_options *options, const struct option *option,
                     "give %s or %s", option->words[0].word, option->words[1].word);
 }
 
+static int check_node(const struct serve_options *options, struct cay_error *err)
+{
+    if (options->prints_haproxy || *options->node || !options->agent_port)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, "--agent",
+                    "the load is of use to a proxy with several servers only",
+                    "add --node NAME");
+}
+
 static int check(struct serve_options *options, struct cay_error *err)
 {
     uint64_t memory = options->memory_bytes;
 
-    if (!options->tls_cert != !options->tls_key)
+    TRY(check_node(options, err));
+    if (!options->tls_cert != !options->tls_key && !options->prints_haproxy)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--tls-cert",
                         "--tls-cert and --tls-key must be given together", "give both");
     if (options->network_limit && options->internet <= CAY_NETWORK_HOST)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--network-limit",
                         "sandboxes have no network that could be limited",
                         "add --internet open, or rules: --internet pypi,github");
+    if (!options->mcp_idle_s)
+        return fail_value("--mcp-idle", "give a whole number of seconds from 1", err);
+    if (options->mcp_tools && !options->mcp)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--mcp-tools",
+                        "the server has no MCP clients", "add --mcp");
     if (is_in_memory(options->store) && options->on_exit == ON_EXIT_LEAVE)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--on-exit",
                         "sandboxes in a store in memory cannot outlive the server",
@@ -339,38 +404,52 @@ static const struct option *find_option(const char *name)
     return NULL;
 }
 
+/* The option of one argument; *ret_words are those that it takes. */
+static int take_option(char *const *argv, struct serve_options *options,
+                       size_t *ret_words, struct cay_error *err)
+{
+    char name[32];
+    const char *equals = strchr(*argv, '=');
+    const char *value = equals ? equals + 1 : argv[1];
+    size_t len = equals ? (size_t)(equals - *argv) : strlen(*argv);
+
+    snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : 0), *argv);
+    const struct option *option = find_option(name);
+    if (!option || ((!option->value || option->kind == FLAG) && equals))
+        return cay_fail(err, CAY_E_INVALID, 0, op, *name ? name : *argv, "unknown option",
+                        "see cay serve --help");
+    bool takes = option->value && option->kind != FLAG;
+    if (takes && !value)
+        return cay_fail(err, CAY_E_INVALID, 0, op, name, "the option needs a value",
+                        "see cay serve --help");
+    *ret_words = takes && !equals ? 2 : 1;
+    return set(options, option, value, err);
+}
+
 int options_parse(char *const *argv, struct serve_options *ret_options,
                   struct cay_error *err)
 {
-    char name[32];
+    size_t words = 1;
 
     *ret_options = (struct serve_options){.address = "127.0.0.1",
                                           .port = 3000,
                                           .memory_bytes = CAY_MEMORY_DEFAULT,
                                           .reserve_bytes = 256ull << 20,
                                           .max_timeout_s = 24 * 3600,
+                                          .audit_days = 90,
+                                          .mcp_idle_s = 1800,
                                           .drain_s = 10};
-    for (; *argv; argv++) {
-        const char *equals = strchr(*argv, '=');
-        const char *value = equals ? equals + 1 : argv[1];
+    for (; *argv; argv += words) {
         if (strcmp(*argv, "--help") == 0)
             return 1;
+        if (strncmp(*argv, "--", 2) != 0 && ret_options->prints_haproxy) {
+            ret_options->nodes = argv;
+            break;
+        }
         if (strncmp(*argv, "--", 2) != 0)
             return cay_fail(err, CAY_E_INVALID, 0, op, *argv, "unexpected argument",
                             "cay serve takes only options");
-        size_t len = equals ? (size_t)(equals - *argv) : strlen(*argv);
-        snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : 0), *argv);
-        const struct option *option = find_option(name);
-        if (!option || (!option->value && equals))
-            return cay_fail(err, CAY_E_INVALID, 0, op, *name ? name : *argv,
-                            "unknown option", "see cay serve --help");
-        if (option->value && !value)
-            return cay_fail(err, CAY_E_INVALID, 0, op, name, "the option needs a value",
-                            "see cay serve --help");
-        int code = set(ret_options, option, value, err);
-        if (code)
-            return code;
-        argv += option->value && !equals;
+        TRY(take_option(argv, ret_options, &words, err));
     }
     return check(ret_options, err);
 }

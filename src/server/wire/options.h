@@ -10,6 +10,12 @@
 #include "cay/error.h"
 #include "cay/sandbox.h"
 
+enum { NODE_LEN = 4 };
+
+/* The letters of names of nodes, and of ids. */
+#define NODE_LETTERS "abcdefghijklmnopqrstuvwxyz234567"
+bool options_is_node(const char *text);
+
 struct serve_options {
     char address[64];   /* "127.0.0.1", "::1" */
     uint16_t port;      /* 0: any */
@@ -17,22 +23,39 @@ struct serve_options {
     const char *domain; /* suffix of sandbox host names; NULL: "localhost:PORT" */
     const char *tls_cert, *tls_key;
     const char *api_key_file;
-    unsigned pool;
     uint64_t memory_bytes, disk_bytes; /* of each sandbox */
     bool has_memory, has_disk; /* given: an error if the limit cannot be enforced */
     enum cay_storage storage;
     enum cay_network internet;  /* for sandboxes that request it */
     const char *internet_rules; /* with commas, if that is CAY_NETWORK_RULES */
     const char *network_limit;  /* of each sandbox, or NULL */
+    const char *mcp_tools;      /* names, "read-only", or NULL: all */
+    const char *mcp_approve;    /* patterns with commas, or NULL */
+    unsigned mcp_sandboxes;     /* that a session may create besides its own */
+    unsigned mcp_idle_s;        /* after which a session ends */
     uint64_t reserve_bytes;     /* memory to leave free */
     uint32_t max_timeout_s;
     unsigned drain_s; /* for requests in flight at SIGTERM */
-    enum { ON_EXIT_LEAVE = 1, ON_EXIT_KILL = 2 } on_exit; /* 0: not given */
+    enum { ON_EXIT_LEAVE = 1, ON_EXIT_KILL = 2 } on_exit;         /* 0: not given */
+    enum { LOG_FORMAT_TEXT = 1, LOG_FORMAT_JSON = 2 } log_format; /* 0: not given */
+    unsigned pool;
+    unsigned audit_days; /* 0: no audit record */
+    bool mcp;            /* MCP over HTTP */
     bool is_quiet;
-    bool checks_store, rebuilds_store; /* and exit */
-    const char *store;                 /* NULL: serve.db in home */
-    const char *access_log;            /* NULL: none; "-": standard error */
-    char home[PATH_MAX];               /* $CAY_HOME or its default */
+    bool prints_haproxy;                       /* for these nodes, and exit */
+    bool checks, checks_store, rebuilds_store; /* and exit */
+    const char *store;                         /* NULL: serve.db in home */
+    const char *webhook, *webhook_secret_file; /* NULL: none */
+    const char *access_log;                    /* NULL: none; "-": standard error */
+    char home[PATH_MAX];                       /* $CAY_HOME or its default */
+    /* One of several servers: docs/design/scale.md. */
+    char node[NODE_LEN + 1];     /* "": the only one */
+    unsigned agent_port;         /* 0: none */
+    unsigned max_sandboxes;      /* 0: as many as memory allows */
+    const char *server_key_file; /* NULL: serve.key in home */
+    const char *require_level;   /* NULL: any */
+    const char *store_url;       /* of PostgreSQL, without a password; NULL: none */
+    char *const *nodes;          /* of prints_haproxy: NODE=ADDRESS, NULL-terminated */
 };
 
 /* Finds the state directory, and creates it if `make` is set: sys/state-home.h. */
