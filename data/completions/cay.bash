@@ -130,7 +130,7 @@ _cay_approve() {
     if [[ $current == -* ]]; then
         _cay_reply "$(_cay_options cay approve "${COMP_WORDS[2]}")"
     elif ((COMP_CWORD == 2)); then
-        _cay_reply 'list show allow deny remember rules request'
+        _cay_reply 'list show allow deny remember rules request watch notify'
     elif [[ ${COMP_WORDS[2]} =~ ^(show|allow|deny|remember)$ ]]; then
         _cay_reply "$(cay approve list -q 2>/dev/null)"
     fi

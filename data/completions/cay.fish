@@ -83,8 +83,8 @@ complete -c cay -n '__fish_seen_subcommand_from cp; and not __fish_seen_subcomma
 complete -c cay -n '__fish_seen_subcommand_from config; and not __fish_seen_subcommand_from check schema' \
     -a 'check schema'
 complete -c cay -n '__fish_seen_subcommand_from config; and __fish_seen_subcommand_from check' -F
-complete -c cay -n '__fish_seen_subcommand_from approve; and not __fish_seen_subcommand_from list show allow deny remember rules request' \
-    -a 'list show allow deny remember rules request'
+complete -c cay -n '__fish_seen_subcommand_from approve; and not __fish_seen_subcommand_from list show allow deny remember rules request watch notify' \
+    -a 'list show allow deny remember rules request watch notify'
 complete -c cay -n '__fish_seen_subcommand_from approve; and __fish_seen_subcommand_from show allow deny remember' \
     -a '(cay approve list -q 2>/dev/null)'
 complete -c cay -n '__fish_seen_subcommand_from explain; and not __fish_seen_subcommand_from network' \

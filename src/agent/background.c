@@ -290,6 +290,7 @@ static int prepare(struct launch *launch, struct cay_error *err)
     struct task *task = &launch->task;
     struct userfs *fs = &task->fs;
 
+    TRY(command_check_long(launch->sandbox, launch->command, err));
     int code = userfs_open(launch->sandbox, known->user, fs, err);
     if (!code)
         code = results_new(fs, &task->results, err);

@@ -10,6 +10,7 @@
 #include "agent/output.h"
 #include "base/auto.h"
 #include "base/error.h"
+#include "sandbox/approve.h"
 
 static const char bash_op[] = "command.bash";
 
@@ -250,6 +251,15 @@ int command_run(const struct command_job *job, bool *ret_missing,
 /* --- Shell commands --------------------------------------------------------------------
  */
 
+int command_check_long(cay_sandbox *sandbox, const char *command, struct cay_error *err)
+{
+    const char *const argv[] = {shells[0], "-c", "--", command, NULL};
+
+    return strlen(command) > COMMAND_ARGUMENT_MAX
+               ? approve_refuse_hidden(sandbox, argv, err)
+               : CAY_OK;
+}
+
 /* `script` is a file with the command; NULL: the command is passed as an argument. */
 static int run_shells(cay_sandbox *sandbox, const char *command, const char *script,
                       const struct cay_command_options *options,
@@ -291,6 +301,7 @@ int cay_bash_run(cay_sandbox *sandbox, const char *command,
         return command_expire(ret_result, err);
     if (known.flags & CAY_COMMAND_BACKGROUND)
         return background_start(sandbox, command, &known, ret_result, err);
+    TRY(command_check_long(sandbox, command, err));
     size_t len = strlen(command);
     if (len > COMMAND_ARGUMENT_MAX)
         code =

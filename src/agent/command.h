@@ -46,6 +46,9 @@ struct command_job {
 int command_run(const struct command_job *job, bool *ret_missing,
                 struct cay_command_result *ret_result, struct cay_error *err);
 
+/* For a command that goes into a file: CAY_E_NOT_APPROVED. */
+int command_check_long(cay_sandbox *sandbox, const char *command, struct cay_error *err);
+
 /* The shells to try, in this order; NULL after the last. */
 extern const char *const shells[];
 

@@ -231,12 +231,6 @@ int cmd_checkpoints(struct call *call, struct cay_error *err)
 
 enum { FORKS_MAX = 10000 };
 
-struct forks {
-    cay_sandbox **made;
-    struct cay_error *errors; /* NULL: all or none */
-    size_t count;
-};
-
 static int print_forks(struct call *call, const struct forks *forks,
                        struct cay_error *err)
 {
@@ -247,6 +241,8 @@ static int print_forks(struct call *call, const struct forks *forks,
             json_put_text(json, cay_sandbox_id(forks->made[i]));
         else if (forks->made[i])
             fprintf(call->output.file, "%s\n", cay_sandbox_id(forks->made[i]));
+    if (forks->saved)
+        sandbox_program.contexts->print(forks, json);
     return output_finish(&call->output, err);
 }
 
@@ -271,7 +267,7 @@ static int print_failures(struct call *call, const struct forks *forks, int code
 
 /* "ID:CHECKPOINT" */
 static int fork_word(const char *word, const struct cay_sandbox_options *options,
-                     const struct forks *forks, struct cay_error *err)
+                     struct forks *forks, struct cay_error *err)
 {
     AUTO_FREE char *id = strdup(word);
     AUTO(cay_sandbox) sandbox = NULL;
@@ -282,16 +278,24 @@ static int fork_word(const char *word, const struct cay_sandbox_options *options
     if (checkpoint)
         *checkpoint++ = '\0';
     TRY(find_sandbox(id, &sandbox, err));
-    return cay_sandbox_fork(sandbox, checkpoint, options, forks->count, forks->made,
-                            forks->errors, err);
+    int code = cay_sandbox_fork(sandbox, checkpoint, options, forks->count, forks->made,
+                                forks->errors, err);
+    if (!forks->saved || (code && !forks->errors))
+        return code;
+    int restored = sandbox_program.contexts->restore(forks, err);
+    return code ? code : restored;
 }
 
 /* Without its printed ID the caller could not remove a sandbox. */
 static int make_forks(struct call *call, const struct cay_sandbox_options *options,
                       struct forks *forks, struct cay_error *err)
 {
+    const char *word = call->line.arguments[0];
+
+    if (forks->has_contexts) /* interrupted, it leaves nothing */
+        TRY(sandbox_program.contexts->save(word, options, forks, err));
     signals_catch();
-    int code = fork_word(call->line.arguments[0], options, forks, err);
+    int code = fork_word(word, options, forks, err);
     int printed = CAY_OK;
     if (!code || forks->errors)
         printed = print_forks(call, forks, code ? NULL : err);
@@ -301,6 +305,8 @@ static int make_forks(struct call *call, const struct cay_sandbox_options *optio
             (void)!cay_sandbox_remove(forks->made[i], NULL);
         cay_sandbox_free(forks->made[i]);
     }
+    if (forks->saved)
+        sandbox_program.contexts->done(forks);
     if (signal)
         signals_die(signal);
     if (code && forks->errors)
@@ -317,7 +323,8 @@ int cmd_fork(struct call *call, struct cay_error *err)
         return cay_fail(err, CAY_E_INVALID, 0, "cli.fork", "--count",
                         "invalid number of sandboxes", "use a number from 1 to %d",
                         FORKS_MAX);
-    struct forks forks = {.count = number->given ? number->value : 1};
+    struct forks forks = {.count = number->given ? number->value : 1,
+                          .has_contexts = call->options.contexts};
     AUTO_FREE cay_sandbox **made = forks.made = calloc(forks.count, sizeof *made);
     AUTO_FREE struct cay_error *errors = calloc(forks.count, sizeof *errors);
     if (!made || !errors)

@@ -43,6 +43,8 @@ int cmd_create(struct call *call, struct cay_error *err)
         hint_level(sandbox, plan.sandbox.require);
     if (!code)
         code = forward_publish(sandbox, &call->options.ports, err);
+    if (!code && call->options.approve_egress)
+        code = sandbox_program.watch_egress(sandbox, err);
     if (!code)
         code = print_id(call, sandbox, err);
     /* Without its printed ID the caller could not remove it. */

@@ -25,6 +25,8 @@ static int publish(void *cookie, cay_sandbox *sandbox, struct cay_error *err)
 
     if (!call->options.quiet)
         hint_level(sandbox, call->options.require);
+    if (call->options.approve_egress)
+        TRY(sandbox_program.watch_egress(sandbox, err));
     return forward_publish(sandbox, &call->options.ports, err);
 }
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "cli/cmd-sandbox.h"
@@ -283,11 +284,17 @@ static int stream_process(struct execute *execute, cay_process *process,
 static int execute_wait(struct execute *execute, struct cay_error *err)
 {
     struct sandbox_plan *plan = &execute->plan;
-    int code =
-        execute->is_fresh
-            ? cay_sandbox_run(&plan->sandbox, &plan->exec, &execute->sandbox,
-                              &execute->process, err)
-            : cay_process_start(execute->sandbox, &plan->exec, &execute->process, err);
+    bool is_asked = plan->sandbox.approve || plan->sandbox.from;
+    int code = CAY_OK;
+
+    if (execute->is_fresh && !is_asked)
+        code = cay_sandbox_run(&plan->sandbox, &plan->exec, &execute->sandbox,
+                               &execute->process, err);
+    else if (execute->is_fresh)
+        code = cay_sandbox_create(&plan->sandbox, &execute->sandbox, err);
+    if (!code && !execute->process)
+        code =
+            sandbox_program.start(execute->sandbox, &plan->exec, &execute->process, err);
 
     if (execute->is_fresh) /* while the command runs: see cmd-sandbox.c */
         cay_sandbox_tidy();
@@ -295,6 +302,8 @@ static int execute_wait(struct execute *execute, struct cay_error *err)
         hint_level(execute->sandbox, plan->sandbox.require);
     if (!code && execute->is_fresh)
         code = forward_publish(execute->sandbox, &execute->call->options.ports, err);
+    if (!code && execute->is_fresh && execute->call->options.approve_egress)
+        code = sandbox_program.watch_egress(execute->sandbox, err);
     if (!code)
         code = stream_process(execute, execute->process, err);
     else if (code == CAY_E_EXEC_FAILED)
@@ -320,6 +329,11 @@ int run_in_new(struct call *call, plan_adjuster *adjust, void (*after)(void *coo
     TRY(sandbox_plan(&call->options, call->configured, argv, plan, err));
     int status = adjust ? adjust(plan, cookie, err) : CAY_OK;
     plan->sandbox.ephemeral = true;
+    /* A rule that is remembered is for the next run here, too. */
+    bool approves = plan->sandbox.approve || call->options.approve_egress;
+    if (approves && !plan->sandbox.approve_scope && !plan->sandbox.name &&
+        getcwd(plan->scope, sizeof plan->scope))
+        plan->sandbox.approve_scope = plan->scope;
     plan->exec.flags |= CAY_EXEC_LAST;
     signals_catch();
     if (!status)
@@ -346,7 +360,8 @@ static int start_detached(struct execute *execute, struct cay_error *err)
 {
     struct call *call = execute->call;
     AUTO(cay_process) process = NULL;
-    int code = cay_process_start(execute->sandbox, &execute->plan.exec, &process, err);
+    int code =
+        sandbox_program.start(execute->sandbox, &execute->plan.exec, &process, err);
 
     if (code == CAY_E_EXEC_FAILED)
         return execute_not_started(execute, err);
@@ -376,6 +391,7 @@ static int exec_in(struct execute *execute, const char *const *argv,
     if (status)
         return status;
     signals_catch();
+    execute->plan.exec.approve = execute->plan.approve;
     status =
         call->options.detach ? start_detached(execute, err) : execute_wait(execute, err);
     sandbox_plan_done(&execute->plan);

@@ -205,7 +205,8 @@ static const struct option_rule option_rules[] = {
     {"pids", 0, OPTION_PARSED, MAKES | BIT(TRY), FIELD(pids), "N",
      "process limit (default 512)", parse_count, COUNT_ALLOWED, .is_rare = true},
     {"cpus", 0, OPTION_PARSED, MAKES, FIELD(cpu_percent), "N",
-     "CPU limit: 0.5, 2 (default: all)", parse_share, "for example 0.5 or 2"},
+     "CPU limit: 0.5, 2 (default: all)", parse_share, "for example 0.5 or 2",
+     .is_rare = true},
     {"timeout", 0, OPTION_PARSED, RUNS, FIELD(timeout_ms), "TIME",
      "kill the command after 500ms, 30, 2m, ...", sandbox_parse_time, TIME_ALLOWED},
     {"ttl", 0, OPTION_PARSED, BIT(CREATE) | BIT(FORK), FIELD(ttl_ms), "TIME",
@@ -254,10 +255,19 @@ static const struct option_rule option_rules[] = {
      "begin with the files of this sandbox or snapshot", .is_rare = true},
     {"checkpoint-each", 0, OPTION_FLAG, CREATES, FIELD(checkpoint_each), NULL,
      "create a checkpoint before each command", .is_rare = true},
+    {"approve", 0, OPTION_LIST, CREATES | BIT(TRY) | BIT(EXEC), FIELD(approvals),
+     "PATTERN", "wait for approval before commands like \"git push*\"", .is_rare = true},
+    {"approve-timeout", 0, OPTION_PARSED, CREATES | BIT(TRY), FIELD(approve_timeout_ms),
+     "TIME", "then the answer is no (default 10m)", sandbox_parse_time, TIME_ALLOWED,
+     .is_rare = true},
+    {"approve-egress", 0, OPTION_FLAG, CREATES | BIT(TRY), FIELD(approve_egress), NULL,
+     "wait for approval of hosts that no rule names", .is_rare = true},
     {"count", 'n', OPTION_NUMBER, BIT(FORK), FIELD(count), "N",
      "number of sandboxes (default 1)"},
     {"partial", 0, OPTION_FLAG, BIT(FORK), FIELD(partial), NULL,
      "keep those that were created if others fail"},
+    {"contexts", 0, OPTION_FLAG, BIT(FORK), FIELD(contexts), NULL,
+     "with the variables of Python contexts (cay code)"},
     {"require", 0, OPTION_PARSED, CREATES | BIT(TRY), FIELD(require), "LAYER,...",
      "fail unless these isolation layers are active", parse_layers,
      "one or more of user, pid, mount, network, ipc, uts, cgroup, seccomp, landlock, "
@@ -522,6 +532,29 @@ static int plan_join(const struct option_list *list, struct sandbox_plan *plan,
     return CAY_OK;
 }
 
+/* Added to those of the configuration. */
+static int plan_approve(const struct options *options, struct sandbox_plan *plan,
+                        struct cay_error *err)
+{
+    const struct option_list *list = &options->approvals;
+    const char *const *configured = plan->sandbox.approve;
+    size_t count = configured ? env_count(configured) : 0;
+
+    if (options->approve_timeout_ms)
+        plan->sandbox.approve_timeout_ms = options->approve_timeout_ms;
+    if (!list->count)
+        return CAY_OK;
+    plan->approve = calloc(count + list->count + 1, sizeof *plan->approve);
+    if (!plan->approve)
+        return cay_fail_memory(err, op);
+    for (size_t i = 0; i < count; i++)
+        plan->approve[i] = configured[i];
+    for (size_t i = 0; i < list->count; i++)
+        plan->approve[count + i] = list->items[i];
+    plan->sandbox.approve = plan->approve;
+    return CAY_OK;
+}
+
 /* With a slash, or as "." or "..", it is a directory of the host; else a name. */
 static int plan_template(const char *given, struct sandbox_plan *plan,
                          struct cay_error *err)
@@ -683,6 +716,8 @@ int sandbox_plan(const struct options *options,
     if (!code)
         code = plan_join(&options->join, plan, err);
     if (!code)
+        code = plan_approve(options, plan, err);
+    if (!code)
         code = secret_plan(options, &plan->secrets, err);
     if (code) {
         sandbox_plan_done(plan);
@@ -712,6 +747,7 @@ void sandbox_plan_done(struct sandbox_plan *plan)
     free(plan->binds);
     free(plan->env);
     free(plan->networks);
+    free(plan->approve);
     free(plan->template_name);
     free(plan->from);
     cay_policy_free(plan->policy);

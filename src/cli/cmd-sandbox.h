@@ -54,6 +54,8 @@ struct sandbox_plan {
     const char **env;
     char *template_name, *from;
     const char **networks; /* of --join and the configuration, or NULL */
+    const char **approve;  /* the same of --approve */
+    char scope[4096];      /* of its rules; "" if the library chooses it */
     struct cli_secrets secrets;
     cay_policy *policy; /* with the rules of --allow and --deny, or NULL */
     char terminal[64];  /* "TERM=..." */
@@ -67,12 +69,38 @@ int sandbox_plan(const struct options *options,
                  struct sandbox_plan *ret_plan, struct cay_error *err);
 void sandbox_plan_done(struct sandbox_plan *plan);
 
+/* The sandboxes of cay fork. */
+struct forks {
+    cay_sandbox **made;
+    struct cay_error *errors; /* NULL: all or none */
+    size_t count;
+    bool has_contexts;
+    cay_saved_contexts *saved; /* or NULL */
+};
+
+/* Its option --contexts: fork-contexts.c. */
+struct fork_contexts {
+    int (*save)(const char *word, const struct cay_sandbox_options *options,
+                struct forks *forks, struct cay_error *err);
+    int (*restore)(struct forks *forks, struct cay_error *err);
+    void (*print)(const struct forks *forks, struct json *json); /* NULL: as text */
+    void (*done)(struct forks *forks);
+};
+extern const struct fork_contexts fork_contexts;
+
 /* What only the full program has: configurations, archives, and backends besides native.
  * In the small program these functions execute the full one, which starts the command
  * again.  So a command must not have changed anything before it calls them. */
 struct sandbox_program {
     call_runner *configure;
     void (*release)(struct call *call); /* what that took */
+
+    /* cay_process_start(), which asks on the terminal if the command needs approval. */
+    int (*start)(cay_sandbox *sandbox, const struct cay_exec_options *options,
+                 cay_process **ret_process, struct cay_error *err);
+
+    /* A process that requests approval of the sandbox's connections: egress.c. */
+    int (*watch_egress)(cay_sandbox *sandbox, struct cay_error *err);
 
     /* A sandbox of the backend "local". */
     int (*open_local)(const char *id, cay_sandbox **ret_sandbox, struct cay_error *err);
@@ -98,6 +126,7 @@ struct sandbox_program {
     int (*rollback)(cay_sandbox *sandbox, const char *which,
                     const struct cay_rollback_options *options,
                     struct cay_rollback *ret_rollback, struct cay_error *err);
+    const struct fork_contexts *contexts; /* NULL in the small program */
 };
 extern const struct sandbox_program sandbox_program;
 

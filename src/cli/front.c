@@ -13,6 +13,7 @@
 #include "cli/cli.h"
 #include "cli/cmd-sandbox.h"
 #include "cli/progress.h"
+#include "sandbox/approve.h"
 
 static char **own_argv;
 
@@ -80,6 +81,21 @@ static int rollback(cay_sandbox *sandbox, const char *which,
                : cay_sandbox_rollback_with(sandbox, which, options, ret_rollback, err);
 }
 
+/* The queue is in cay-full. */
+static int watch_egress(cay_sandbox *sandbox, struct cay_error *err)
+{
+    (void)sandbox;
+    return exec_full(err);
+}
+
+int approve_await(cay_sandbox *sandbox, const struct approve_command *command,
+                  struct cay_error *err)
+{
+    (void)sandbox;
+    (void)command;
+    return exec_full(err);
+}
+
 static int checkpoint_try(struct call *call, bool *ret_is_try, struct cay_error *err)
 {
     (void)call;
@@ -89,6 +105,8 @@ static int checkpoint_try(struct call *call, bool *ret_is_try, struct cay_error 
 
 const struct sandbox_program sandbox_program = {
     .rollback = rollback,
+    .start = cay_process_start,
+    .watch_egress = watch_egress,
     .checkpoint_try = checkpoint_try,
     .open_local = open_local,
     .send_dir = copy_dir,
@@ -117,7 +135,8 @@ static bool is_plain(char *const *argv)
 
     bool is_plain = options_parse(&sandbox_grammar, argv, &call, &err) == 0 &&
                     !call.options.help && !call.options.help_all &&
-                    !call.options.config &&
+                    !call.options.config && !call.options.approvals.count &&
+                    !call.options.approve_egress && !call.options.contexts &&
                     options_check(&sandbox_grammar, &call.line, &err) == 0 &&
                     strcmp(argv[0], call.line.subcommand->name) == 0;
     options_done(&call);

@@ -7,6 +7,7 @@
 #include "base/nearest.h"
 #include "cay/backend.h"
 #include "cay/session.h"
+#include "cli/approve.h"
 #include "cli/cli.h"
 #include "cli/cmd-sandbox.h"
 #include "cli/options.h"
@@ -74,6 +75,8 @@ static int collect_sessions(size_t *ret_count, struct cay_error *err)
 
 const struct sandbox_program sandbox_program = {
     .rollback = cay_sandbox_rollback_with,
+    .start = approve_start,
+    .watch_egress = egress_watch,
     .configure = configure,
     .release = release,
     .open_local = open_local,
@@ -86,6 +89,7 @@ const struct sandbox_program sandbox_program = {
     .mcp = cmd_mcp,
     .doctor = cmd_doctor,
     .list_warm = cay_warm_list,
+    .contexts = &fork_contexts,
 };
 
 /* --- Commands --- */
@@ -106,7 +110,7 @@ static const char commands_help[] =
     "  snapshot, volume          Store files under a name; keep them for sandboxes\n"
     "  template, build           Manage templates; build one from a Dockerfile\n"
     "  kill, rm, gc, pool, warm  End it; remove it; clean up; prepare others ahead\n"
-    "  mcp, serve, key, secret, env  Serve MCP clients and E2B SDKs; keys, secrets\n"
+    "  mcp, serve, key, secret, env, audit  MCP, E2B SDKs; keys, secrets, record\n"
     "  doctor, setup, help, version  Check or prepare this machine; this help\n";
 
 typedef int command(char *const *argv); /* what follows the command's name */
@@ -121,6 +125,7 @@ static const struct {
     {"agent", &agent_grammar, NULL},
     {"apply", &try_grammar, NULL},
     {"approve", &approve_grammar, NULL},
+    {"audit", NULL, cmd_serve},
     {"build", &build_grammar, NULL},
     {"code", &code_grammar, NULL},
     {"config", &config_grammar, NULL},
@@ -297,6 +302,7 @@ static int cmd_help(char *const *argv)
 int main(int argc, char **argv)
 {
     cli_begin();
+    egress_keep_arguments(argv);
     if (argc < 2) {
         struct cay_error err;
         cay_fail(&err, CAY_E_INVALID, 0, "cli.main", "cay", "no command given",

@@ -369,7 +369,7 @@ static void help_rare(FILE *file, const struct grammar *grammar, uint32_t taker)
         if (!rule->is_rare || rule->takers == UINT32_MAX || !(rule->takers & taker))
             continue;
         if (!column)
-            column = (size_t)fprintf(file, "Also, with --help-all:");
+            column = (size_t)fprintf(file, "Also (--help-all):");
         else if (column + strlen(rule->name) + strlen(", --,") > WIDTH)
             column = (size_t)fprintf(file, ",\n ") - strlen(",\n");
         else

@@ -124,6 +124,10 @@ struct options {
 
     /* Approvals */
     const char *note, *scope;
+    struct option_list approvals;
+    uint64_t approve_timeout_ms;
+    int approve_egress;
+    const char *secret_file;
 
     /* MCP */
     const char *tools;
@@ -156,7 +160,7 @@ struct options {
     int as_json; /* 0 or 1 */
     bool help, help_all, quiet, all;
     bool reset, stop, remove, keep, checkpoint_each; /* network; checkpoint */
-    bool partial, to_disk;                           /* fork; pause */
+    bool partial, contexts, to_disk;                 /* fork, fork; pause */
     bool interactive, tty, detach, follow, force;    /* sandboxes */
     bool load;                                       /* config check */
     bool yes, host, no_follow;             /* files: all; resolve; stat; yes also setup */

@@ -65,6 +65,39 @@ TEST(it_is_bash_that_runs_the_command_and_nothing_is_made_of_it)
     clear_answer();
 }
 
+/* Patterns are for what the caller wrote, however it is passed to a shell. */
+TEST(a_command_waits_for_approval_in_each_form)
+{
+    static const char *const patterns[] = {"git push*", NULL};
+    static const unsigned flags[] = {0, CAY_COMMAND_BACKGROUND};
+    const struct cay_sandbox_options asks = {.size = sizeof asks,
+                                             .ephemeral = true,
+                                             .level = wanted_level(),
+                                             .approve = patterns,
+                                             .approve_timeout_ms = 1};
+    enum { LONG = 200 << 10 };
+    AUTO_FREE char *longer = malloc(LONG + 1);
+
+    ASSERT(setenv("CAY_HOME", scratch_path("home"), 1) == 0); /* with the queue */
+    AUTO(cay_sandbox) sandbox = make_sandbox(&asks);
+    memset(longer, ' ', LONG);
+    longer[LONG] = '\0';
+    memcpy(longer, "git push", strlen("git push"));
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        const struct cay_command_options options = {.size = sizeof options,
+                                                    .flags = flags[i]};
+        ASSERT_CODE(cay_bash_run(sandbox, "git push", &options, &answer, &err),
+                    CAY_E_NOT_APPROVED);
+        ASSERT_HAS(err.message, "no reply");
+        ASSERT_CODE(cay_bash_run(sandbox, longer, &options, &answer, &err),
+                    CAY_E_NOT_APPROVED);
+        ASSERT_HAS(err.message, "too long");
+    }
+    memcpy(longer, "echo git", strlen("echo git"));
+    ASSERT_STR(says(sandbox, longer), "git");
+    clear_answer();
+}
+
 TEST(where_there_is_no_bash_sh_runs_it)
 {
     AUTO(cay_sandbox) sandbox = make_sandbox(NULL);

@@ -3,7 +3,9 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -159,7 +161,39 @@ def test_forks_begin_with_the_files_of_a_checkpoint_or_of_now(box):
         cay("rm", "-f", old, *now)
 
 
+def test_forks_go_on_with_the_contexts_if_requested(box):
+    cay("code", box, "-c", "x = 40")
+    cay("code", box, "-l", "bash", "-c", "y=1")
+    done = cay("fork", "--contexts", "-n", "2", box)
+    made = done.stdout.split()
+    assert re.fullmatch(r"cay: note: context ctx-\w+ \(bash\) begins anew in the fork: "
+                        r"only Python can be saved\n", done.stderr)
+    try:
+        for one in made:
+            assert cay("code", one, "-c", "x += 1; print(x)").stdout == "41\n"
+        done = json.loads(cay("fork", "--contexts", "-o", "json", box).stdout)
+        made += done["ids"]
+        assert [(one["language"], one["is_saved"], one["reason"]) for one in done["contexts"]] == [
+            ("python", True, None), ("bash", False, "only Python can be saved")]
+        assert cay("code", made[2], "-c", "print(x)").stdout == "40\n"
+    finally:
+        cay("rm", "-f", *made)
+
+
+def test_a_fork_with_contexts_can_be_interrupted(box):
+    cay("code", box, "-c", "import os, time\nx, real_fork = 40, os.fork\n"
+        "def slow_fork():\n    child = real_fork()\n    return child or time.sleep(1000)\n"
+        "os.fork = slow_fork")
+    process = subprocess.Popen([CAY, "fork", "--contexts", box], stdout=subprocess.PIPE)
+    sh(box, "while test $(pgrep -c python3) != 2; do sleep 0.01; done")
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=PATIENCE) == (b"", None) and process.returncode != 0
+    assert cay("code", box, "-c", "print(x)").stdout == "40\n"
+    assert sh(box, "pgrep -c python3") == "1\n"
+
+
 @pytest.mark.parametrize("words, told", [
+    (["fork", "--contexts", "{}:1"], "a checkpoint has no contexts"),
     (["fork", "-n", "0", "{}"], "use a number from 1"),
     (["fork", "{}:none"], "cay checkpoints lists them"),
     (["create", "--from", "{}:"], "use ID or ID:CHECKPOINT"),

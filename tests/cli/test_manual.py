@@ -142,7 +142,7 @@ def test_every_command_about_sandboxes_is_on_a_page():
                   ["warm", "create"], ["warm", "rm"]]),
     ("cay-agent", [["agent"]]),
     ("cay-approve", [["approve", command] for command in
-                     ("list", "show", "allow", "deny", "remember", "rules", "request")]),
+                     ("list", "show", "allow", "deny", "remember", "rules", "request", "watch", "notify")]),
     ("cay-config", [["config", command] for command in CONFIG_COMMANDS]),
     ("cay-setup", [["setup"]]),
     ("cay-build", [["build"]]),
@@ -270,7 +270,7 @@ def test_fish_completes_what_the_command_takes_and_nothing_else(path, boxes):
     assert {"run", "inspect", "version"} <= set(commands) and "cay" not in commands
     assert set(commands) <= set(complete_in_fish("cay help ", path))
     assert complete_in_fish("cay run --ti", path) == ["--timeout"]
-    assert complete_in_fish("cay run --appr", path) == complete_in_fish("cay run --from-", path) == []
+    assert complete_in_fish("cay run --content", path) == complete_in_fish("cay run --from-", path) == []
     assert complete_in_fish("cay run --storage ", path) == ["disk", "memory"]
     assert box in complete_in_fish("cay exec ", path)
     assert complete_in_fish(f"cay logs {box} c", path) == ["counting"]

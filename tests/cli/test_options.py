@@ -127,7 +127,7 @@ def test_the_help_names_every_command():
     assert sorted(named) == sorted([*SANDBOX_COMMANDS, "config", "session", "template", "explain", "files", "help",
                                     "version", "serve", "key", "env", "pool", "code", "context",
                                     "setup", "warm", "build", "diff", "secret", "volume", "snapshot",
-                                    "apply", "discard", "agent", "approve"])
+                                    "apply", "discard", "agent", "approve", "audit"])
 
 
 @pytest.mark.parametrize("command", SANDBOX_COMMANDS)
@@ -144,7 +144,7 @@ def test_rare_options_are_named_and_explained_on_demand():
         _, short, _ = run(command, "--help")
         status, whole, err = run(command, "--help-all")
         explained = {*re.findall(r"^  (?:-\w, |    )(--[a-z-]+)", short, re.M)}
-        named = {*re.findall(r"--[a-z-]+", short.partition("with --help-all:")[2])}
+        named = {*re.findall(r"--[a-z-]+", short.partition("(--help-all):")[2])}
         everything = {*re.findall(r"^  (?:-\w, |    )(--[a-z-]+)", whole, re.M)}
         assert (status, err) == (0, "") and explained | named == everything
         assert not explained & named

@@ -372,6 +372,20 @@ CALLS = ("mkdirat", "openat2", "fchmod", "renameat2", "renameat", "unlinkat", "f
          "write", "flock", "fchmodat")
 
 
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+
+
+def apply_killed(place, call, step, *options):
+    """Whether the apply was killed at this call."""
+    env = {**place.env, **{name: TRACED[name] for name in ("LSAN_OPTIONS",)}}
+    done = place.run("apply", *options, before=["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}",
+                                                "-e", f"inject={call}:signal=KILL:when={step}"], env=env)
+    # Without its git, a merge is a conflict.
+    assert done.returncode in (0, *KILLED) or (options and "changed on both sides" in done.stderr), done
+    place.names()  # restores the directory if necessary
+    return done.returncode != 0
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_an_apply_that_is_killed_leaves_the_old_or_the_new(place, call):
     if not shutil.which("strace"):
@@ -386,12 +400,7 @@ def test_an_apply_that_is_killed_leaves_the_old_or_the_new(place, call):
         place.sh("echo 2 >> a; rm -r old; mkdir -p new/deep; echo n > new/deep/n; ln -s a l; chmod 755 mode;"
                  "mkdir old; echo o > old/o")
         old = tree(place.dir)
-        env = {**place.env, **{name: TRACED[name] for name in ("LSAN_OPTIONS",)}}
-        done = place.run("apply", before=["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e",
-                                          f"inject={call}:signal=KILL:when={step}"], env=env)
-        killed = done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
-        assert killed or done.returncode == 0, done
-        place.names()  # restores the directory if necessary
+        killed = apply_killed(place, call, step)
         now = tree(place.dir)
         new = {**old, "a": ("file", "0o644", b"1\n2\n"), "mode": ("file", "0o755", b"m\n"),
                "l": ("link", "a"), "new": ("directory", "0o755"), "new/deep": ("directory", "0o755"),
@@ -404,3 +413,42 @@ def test_an_apply_that_is_killed_leaves_the_old_or_the_new(place, call):
         if not killed:
             break
         step += 1
+
+
+def check_killed_merge(place, call):
+    if not shutil.which("strace") or not shutil.which("git"):
+        pytest.skip("needs strace and git")
+    git = [*place.prefix, "git", "-c", "user.name=t", "-c", "user.email=t@example.com"]
+    lines = [f"{number}\n" for number in range(1, 10)]
+    step, killed = 0, True
+    while killed:
+        step += 1
+        assert step < 400, call
+        if place.dir.exists():
+            shutil.rmtree(place.dir)
+        place.put("a", "".join(lines))
+        place.put("b", "base\n")
+        place.own()
+        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+            subprocess.run([*git, *words], cwd=place.dir, env=place.env, check=True)
+        place.sh("sed -i s/9/nine/ a; echo theirs > b; echo new > c")
+        (place.dir / "a").write_text("".join(["one\n", *lines[1:]]))
+        old = tree(place.dir)
+        killed = apply_killed(place, call, step, "--merge")
+        new = {**old, "a": (*old["a"][:2], "".join(["one\n", *lines[1:8], "nine\n"]).encode()),
+               "b": (*old["b"][:2], b"theirs\n"), "c": ("file", "0o644", b"new\n")}
+        now = tree(place.dir)
+        assert now in (old, new), (call, step)
+        assert now == new or killed
+        place.ok("discard", "--all")
+
+
+@pytest.mark.parametrize("call", ("renameat2", "unlinkat", "execve"))
+def test_a_merge_that_is_killed_leaves_the_old_or_the_new(place, call):
+    check_killed_merge(place, call)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("call", sorted({*CALLS, "pipe2", "dup2"} - {"renameat2", "unlinkat"}))
+def test_a_merge_that_is_killed_at_other_calls_does_too(place, call):
+    check_killed_merge(place, call)

@@ -13,6 +13,7 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 ROOMS = """
 import csource
 CALLS.clear()
+EXCEPTIONS.clear()
 ROOMS.clear()
 ROOMS.update({
     "base": ("", "error"),

@@ -81,6 +81,7 @@ STRUCTS = {
     "cay_context_info": _c.ContextInfo,
     "cay_context_infos": _c.ContextInfos,
     "cay_context_options": _c.ContextOptions,
+    "cay_saved_context": _c.SavedContext,
     "cay_warm_info": _c.WarmInfo,
     "cay_content": _c.Content,
     "cay_file_info": _c.FileInfo,
@@ -99,11 +100,14 @@ STRUCTS = {
     "cay_apply_options": _c.ApplyOptions,
     "cay_applied": _c.Applied,
     "cay_session": _c.Session,
+    "cay_request": _c.Request,
+    "cay_pending": _c.Pending,
     "cay_manager_options": _c.ManagerOptions,
 }
 
 NOT_MIRRORED = {
     "cay_attributes",  # for the server
+    "cay_webhook",  # for the command
     "cay_install_options",  # for the command
     "cay_change",  # of diffs, which Python takes as JSON
     "cay_change_side",
@@ -112,9 +116,7 @@ NOT_MIRRORED = {
     "cay_file_backend",  # tables that only backends written in C have
     "cay_process_backend",
     "cay_port",  # of cay port and cay forward
-    "cay_request",  # of cay approve
-    "cay_pending",
-    "cay_pending_files",
+    "cay_pending_files",  # of cay approve
     "cay_profile",  # of cay agent
     "cay_tree_result",  # of what is done inside libcay
 }
@@ -150,7 +152,7 @@ def run_c(tmp_path: Path, body: str) -> list[str]:
         unavailable("no C compiler")
     source = tmp_path / "abi.c"
     source.write_text(
-        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/code.h>\n#include <cay/pool.h>\n#include <cay/session.h>\n#include <cay/snapshot.h>\n#include <cay/try.h>\n#include <cay/volume.h>\n"
+        "#include <stdio.h>\n#include <stddef.h>\n#include <cay/approval.h>\n#include <cay/code.h>\n#include <cay/pool.h>\n#include <cay/session.h>\n#include <cay/snapshot.h>\n#include <cay/try.h>\n#include <cay/volume.h>\n"
         f"int main(void) {{\n{body}\nreturn 0; }}\n"
     )
     subprocess.run(
@@ -179,7 +181,7 @@ def test_structs_are_laid_out_as_in_c(tmp_path: Path) -> None:
 
 HEADERS = "".join(header.read_text() for header in INCLUDE.glob("cay/*.h"))
 MODULES = (
-    _c.agent, _c.code, _c.config, _c.files, _c.library, _c.pool, _c.sandbox, _c.session, _c.snapshot,
+    _c.agent, _c.approval, _c.code, _c.config, _c.files, _c.library, _c.pool, _c.sandbox, _c.session, _c.snapshot,
     _c.trial, _c.volume,
 )
 
@@ -247,12 +249,11 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_config_schema",  # for the command
         "cay_pending_approve",  # for cay approve
         "cay_pending_request",
-        "cay_pending_decide",
-        "cay_pending_find",
-        "cay_pending_list",
-        "cay_pending_rules",
-        "cay_pending_submit",
-        "cay_pending_wait",
+        "cay_pending_check",
+        "cay_pending_notify",  # for cay approve notify
+        "cay_pending_use",  # for the server
+        "cay_policy_network_approval",  # for the command
+        "cay_sandbox_pass_egress",  # cay approve watch does it
         "cay_profile_free",  # for cay agent
         "cay_profile_list",
         "cay_profile_load",

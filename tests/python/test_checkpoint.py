@@ -112,3 +112,72 @@ def test_an_asynchronous_sandbox_has_forks() -> None:
 
     with ledger():
         asyncio.run(scenario())
+
+
+def test_contexts_of_a_fork_go_on_with_their_variables() -> None:
+    with ledger(), make_sandbox() as box:
+        box.execute_code("import random, numpy\ndef twice(x): return 2 * x\n"
+                         "a = numpy.arange(5)\nrandom.seed(1); numpy.random.seed(1)")
+        box.execute_code("y=1", "bash")
+        with box.save_contexts() as saved:
+            python, bash = saved.contexts
+            assert python.reason is None and python.size > 0 and python.is_default
+            assert bash.reason == "only Python can be saved"
+            with box.fork(contexts=saved) as one, box.fork(contexts=saved) as other:
+                drawn = "print(twice(a).sum(), random.random(), numpy.random.random())"
+                first, second, third = (
+                    "".join(made.execute_code(drawn).logs.stdout).split()
+                    for made in (box, one, other)
+                )
+                assert first[0] == second[0] == third[0] == "20"
+                assert len({*first[1:], *second[1:], *third[1:]}) == 6
+                done = one.execute_code("echo $y", "bash")
+                assert done.restarted and "did not come along" in done.restarted
+        with pytest.raises(SandboxValueError):
+            box.fork(contexts=saved)
+        with pytest.raises(SandboxValueError):
+            box.fork("none", contexts=True)
+
+
+def test_contexts_of_a_fork_have_their_ids_and_directories_and_are_restarted_anew() -> None:
+    with ledger(), make_sandbox() as box:
+        own = box.create_context(cwd="/tmp", env={"OWN": "one"})
+        box.execute_code("import os; x = 5", context=own)
+        with box.fork(contexts=True) as made:
+            assert [one.id for one in made.contexts()] == [own.id]
+            done = made.execute_code("x, os.getcwd(), os.environ['OWN']", context=own.id)
+            assert (done.text, done.restarted) == ("(5, '/tmp', 'one')", None)
+            made.restart_context(own.id)
+            done = made.execute_code("x", context=own.id)
+            assert done.error and (done.error.name, done.restarted) == ("NameError", None)
+
+
+# The layer is copied while processes run, so the library of a fork is another file.
+def test_a_context_goes_on_with_a_library_of_the_sandbox_unless_that_has_changed() -> None:
+    with ledger(), make_sandbox() as box:
+        box.shell("cp $(/usr/bin/python3 -c 'import _json; print(_json.__file__)') /tmp/_json.so")
+        imported = box.execute_code(
+            "import sys, importlib.util\n"
+            "spec = importlib.util.spec_from_file_location('_json', '/tmp/_json.so')\n"
+            "own = importlib.util.module_from_spec(spec); spec.loader.exec_module(own)"
+        )
+        assert imported.error is None, imported
+        with box.save_contexts() as saved:
+            with box.fork(contexts=saved) as made:
+                done = made.execute_code("own.encode_basestring('x')")
+                assert (done.text, done.restarted) == ("'\"x\"'", None)
+            box.shell("touch /tmp/_json.so")
+            with box.fork(contexts=saved) as made:
+                done = made.execute_code("own")
+                assert done.error and done.restarted and "did not come" in done.restarted
+
+
+def test_an_asynchronous_fork_goes_on_with_its_contexts() -> None:
+    async def scenario() -> None:
+        async with await AsyncSandbox.create(ephemeral=True) as box:
+            await box.execute_code("x = 40")
+            async with await box.fork(contexts=True, ephemeral=True) as made:
+                assert (await made.execute_code("x + 2")).text == "42"
+
+    with ledger():
+        asyncio.run(scenario())

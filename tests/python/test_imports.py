@@ -14,7 +14,7 @@ from conftest import CHECKOUT
 PACKAGE = CHECKOUT / "python" / "cay"
 
 # Each package may import those to its left, and itself.
-LAYERS = ["_error", "errors", "_c", "filesystem", "sandbox", "tools", "nexau", "inspect"]
+LAYERS = ["_error", "errors", "_c", "filesystem", "sandbox", "approvals", "tools", "nexau", "inspect"]
 APART = {
     (one, other)
     for one in ("tools", "nexau", "inspect")

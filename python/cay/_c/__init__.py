@@ -2,6 +2,7 @@
 """The ctypes bindings of libcay: a module per header, and all their names here."""
 
 from cay._c.agent import *
+from cay._c.approval import *
 from cay._c.code import *
 from cay._c.config import *
 from cay._c.files import *

@@ -40,7 +40,7 @@ class Backend(Structure):
         void *files, *processes, *create_marked, *find_marked, *dial, *check;
         uint64_t late_ms; void *create_pooled, *code, *get_network, *change_network,
             *count_network, *network_events, *checkpoint, *rollback, *checkpoints,
-            *remove_checkpoint, *checkpoint_each;
+            *remove_checkpoint, *checkpoint_each, *approve;
     """,
         BackendAct=BackendAct, BackendConnect=BackendConnect,
         BackendCreate=BackendCreate, BackendExec=BackendExec, BackendFree=BackendFree,

@@ -65,6 +65,8 @@ class SandboxOptions(Structure):
         uint64_t ttl_ms; char *user, *workdir; int storage, level; bool make_workdir;
         char *name, *pool, **networks; Secret *secrets; size_t secret_count;
         Header *headers; size_t header_count; char *from; bool checkpoint_each;
+        char *id_prefix;
+        char **approve, *approve_scope; uint64_t approve_timeout_ms;
     """, Bind=Bind, Secret=Secret, Header=Header)
 
 
@@ -72,6 +74,7 @@ class NetworkConfig(Structure):
     _fields_ = members("""
         size_t size; int network; bool allow_first; char **rules; size_t rule_count;
         char **groups; size_t group_count; char *limits; Header *headers; size_t header_count;
+        uint64_t approve_ms;
     """, Header=Header)
 
 
@@ -164,7 +167,7 @@ class ExecOptions(Structure):
     _fields_ = members("""
         size_t size; unsigned flags; char **argv, **env, *cwd, *user; void *input;
         size_t input_len; uint64_t timeout_ms, output_limit; OnOutput on_output;
-        void *cookie; char *tag; uint16_t rows, columns;
+        void *cookie; char *tag; uint16_t rows, columns; char **approve;
     """, OnOutput=OnOutput)
 
 

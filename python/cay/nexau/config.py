@@ -61,6 +61,10 @@ class NativeSandboxConfig(BaseSandboxConfig):
     storage: Literal["memory", "disk"] = "memory"
     checkpoint_each: bool = False
     """a checkpoint of the files before each command"""
+    approve: list[str] = field(default_factory=lambda: [])
+    """patterns of commands that wait for approval: git push*"""
+    approve_timeout: float | None = None
+    """seconds, after which the answer is no"""
     user: str | None = None
     hostname: str | None = None
     ttl: float | None = None

@@ -32,7 +32,15 @@ from cay.errors import (
 )
 from cay.sandbox.aio import AsyncFiles, AsyncProcess, AsyncSandbox
 from cay.sandbox.checkpoint import Checkpoint, EndedProcess, Rollback
-from cay.sandbox.code import CodeError, Context, Execution, Logs, Result
+from cay.sandbox.code import (
+    CodeError,
+    Context,
+    Execution,
+    Logs,
+    Result,
+    SavedContext,
+    SavedContexts,
+)
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.host import create_template, doctor, remove_template, templates
 from cay.sandbox.interpreter import AsyncCodeInterpreter, CodeInterpreter, run_code
@@ -104,6 +112,8 @@ __all__ = [
     "SandboxUnavailableError",
     "SandboxUnsupportedError",
     "SandboxValueError",
+    "SavedContext",
+    "SavedContexts",
     "Secret",
     "Snapshot",
     "Stream",

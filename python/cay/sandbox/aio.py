@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from cay import _c
 from cay.errors import SandboxExecError
 from cay.sandbox.checkpoint import Checkpoint
-from cay.sandbox.code import Call, CodeOptions, Context, Execution
+from cay.sandbox.code import Call, CodeOptions, Context, Execution, SavedContexts
 from cay.sandbox.event_loop import create_in_thread, in_thread, readable, sleep
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.options import Command
@@ -298,6 +298,7 @@ class AsyncSandbox:
     restart_context = _in_thread(Sandbox.restart_context)
     remove_context = _in_thread(Sandbox.remove_context)
     interrupt_context = _in_thread(Sandbox.interrupt_context)
+    save_contexts = _in_thread(Sandbox.save_contexts)
 
     start = _starting(Sandbox.start)
     processes = _in_thread(Sandbox.processes)
@@ -311,10 +312,14 @@ class AsyncSandbox:
     remove_checkpoint = _in_thread(Sandbox.remove_checkpoint)
 
     async def fork(
-        self, which: int | str | Checkpoint | None = None, **options: Any
+        self,
+        which: int | str | Checkpoint | None = None,
+        *,
+        contexts: bool | SavedContexts = False,
+        **options: Any,
     ) -> AsyncSandbox:
         """As Sandbox.fork()."""
-        call = functools.partial(self._sync.fork, which, **options)
+        call = functools.partial(self._sync.fork, which, contexts=contexts, **options)
         return AsyncSandbox(await create_in_thread(call, Sandbox.__exit__))
 
     pause = _in_thread(Sandbox.pause)

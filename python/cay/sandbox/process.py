@@ -14,7 +14,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
-from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import byref, c_char, c_int, c_size_t, c_uint64, c_void_p
 from typing import Any
 
 from cay import _c
@@ -27,6 +27,8 @@ _PIECE = 64 << 10
 _SIGNAL_MAX = 64
 # Seconds until a full pipe is tried again: there is no event for space in it.
 _WRITE_AGAIN = 0.002
+# Seconds until the queue of approvals is looked at again.
+_LOOK_AGAIN = 0.1
 
 
 class _Watch:
@@ -83,7 +85,19 @@ class Process(_c.Owner):
         """in the sandbox"""
 
     def _start(self, command: Command) -> Process:
-        return self._take(_c.process_start, byref(command.options))
+        options = byref(command.options)
+        request = (c_char * _c.PENDING_ID_MAX)()
+        decision = c_int()
+        with self._handles.borrow() as sandbox:
+            _c.call(
+                _c.sandbox_request_command, sandbox, options, request, byref(decision)
+            )
+        if not request.value:
+            return self._take(_c.process_start, options)
+        # Not one call that waits: Ctrl-C takes effect, and other threads use the sandbox.
+        while not self._take_approved(options, request):
+            time.sleep(_LOOK_AGAIN)
+        return self
 
     def _run(self, command: Command, wait_ms: int) -> ExecResult | None:
         """Starts it, and returns the result if it ends within ``wait_ms``."""
@@ -109,6 +123,20 @@ class Process(_c.Owner):
         inherited.add(self)
         self.pid = _c.process_pid(self._pointer)
         return self
+
+    def _take_approved(self, options: Any, request: Any) -> bool:
+        """Starts a command that needs approval; False: there is no reply yet."""
+        pointer = c_void_p()
+        with self._handles.borrow() as sandbox:
+            _c.call(
+                _c.process_start_approved, sandbox, options, request, byref(pointer)
+            )
+        if pointer.value is None:
+            return False
+        self._pointer = pointer.value
+        inherited.add(self)
+        self.pid = _c.process_pid(self._pointer)
+        return True
 
     def __repr__(self) -> str:
         return f"Process(pid={self.pid}, sandbox={self._handles.id!r})"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import inspect
@@ -13,10 +14,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
 
 from cay import _c
-from cay.errors import SandboxExecError, SandboxNotFoundError, TemplateNotFoundError
+from cay.errors import (
+    SandboxExecError,
+    SandboxNotFoundError,
+    SandboxValueError,
+    TemplateNotFoundError,
+)
 from cay.filesystem.config import SandboxConfig
 from cay.sandbox import options as _options
-from cay.sandbox.code import CodeMethods
+from cay.sandbox.code import CodeMethods, SavedContexts
 from cay.sandbox.files import SandboxFiles
 from cay.sandbox.handles import Handles, open_handle
 from cay.sandbox.checkpoint import Checkpoint, Rollback
@@ -147,6 +153,9 @@ class Sandbox(CodeMethods, _c.Owner):
         pool: Spares | None = None,
         from_: str | None = None,
         checkpoint_each: bool = False,
+        approve: Iterable[str] = (),
+        approve_scope: str | None = None,
+        approve_timeout: float | None = None,
     ) -> _Self:
         """Creates a sandbox.
 
@@ -166,6 +175,10 @@ class Sandbox(CodeMethods, _c.Owner):
         if another sandbox has it.  A spare of the ``pool`` is used if one fits.  ``from_``
         is "ID" or "ID:CHECKPOINT": see fork().  ``checkpoint_each`` creates a checkpoint
         before each command.
+
+        Commands that match a pattern of ``approve``, like "git push*", wait for approval
+        before they start: ApprovalError if they do not get it within
+        ``approve_timeout`` seconds.  See cay.approvals.
         """
         array, count = _options.bind_array(volumes)
         secret_array, secret_count = _options.secret_array(secrets)
@@ -198,6 +211,9 @@ class Sandbox(CodeMethods, _c.Owner):
                 secrets=secret_array,
                 secret_count=secret_count,
                 checkpoint_each=checkpoint_each,
+                approve=_options.strings(approve, "approve"),
+                approve_scope=_options.optional(approve_scope, "approve_scope"),
+                approve_timeout_ms=_options.milliseconds(approve_timeout, "approve_timeout"),
                 **{"from": _options.optional(from_, "from_")},
             )
             return cls(_create(options, template))
@@ -459,16 +475,28 @@ class Sandbox(CodeMethods, _c.Owner):
         return [Checkpoint._of(one) for one in found]
 
     def fork(
-        self, which: int | str | Checkpoint | None = None, **options: Any
+        self,
+        which: int | str | Checkpoint | None = None,
+        *,
+        contexts: bool | SavedContexts = False,
+        **options: Any,
     ) -> Sandbox:
         """Creates a sandbox that begins with the files of a checkpoint, or of now.
 
         The files are shared until one of the sandboxes changes them.  Processes,
-        variables of code contexts, environment, mounts, network and checkpoints do not
-        come along.  Template, user,
+        environment, mounts, network and checkpoints do not come along.  Template, user,
         working directory and limits are this sandbox's unless the ``options``, those of
         create(), have others.  Without ``which`` it creates a checkpoint.
+
+        With ``contexts`` the idle Python contexts of the default user go on with their
+        variables, and not with a checkpoint: True, or what save_contexts() returned, for
+        several forks.  A context that cannot begins anew, and its first execution there
+        has ``restarted``.
         """
+        if contexts is not False:
+            if which is not None:
+                raise SandboxValueError("a checkpoint has no contexts: leave it out")
+            return self._fork_contexts(contexts, options)
         word = which.id if isinstance(which, Checkpoint) else which
         source = self.id if word is None else f"{self.id}:{word}"
         return Sandbox.create(from_=source, **options)
@@ -504,6 +532,23 @@ class Sandbox(CodeMethods, _c.Owner):
         self._call(_c.sandbox_remove)
 
     # --- Internals ---------------------------------------------------------------------
+
+    def _fork_contexts(
+        self, contexts: bool | SavedContexts, options: dict[str, Any]
+    ) -> Sandbox:
+        with contextlib.ExitStack() as stack:
+            if isinstance(contexts, SavedContexts):
+                saved = contexts
+            else:
+                saved = stack.enter_context(self.save_contexts())
+            made = Sandbox.create(from_=self.id, **options)
+            try:
+                with made._handles.borrow() as handle:
+                    saved._restore(handle)
+            except BaseException:
+                made.__exit__()
+                raise
+            return made
 
     def _call(self, function: Any, *arguments: Any) -> None:
         with self._handles.borrow() as handle:
