@@ -11,14 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#define CURL_DISABLE_TYPECHECK 1
-#include <curl/curl.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "cay/approval.h"
-#include "sys/library.h"
+#include "sys/curl.h"
 #include "sys/sigpipe.h"
 #include "json/json.h"
 
@@ -34,55 +32,6 @@ enum {
     USUAL_MS = 10000,
     LONGEST_MS = 60000
 };
-
-/* --- libcurl --- */
-
-#define LIBCURL_CALLS(X)                                                                 \
-    X(curl_easy_cleanup)                                                                 \
-    X(curl_easy_getinfo)                                                                 \
-    X(curl_easy_init)                                                                    \
-    X(curl_easy_perform)                                                                 \
-    X(curl_easy_setopt)                                                                  \
-    X(curl_easy_strerror)                                                                \
-    X(curl_global_init)                                                                  \
-    X(curl_slist_append)                                                                 \
-    X(curl_slist_free_all)
-
-static struct libcurl {
-#define X(name) typeof(&name) name;
-    LIBCURL_CALLS(X)
-#undef X
-} libcurl;
-
-static CURLcode global_init = CURLE_FAILED_INIT;
-
-static void init_libcurl(void)
-{
-    global_init = libcurl.curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
-static int load_libcurl(struct cay_error *err)
-{
-    static const struct library_call calls[] = {
-#define X(name) LIBRARY_CALL(struct libcurl, name),
-        LIBCURL_CALLS(X)
-#undef X
-    };
-    static struct library library = {.file = "libcurl-gnutls.so.4",
-                                     .calls = calls,
-                                     .call_count = sizeof calls / sizeof *calls,
-                                     .table = &libcurl,
-                                     .mutex = PTHREAD_MUTEX_INITIALIZER};
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    if (library_load(&library))
-        (void)pthread_once(&once, init_libcurl);
-    if (global_init == CURLE_OK)
-        return CAY_OK;
-    return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "libcurl",
-                    "libcurl-gnutls.so.4 cannot be loaded",
-                    "install it: apt-get install libcurl3-gnutls");
-}
 
 /* --- Checks --- */
 
@@ -359,7 +308,7 @@ int cay_pending_notify(const struct cay_webhook *hook, const char *id,
     *ret_decision = CAY_DECISION_NONE;
     TRY(cay_take_struct(&known, sizeof known, hook, op, err));
     TRY(check(&known, err));
-    TRY(load_libcurl(err));
+    TRY(curl_load(op, err));
     TRY(make_body(id, &body, err));
     exchange.easy = libcurl.curl_easy_init();
     if (!exchange.easy)

@@ -19,7 +19,6 @@
 
 #include "base/auto.h"
 #include "base/error.h"
-#include "sys/library.h"
 #include "sys/sigpipe.h"
 
 enum {
@@ -35,63 +34,6 @@ enum {
     EVENTS_MAX = 16,
     CONNECTIONS_KEPT = 4
 };
-
-/* --- libcurl --- */
-
-/* libcurl has two dozen dependencies, so the first remote sandbox loads it. */
-#define LIBCURL_CALLS(X)                                                                 \
-    X(curl_easy_cleanup)                                                                 \
-    X(curl_easy_getinfo)                                                                 \
-    X(curl_easy_init)                                                                    \
-    X(curl_easy_pause)                                                                   \
-    X(curl_easy_setopt)                                                                  \
-    X(curl_getdate)                                                                      \
-    X(curl_global_init)                                                                  \
-    X(curl_multi_add_handle)                                                             \
-    X(curl_multi_cleanup)                                                                \
-    X(curl_multi_info_read)                                                              \
-    X(curl_multi_init)                                                                   \
-    X(curl_multi_remove_handle)                                                          \
-    X(curl_multi_setopt)                                                                 \
-    X(curl_multi_socket_action)                                                          \
-    X(curl_slist_append)                                                                 \
-    X(curl_slist_free_all)
-
-static struct libcurl {
-#define X(name) typeof(&name) name;
-    LIBCURL_CALLS(X)
-#undef X
-} libcurl;
-
-static CURLcode global_init = CURLE_FAILED_INIT;
-
-static void init_libcurl(void)
-{
-    global_init = libcurl.curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
-static int load_libcurl(const char *op, struct cay_error *err)
-{
-    static const struct library_call calls[] = {
-#define X(name) LIBRARY_CALL(struct libcurl, name),
-        LIBCURL_CALLS(X)
-#undef X
-    };
-    static struct library library = {.file = "libcurl-gnutls.so.4",
-                                     .calls = calls,
-                                     .call_count = sizeof calls / sizeof *calls,
-                                     .table = &libcurl,
-                                     .mutex = PTHREAD_MUTEX_INITIALIZER};
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    if (library_load(&library))
-        (void)pthread_once(&once, init_libcurl);
-    if (global_init == CURLE_OK)
-        return CAY_OK;
-    return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, "libcurl",
-                    "libcurl-gnutls.so.4 cannot be loaded",
-                    "install it: apt-get install libcurl3-gnutls");
-}
 
 /* --- The event loop --- */
 
@@ -136,7 +78,7 @@ int e2b_http_init(struct e2b_http *http, const char *op, struct cay_error *err)
     struct epoll_event event = {.events = EPOLLIN};
 
     *http = (struct e2b_http){.epoll = -1, .timer = -1};
-    int code = load_libcurl(op, err);
+    int code = curl_load(op, err);
     if (code)
         return code;
     http->epoll = epoll_create1(EPOLL_CLOEXEC);

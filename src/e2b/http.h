@@ -2,8 +2,6 @@
 #ifndef E2B_HTTP_H
 #define E2B_HTTP_H
 
-#define CURL_DISABLE_TYPECHECK 1
-#include <curl/curl.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -11,6 +9,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "e2b/origin.h"
+#include "sys/curl.h"
 
 /* HTTP/1.1 by libcurl, any number of concurrent requests on one epoll.
  *
