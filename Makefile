@@ -76,6 +76,8 @@ packages: ## build the Debian packages, wheels and tarballs of dist/: CONTRIBUTI
 release: export CAY_PROCESSORS ?= x86_64 aarch64
 release: ## check CHANGELOG.md, then build dist/ with checksums; KEY=... signs them
 	@package/notes >/dev/null
+	@test -z "$$(git status --porcelain 2>/dev/null)" || \
+		{ echo "make release: commit what \`git status\` lists first" >&2; exit 1; }
 	@test -z "$(KEY)" || openssl pkey -in "$(KEY)" -noout
 	@rm -rf dist
 	@$(MAKE) -s packages

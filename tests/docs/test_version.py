@@ -44,13 +44,13 @@ def test_the_library_has_the_major_version_in_its_soname():
     assert f"\nPackage: libcay{major}\n" in control
 
 
-def notes(tmp_path, changelog):
-    (tmp_path / "package").mkdir()
+def notes(tmp_path, changelog, *words):
+    (tmp_path / "package").mkdir(exist_ok=True)
     for name in ("notes", "version"):
         shutil.copy(ROOT / "package" / name, tmp_path / "package")
     (tmp_path / "meson.build").write_text(MESON)
     (tmp_path / "CHANGELOG.md").write_text(changelog)
-    return subprocess.run([tmp_path / "package" / "notes"], capture_output=True, text=True,
+    return subprocess.run([tmp_path / "package" / "notes", *words], capture_output=True, text=True,
                           check=False)
 
 
@@ -74,6 +74,27 @@ def test_notes_refuses_a_changelog_that_does_not_describe_the_version(
     done = notes(tmp_path, changelog)
     assert done.returncode == 1 and done.stdout == ""
     assert problem in done.stderr
+
+
+def test_notes_moves_the_unreleased_changes_to_the_version(tmp_path):
+    before = "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- Fast.\n"
+    done = notes(tmp_path, before, "--write")
+    assert (done.returncode, done.stderr) == (0, "")
+    written = (tmp_path / "CHANGELOG.md").read_text()
+    text = re.sub(r"\[1\.2\.3\] - \d{4}-\d\d-\d\d\n", "[1.2.3] - DAY\n", written)
+    assert text == before.replace("### Added", "## [1.2.3] - DAY\n\n### Added")
+    done = notes(tmp_path, written)
+    assert (done.returncode, done.stdout) == (0, "### Added\n\n- Fast.\n")
+
+
+@pytest.mark.parametrize("changelog, problem", [
+    ("## [Unreleased]\n\n## [1.2.2] - 2026-11-01\n\n- Slow.\n", "lists no changes"),
+    ("## [Unreleased]\n\n- Fast.\n\n## [1.2.3] - 2026-11-18\n\n- Slow.\n", "is released"),
+])
+def test_notes_moves_nothing_without_a_reason(tmp_path, changelog, problem):
+    done = notes(tmp_path, changelog, "--write")
+    assert done.returncode == 1 and problem in done.stderr
+    assert (tmp_path / "CHANGELOG.md").read_text() == changelog
 
 
 def make(*words, root):

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import tarfile
 
@@ -36,6 +37,8 @@ def pack(files, **options):
 
 @pytest.fixture
 def dist(tmp_path):
+    tmp_path /= "dist"
+    tmp_path.mkdir()
     for name in ("cay_1_amd64.deb", "cay-1-py3-none-any.whl", "cay-1.tar.gz"):
         (tmp_path / name).write_text(name)
     layer = gzip.compress(pack({"var/lib/dpkg/status": STATUS.encode()}))
@@ -79,14 +82,19 @@ def test_the_list_of_libraries_has_those_that_are_linked(dist):
     assert document["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
 
 
-def test_the_signature_verifies_until_a_checksum_changes(dist, tmp_path_factory):
-    keys = tmp_path_factory.mktemp("keys")
-    key, public = keys / "key.pem", keys / "public.pem"
+def test_the_lines_of_the_page_verify_until_something_changes(dist):
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8").split("\n## Verify\n")[1]
+    lines = re.search(r"^```sh\n(.*?)^```$", page, re.M | re.S)[1].splitlines()
+    key, public = dist / "../key.pem", dist / "public.pem"
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
     subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-out", public], check=True)
     finish(dist, key)
-    verify = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", public, "-rawin",
-              "-in", dist / "SHA256SUMS", "-sigfile", dist / "SHA256SUMS.sig"]
-    assert subprocess.run(verify, capture_output=True, check=False).returncode == 0
-    (dist / "SHA256SUMS").write_text("other")
-    assert subprocess.run(verify, capture_output=True, check=False).returncode != 0
+
+    def verify():
+        return [subprocess.run(["sh", "-c", line], cwd=dist, capture_output=True,
+                               check=False).returncode == 0 for line in lines]
+    assert verify() == [True, True]
+    (dist / "cay-1.tar.gz").write_text("other")
+    assert verify() == [True, False]
+    finish(dist)
+    assert verify() == [False, True]
