@@ -9,6 +9,7 @@
  * A rollback moves the upper layer there and a copy of the other one into its place, by
  * one exchange. */
 #include <errno.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
