@@ -134,7 +134,7 @@ static int restore_directory(const struct apply_step *step, int parent, const ch
         fchownat(parent, name, step->uid, step->gid, AT_SYMLINK_NOFOLLOW) != 0)
         return -errno;
     /* A user who may write to the parent may have put a link there. */
-    return fchmodat(parent, name, step->old_mode, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : -errno;
+    return path_chmod(parent, name, step->old_mode);
 }
 
 /* A step that was not done, or is undone already, is left alone. */

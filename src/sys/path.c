@@ -34,6 +34,21 @@ int path_rename(int from_dir, const char *from, int to_dir, const char *to,
     return syscall(SYS_renameat2, from_dir, from, to_dir, to, flags) == 0 ? 0 : -errno;
 }
 
+int path_chmod(int dir, const char *name, unsigned mode)
+{
+    char link[32];
+
+    if (fchmodat(dir, name, mode, AT_SYMLINK_NOFOLLOW) == 0)
+        return 0;
+    if (errno != EPERM && errno != ENOSYS)
+        return -errno;
+    AUTO_FD fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    return chmod(link, mode) == 0 ? 0 : -errno;
+}
+
 int path_name(int fd, char ret_path[PATH_MAX])
 {
     char link[32];

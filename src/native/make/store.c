@@ -17,10 +17,10 @@ int store_mkdir(int dir, const char *name, unsigned mode, uint32_t owner)
         return -errno;
     /* The umask belongs to the whole process.  In the root of a sandbox the name may be a
      * link meanwhile. */
-    return fchmodat(dir, name, mode, AT_SYMLINK_NOFOLLOW) == 0 &&
-                   (!owner || fchownat(dir, name, owner, owner, AT_SYMLINK_NOFOLLOW) == 0)
-               ? 0
-               : -errno;
+    int error = path_chmod(dir, name, mode);
+    if (!error && owner && fchownat(dir, name, owner, owner, AT_SYMLINK_NOFOLLOW) != 0)
+        error = -errno;
+    return error;
 }
 
 /* The root's owner, mode and time are those of its upper layer. */
@@ -34,11 +34,12 @@ int store_mkdir_like(int dir, const char *name, int like)
     if (error)
         return error;
     const struct timespec times[2] = {st.st_atim, st.st_mtim};
-    return fchownat(dir, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) == 0 &&
-                   fchmodat(dir, name, st.st_mode & 07777, AT_SYMLINK_NOFOLLOW) == 0 &&
-                   utimensat(dir, name, times, AT_SYMLINK_NOFOLLOW) == 0
-               ? 0
-               : -errno;
+    if (fchownat(dir, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) != 0)
+        return -errno;
+    error = path_chmod(dir, name, st.st_mode & 07777);
+    if (!error && utimensat(dir, name, times, AT_SYMLINK_NOFOLLOW) != 0)
+        error = -errno;
+    return error;
 }
 
 int store_open_layer(int store, uint32_t id)

@@ -63,14 +63,14 @@ int record_create_home(const struct record *record, uint32_t uid, struct cay_err
 static int forced_open(const struct fs *fs, int dir, const char *path, uint64_t flags,
                        uint64_t mode, uint64_t resolve)
 {
-    (void)!fchmodat(dir, path, 0700, AT_SYMLINK_NOFOLLOW);
+    (void)path_chmod(dir, path, 0700);
     return fs_direct.open(fs, dir, path, flags, mode, resolve);
 }
 
 static int forced_rename(const struct fs *fs, int from_dir, const char *from, int to_dir,
                          const char *to, unsigned flags)
 {
-    (void)!fchmodat(from_dir, from, 0700, AT_SYMLINK_NOFOLLOW);
+    (void)path_chmod(from_dir, from, 0700);
     return fs_direct.rename(fs, from_dir, from, to_dir, to, flags);
 }
 
