@@ -27,8 +27,8 @@ int path_reopen(int fd, int flags);
 int path_rename(int from_dir, const char *from, int to_dir, const char *to,
                 unsigned flags);
 
-/* The mode of a file, but not of one that a link names.  Also where the filter of a container
- * does not know fchmodat2(2), which the C library calls for that. */
+/* Sets the mode of a file, but not of one that a link names.  Works where a container's
+ * filter does not know fchmodat2(2), which the C library calls for that. */
 int path_chmod(int dir, const char *name, unsigned mode);
 
 /* Where it is by now, without links; "" with a negative errno. */
