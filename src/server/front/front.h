@@ -514,7 +514,7 @@ bool front_content_init(struct exchange *exchange, enum op op, struct request *r
 /* The entry, or an error. */
 void front_content_respond(struct exchange *exchange, const struct reply_packet *reply);
 
-/* --- MCP (mcp.c) --- */
+/* --- MCP (mcp-session.c) --- */
 
 /* Ends sessions that were idle.  Called every second. */
 void front_mcp_sweep(struct front *front);
