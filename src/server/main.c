@@ -282,6 +282,28 @@ static int allow_full(const struct registry *registry, int code,
     return CAY_OK;
 }
 
+/* The files of the dashboard: beside this program in a build directory, else those that
+ * were installed with it.  Another user's folder must not be served. */
+static const char *find_ui(void)
+{
+    static char path[PATH_MAX];
+    static const char *const places[] = {"ui", "../../share/cay/ui"};
+    char own[PATH_MAX];
+    struct stat program, st;
+    ssize_t len = readlink("/proc/self/exe", own, sizeof own - 1);
+
+    own[len > 0 ? len : 0] = '\0';
+    const char *slash = stat("/proc/self/exe", &program) == 0 ? strrchr(own, '/') : NULL;
+    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
+        int size =
+            snprintf(path, sizeof path, "%.*s%s", (int)(slash + 1 - own), own, places[i]);
+        if (size < PATH_MAX && stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
+            (st.st_uid == 0 || st.st_uid == program.st_uid))
+            return path;
+    }
+    return "";
+}
+
 static int prepare(struct state *state, char *domain, size_t domain_room,
                    struct cay_error *err)
 {
@@ -331,6 +353,8 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
     else
         snprintf(domain, domain_room, "localhost:%u", options->port);
     front->domain = domain;
+    front->ui = find_ui();
+    front->has_ui = !options->no_ui;
     front->mcp_idle_ms = options->mcp ? options->mcp_idle_s * UINT64_C(1000) : 0;
     front->log_is_text = options->log_format == LOG_FORMAT_TEXT;
     server.broker.options = options;

@@ -30,7 +30,7 @@ enum {
     BODY_BYTES = 4096,    /* minimum in that time */
     BODY_UNUSED = 4096,   /* if the handler does not need the body */
     UNREAD_MAX = 1 << 20, /* of a body after its request was refused */
-    PARTS = 13
+    PARTS = 14
 };
 
 enum {
@@ -310,7 +310,7 @@ static const struct handler *const planes[][PARTS] = {
     [PLANE_CONTROL] = {usage_handlers, log_handlers, template_handlers, missing_handlers,
                        sandbox_handlers, secret_handlers, volume_handlers,
                        content_handlers, fork_handlers, checkpoint_handlers,
-                       snapshot_handlers, metrics_handlers, mcp_handlers},
+                       snapshot_handlers, metrics_handlers, mcp_handlers, ui_handlers},
     [PLANE_ENVD] = {process_handlers, filesystem_handlers, file_handlers},
     [PLANE_CODE] = {code_handlers},
 };
@@ -460,6 +460,7 @@ static enum MHD_Result queue(struct exchange *exchange)
     if (exchange->is_last)
         (void)MHD_add_response_header(response, "Connection", "close");
     add_id(exchange, response);
+    front_ui_protect(exchange, response);
     if (status < 400)
         front_observe(&exchange->front->times[front_kind_of(exchange)],
                       (clock_ns() - exchange->began_ns) / 1000);
@@ -807,7 +808,7 @@ bool front_open(struct front *front, const struct front_options *options)
         return false;
     front->daemon = start_daemon(front);
     front->wakes = epoll_create1(EPOLL_CLOEXEC);
-    if (!front->daemon || front->wakes < 0)
+    if (!front->daemon || front->wakes < 0 || !front_ui_open(front))
         return false;
     buf_init(&front->log, LOG_MAX);
     const union MHD_DaemonInfo *info =

@@ -155,6 +155,8 @@ struct exchange {
 struct front_options {
     int listener, broker, log; /* log: -1: none */
     const char *domain;        /* host name of this server, with or without port */
+    const char *ui;            /* folder with the files of the dashboard */
+    bool has_ui;               /* otherwise /ui is 404 */
     char *tls_cert, *tls_key;  /* PEM text, or NULL */
     bool log_is_text;
     uint64_t mcp_idle_ms;    /* after which an MCP session ends; 0: there are none */
@@ -181,6 +183,7 @@ struct front {
     bool has_resumed; /* the daemon must run for resumed connections */
     struct exchange *exchanges;
     struct mcp_session *mcp;
+    struct front_ui *ui; /* NULL: --no-ui */
     struct visit *visits;
     uint64_t requests, streams, status[6];
     struct front_times times[FRONT_KINDS];
@@ -521,13 +524,21 @@ void front_mcp_sweep(struct front *front);
 /* Ends those without an open request. */
 void front_mcp_drain(struct front *front);
 
+/* --- The dashboard (ui.c) --- */
+
+/* Reads the files; false if memory is exhausted.  Without files /ui is 404. */
+bool front_ui_open(struct front *front);
+
+/* Adds the headers that keep content of others from running as a page of this origin. */
+void front_ui_protect(const struct exchange *exchange, struct MHD_Response *response);
+
 /* --- Resources --- */
 
 extern const struct handler sandbox_handlers[], missing_handlers[], process_handlers[],
     filesystem_handlers[], file_handlers[], code_handlers[], secret_handlers[],
     volume_handlers[], content_handlers[], fork_handlers[], checkpoint_handlers[],
     snapshot_handlers[], template_handlers[], metrics_handlers[], usage_handlers[],
-    log_handlers[], mcp_handlers[];
+    log_handlers[], mcp_handlers[], ui_handlers[];
 extern const struct handler port_handler;
 
 /* --- Confinement (confine.c) --- */

@@ -150,6 +150,7 @@ static const struct option {
      AT(mcp_sandboxes), .most = 63, .scale = 1},
     {"--mcp-idle", "SECONDS", "after which an unused MCP session ends (1800)", COUNT,
      AT(mcp_idle_s), .most = 7 * 24 * 3600, .scale = 1},
+    {"--no-ui", NULL, "do not serve the dashboard at /ui", FLAG, AT(no_ui)},
     {"--reserve", "SIZE", "memory to leave free (256M)", SIZE_OR_ZERO, AT(reserve_bytes)},
     {"--max-hours", "N", "longest timeout of a sandbox (24)", COUNT, AT(max_timeout_s),
      .most = 24 * 365, .scale = 3600},

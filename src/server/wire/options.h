@@ -42,6 +42,7 @@ struct serve_options {
     unsigned audit_days; /* 0: no audit record */
     bool mcp;            /* MCP over HTTP */
     bool is_quiet;
+    bool no_ui;                                /* no dashboard */
     bool prints_haproxy;                       /* for these nodes, and exit */
     bool checks, checks_store, rebuilds_store; /* and exit */
     const char *store;                         /* NULL: serve.db in home */
