@@ -977,10 +977,12 @@ static void loop(struct keeper *keeper)
         else
             has_request = true;
     }
-    if (has_request)
+    if (has_request) {
+        sweep(keeper, false); /* a checkpoint is denied while an upload's file is open */
         receive_request(keeper);
-    else
+    } else {
         watch_life(keeper);
+    }
     for (struct task *task = keeper->tasks; task; task = task->next)
         if (task->tick && !task->is_over)
             task->tick(keeper, task);
