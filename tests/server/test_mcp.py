@@ -431,6 +431,38 @@ def test_a_batch_has_all_answers_in_one_stream(mcp):
         assert client.post([client.request("ping")] * 65).status_code == 400
 
 
+def test_a_request_that_its_own_batch_cancels_does_not_end_the_stream(mcp):
+    hello = {**HELLO, "params": {**HELLO["params"], "protocolVersion": "2025-03-26"}}
+    with Client(mcp, hello=hello) as client:
+        first = client.call("run_command", command="exec sleep 1000")
+        last = client.call("run_command", command="echo later")
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled",
+                  "params": {"requestId": first["id"]}}
+        done = client.post([first, cancel, last])
+        found = {one["id"]: one for _, one in events(done.text.splitlines()) if one}
+        assert "cancelled" in found[first["id"]]["error"]["message"]
+        assert found[last["id"]]["result"]["structuredContent"]["stdout"] == "later\n"
+        # Nothing is left to wait for: the stream ends with the batch.
+        done = client.post([first, cancel])
+        (only,) = [one for _, one in events(done.text.splitlines()) if one]
+        assert only["id"] == first["id"] and "error" in only
+
+
+def test_requests_of_a_batch_that_a_session_cannot_take_are_answered(mcp):
+    """9e15 has 18 digits for the process, whose messages have at most 16 MiB."""
+    hello = {**HELLO, "params": {**HELLO["params"], "protocolVersion": "2025-03-26"}}
+    with Client(mcp, hello=hello) as client:
+        large = client.request("ping", x=[])
+        small = client.request("ping")
+        body = json.dumps([large, small]).replace("[]", "[" + "9e15," * 949_999 + "9e15]")
+        done = client.http.post(client.url, content=body, headers={
+            "Content-Type": "application/json"})
+        found = {one["id"]: one for _, one in events(done.text.splitlines()) if one}
+        assert found, done.text[:300]
+        assert "too large" in found[large["id"]]["error"]["message"]
+        assert found[small["id"]]["result"] == {}
+
+
 def test_the_stream_of_a_get_ends_with_its_session(mcp):
     with Client(mcp) as client, client.http.stream("GET", client.url) as reply:
         assert reply.headers["content-type"] == "text/event-stream"

@@ -386,6 +386,7 @@ static bool send_request(struct mcp_session *session, struct exchange *exchange,
         return true;
     if (--call->waiting == 0)
         call->session = NULL;
+    (void)json_object_set(item, "id", pending->id);
     free_pending(session, pending);
     return false;
 }

@@ -29,14 +29,14 @@ static const char *const versions[] = {MODERN, "2025-11-25", "2025-06-18", "2025
                                        "2024-11-05"};
 /* --- Errors --- */
 
-static void refuse(struct exchange *exchange, unsigned status, int code,
-                   const char *message, const json_t *id)
+static const char full[] = "the session has too many requests, or this is too large";
+
+static void put_error(struct buf *text, int code, const char *message, const json_t *id)
 {
-    AUTO_BUF text = {.max = 64 << 10};
     AUTO_FREE char *shown = id ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
     struct json json;
 
-    json_to_unicode(&json, &text);
+    json_to_unicode(&json, text);
     json_put_object(&json);
     json_set_text(&json, "jsonrpc", "2.0");
     json_put_key(&json, "id");
@@ -47,6 +47,14 @@ static void refuse(struct exchange *exchange, unsigned status, int code,
     json_set_text(&json, "message", message);
     json_put_end(&json);
     json_put_end(&json);
+}
+
+static void refuse(struct exchange *exchange, unsigned status, int code,
+                   const char *message, const json_t *id)
+{
+    AUTO_BUF text = {.max = 64 << 10};
+
+    put_error(&text, code, message, id);
     cay_copy_text(exchange->reason, sizeof exchange->reason, message);
     exchange_close_channel(exchange);
     exchange_respond_text(exchange, status, "application/json", &text);
@@ -98,6 +106,36 @@ static const char *check_headers(const struct exchange *exchange,
     return NULL;
 }
 
+/* The answer to a request of a batch that its process cannot take. */
+static void refuse_item(struct mcp_session *session, struct exchange *exchange,
+                        const json_t *item)
+{
+    const json_t *id = json_object_get(item, "id");
+    AUTO_BUF text = {.max = 64 << 10};
+
+    if (!json_object_get(item, "method") || !id)
+        return;
+    put_error(&text, MCP_E_INTERNAL, full, id);
+    front_mcp_deliver(session, exchange, front_mcp_call(exchange)->stream, &text, false);
+}
+
+/* All messages are sent, and those that could not be are answered. */
+static void respond(struct exchange *exchange, bool is_sent)
+{
+    const struct mcp_call *call = front_mcp_call(exchange);
+
+    if (exchange->is_stream && !call->waiting && !exchange->is_over)
+        exchange_end(exchange, false);
+    if (exchange->response || exchange->is_stream)
+        return;
+    if (!is_sent && !call->waiting)
+        exchange_refuse(exchange, 503, full);
+    else if (!call->waiting)
+        exchange_respond_empty(exchange, 202);
+    else
+        exchange_watch_client(exchange);
+}
+
 /* In the order of the message, which may be a batch. */
 static void send_to(struct mcp_session *session, struct exchange *exchange)
 {
@@ -110,21 +148,18 @@ static void send_to(struct mcp_session *session, struct exchange *exchange)
     if (*session->id)
         cay_copy_text(call->session_id, sizeof call->session_id, session->id);
     exchange_close_channel(exchange);
-    for (size_t i = 0; i < count && is_sent && !session->is_over; i++) {
+    call->waiting += call->is_batch; /* an answer of it does not end the stream yet */
+    for (size_t i = 0; i < count && !session->is_over; i++) {
         json_t *item = call->is_batch ? json_array_get(call->message, i) : call->message;
         is_sent = front_mcp_send(session, exchange, item);
+        if (!is_sent && call->is_batch && !session->is_over)
+            refuse_item(session, exchange, item);
     }
     json_decref(call->message);
     call->message = NULL;
-    if (exchange->response || exchange->is_stream)
-        return;
-    if (!is_sent && !call->waiting)
-        exchange_refuse(exchange, 503,
-                        "the session has too many requests, or this is too large");
-    else if (!call->waiting)
-        exchange_respond_empty(exchange, 202);
-    else
-        exchange_watch_client(exchange);
+    if (call->is_batch && --call->waiting == 0)
+        call->session = NULL;
+    respond(exchange, is_sent);
 }
 
 static const char *check_items(const struct mcp_call *call)

@@ -87,7 +87,8 @@ void front_mcp_end(struct mcp_session *session, const char *message);
 /* Waits for what the process may send, and take. */
 void front_mcp_update(struct mcp_session *session);
 
-/* A message of the client.  False if the process cannot take it. */
+/* A message of the client.  False if the process cannot take it; it then has its own id.
+ */
 bool front_mcp_send(struct mcp_session *session, struct exchange *exchange, json_t *item);
 /* The exchange is about to be freed. */
 void front_mcp_call_done(struct exchange *exchange);
