@@ -12,6 +12,7 @@ struct mcp_options {
     /* Of the sandbox that the first use creates, and of those that the client creates. */
     struct cay_sandbox_options sandbox;
     bool keep;            /* the sandbox stays when the session ends */
+    uint64_t keep_ms;     /* with keep: it ends this long after its last use; 0: never */
     const char *tools;    /* "run_command,read_file"; NULL: all of them */
     bool read_only;       /* only tools that change nothing */
     uint32_t sandboxes;   /* the most that the client may create; 0: no such tools */

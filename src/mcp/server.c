@@ -29,14 +29,6 @@ enum {
 
 static const char op[] = "mcp.serve";
 
-uint64_t mcp_now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 /* --- Messages of the client --- */
 
 static void ask_roots(struct server *server)

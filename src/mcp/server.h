@@ -82,8 +82,6 @@ struct server {
     bool is_over;        /* the client is gone */
 };
 
-uint64_t mcp_now_ms(void);
-
 /* --- Messages to the client (reply.c) --- */
 
 /* A message is complete or not there. */

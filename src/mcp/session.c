@@ -6,10 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/auto.h"
 #include "base/error.h"
 #include "cay/volume.h"
+
+enum { RENEW_PART = 16 /* of the time to live, between renewals */ };
 
 static const char op[] = "mcp.session";
 
@@ -113,8 +116,33 @@ static void close_box(struct mcp_box *box)
     *box = (struct mcp_box){.id = ""};
 }
 
+uint64_t mcp_now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* A call is a use of the kept sandbox: its time to live begins again. */
+static void renew(struct mcp_session *session)
+{
+    const struct mcp_options *options = session->options;
+    const struct mcp_box *box = &session->boxes[0];
+    uint64_t now = mcp_now_ms();
+
+    if (!box->sandbox || !options->keep || !options->keep_ms || session->is_worker ||
+        (session->renewed_ms &&
+         now - session->renewed_ms < options->keep_ms / RENEW_PART))
+        return;
+    session->renewed_ms = now;
+    (void)!cay_sandbox_set_ttl(box->sandbox, options->keep_ms, NULL);
+}
+
 void mcp_session_done(struct mcp_session *session)
 {
+    session->renewed_ms = 0; /* the end of the session is a use, too */
+    renew(session);
     for (size_t i = 0; i < session->box_count; i++) {
         struct mcp_box *box = &session->boxes[i];
         if (box->sandbox && !box->is_opened && (i || !session->options->keep))
@@ -153,19 +181,38 @@ static int create_box(struct mcp_session *session, bool is_default, struct mcp_b
     return code;
 }
 
-/* With a name and keep, one that an earlier session has left is used again. */
+/* One that an earlier session has left, and that may have been stopped since. */
+static int open_kept(const char *name, struct mcp_box *box, struct cay_error *err)
+{
+    struct cay_sandbox_info info = {.state = CAY_STATE_RUNNING};
+
+    TRY(cay_sandbox_open(name, &box->sandbox, err));
+    int code = cay_sandbox_inspect(box->sandbox, &info, err);
+    if (!code && info.state == CAY_STATE_STOPPED)
+        code = cay_sandbox_start(box->sandbox, err);
+    if (code) {
+        close_box(box);
+        return code;
+    }
+    box->is_opened = true;
+    snprintf(box->id, sizeof box->id, "%s", cay_sandbox_id(box->sandbox));
+    return CAY_OK;
+}
+
+/* With a name and keep, another session may create it at the same time. */
 static int open_default(struct mcp_session *session, struct mcp_box *box,
                         struct cay_error *err)
 {
     const struct mcp_options *options = session->options;
+    const char *name = options->keep ? options->sandbox.name : NULL;
+    struct cay_error failure = {0};
+    int code = name ? open_kept(name, box, &failure) : CAY_E_NOT_FOUND;
 
-    if (options->keep && options->sandbox.name &&
-        cay_sandbox_open(options->sandbox.name, &box->sandbox, NULL) == CAY_OK) {
-        box->is_opened = true;
-        snprintf(box->id, sizeof box->id, "%s", cay_sandbox_id(box->sandbox));
-        return CAY_OK;
-    }
-    return create_box(session, true, box, err);
+    if (code == CAY_E_NOT_FOUND)
+        code = create_box(session, true, box, &failure);
+    if (code == CAY_E_EXISTS && name)
+        code = open_kept(name, box, &failure);
+    return code ? cay_fail_as(err, code, &failure) : CAY_OK;
 }
 
 /* A worker has handles of its own. */
@@ -192,8 +239,11 @@ int mcp_session_box(struct mcp_session *session, const char *id, struct mcp_box 
     }
     *ret_box = box;
     if (!box->sandbox)
-        return open_default(session, box, err);
-    return session->is_worker ? reopen(box, err) : CAY_OK;
+        TRY(open_default(session, box, err));
+    else if (session->is_worker)
+        return reopen(box, err);
+    renew(session);
+    return CAY_OK;
 }
 
 int mcp_session_create(struct mcp_session *session, struct mcp_box **ret_box,

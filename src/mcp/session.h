@@ -34,6 +34,7 @@ struct mcp_session {
     struct cay_bind roots[MCP_ROOTS_MAX];
     size_t root_count;
     bool is_worker;
+    uint64_t renewed_ms; /* the time to live of the kept sandbox; 0: not yet */
 };
 
 void mcp_session_init(struct mcp_session *session, const struct mcp_options *options);
@@ -49,6 +50,8 @@ int mcp_session_box(struct mcp_session *session, const char *id, struct mcp_box 
 int mcp_session_create(struct mcp_session *session, struct mcp_box **ret_box,
                        struct cay_error *err);
 int mcp_session_kill(struct mcp_session *session, const char *id, struct cay_error *err);
+
+uint64_t mcp_now_ms(void);
 
 /* Files of the host, as far as a mount of the sandbox shows their directory: paths are
  * those of the host.  The caller frees it. */

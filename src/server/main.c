@@ -419,13 +419,22 @@ static int start_processes(struct cay_error *err)
     return CAY_OK;
 }
 
+/* Of each part of --mcp-tools. */
 static int check_tools(const struct serve_options *options, struct cay_error *err)
 {
-    const struct mcp_options wanted = {.tools = options->mcp_tools};
+    AUTO_FREE char *policy = strdup(options->mcp_tools ? options->mcp_tools : "all");
+    const char *tenant, *list;
 
-    return wanted.tools && strcmp(wanted.tools, "read-only") == 0
-               ? CAY_OK
-               : mcp_check(&wanted, err);
+    for (char *at = policy; options_next_tools(&at, &tenant, &list);) {
+        const struct mcp_options wanted = {.tools = list};
+        if (*tenant && !commands_is_tenant(tenant))
+            return cay_fail(err, CAY_E_INVALID, 0, "serve.mcp", tenant,
+                            "invalid tenant name in --mcp-tools",
+                            "give TENANT=read-only, or names; \";\" separates tenants");
+        if (strcmp(list, "read-only") != 0 && strcmp(list, "all") != 0)
+            TRY(mcp_check(&wanted, err));
+    }
+    return policy ? CAY_OK : cay_fail_memory(err, "serve.mcp");
 }
 
 static int cmd_serve(char *const *argv, struct cay_error *err)

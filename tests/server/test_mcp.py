@@ -599,6 +599,137 @@ def test_sessions_are_limited(mcp):
             client.__exit__()
 
 
+# --- Kept sandboxes ---
+
+
+@pytest.fixture(scope="module", name="keeping")
+def fixture_keeping(tmp_path_factory):
+    if os.geteuid() != 0:
+        unavailable("the tests of the server are run by root")
+    server = Server(tmp_path_factory.mktemp("keeping"), "--reserve", "0", "--mcp",
+                    "--mcp-keep", "2").start()
+    yield server
+    for one in kept(server):
+        server.cay("rm", one["id"])
+    server.clean()
+    assert undescribed(server.home / "access.log") == set(), "docs/openapi.yaml does not tell"
+
+
+def kept(server):
+    """Those that belong to this server."""
+    return [one for one in json.loads(server.cay("ls", "-o", "json").stdout)["sandboxes"]
+            if (one["name"] or "").startswith("mcp-")]
+
+
+def in_sandbox(server, name, key=None):
+    client = Client(server, key, hello=None)
+    client.http.headers["Cay-Sandbox"] = name
+    done = client.post(HELLO)
+    assert done.status_code == 200, done.text
+    client.http.headers["Mcp-Session-Id"] = done.headers["mcp-session-id"]
+    return client
+
+
+def remove(server, name, key=None):
+    return httpx.delete(server.url + "/mcp", timeout=PATIENCE, headers={
+        "X-API-Key": key or server.key, "Cay-Sandbox": name}).status_code
+
+
+def test_a_named_sandbox_outlives_its_sessions_and_the_server(keeping):
+    key = keeping.new_key("outlives")
+    with in_sandbox(keeping, "project", key) as client:
+        client.result("write_file", path="/tmp/x", content="kept")
+        client.result("start_process", command="exec sleep 1000.75")
+    wait_until(lambda: not sessions(keeping), "the process of the session stays")
+    assert running("1000.75")
+    keeping.stop()
+    keeping.start(exports=3)
+    with in_sandbox(keeping, "project", key) as client:
+        assert client.output("cat /tmp/x") == "kept"
+        with in_sandbox(keeping, "project", key) as other:  # both at once
+            assert other.output("cat /tmp/x") == "kept"
+        assert remove(keeping, "project", key) == 409
+        other = client.post(client.request("ping"), **{"Cay-Sandbox": "other"})
+        assert other.status_code == 400 and "Cay-Sandbox" in other.text
+    wait_until(lambda: not sessions(keeping), "the process of the session stays")
+    assert remove(keeping, "project", key) == 204
+    assert not running("1000.75")
+    assert remove(keeping, "project", key) == 404
+
+
+def test_a_named_sandbox_belongs_to_its_tenant(keeping):
+    key, other = keeping.new_key("one"), keeping.new_key("two")
+    with in_sandbox(keeping, "same", key) as client, in_sandbox(keeping, "same", other) as thief:
+        client.result("write_file", path="/tmp/x", content="mine")
+        assert thief.output("cat /tmp/x 2>/dev/null; echo none") == "none\n"
+    wait_until(lambda: not sessions(keeping), "the processes of the sessions stay")
+    assert (remove(keeping, "same", key), remove(keeping, "same", key)) == (204, 404)
+    assert remove(keeping, "same", other) == 204
+
+
+def test_kept_sandboxes_are_limited(keeping):
+    key = keeping.new_key("limited")
+    with in_sandbox(keeping, "a", key) as first, in_sandbox(keeping, "b", key) as second, \
+            Client(keeping, key, hello=None) as third:
+        first.output("true")
+        full = third.post(HELLO, **{"Cay-Sandbox": "c"})
+        assert full.status_code == 429 and "DELETE" in full.text
+        with Client(keeping, key) as other:  # a session with a sandbox of its own
+            assert other.output("echo own") == "own\n"
+    wait_until(lambda: not sessions(keeping), "the processes of the sessions stay")
+    assert remove(keeping, "b", key) == 404  # it was never used
+    with in_sandbox(keeping, "c", key) as third:
+        assert third.output("echo c") == "c\n"
+    wait_until(lambda: not sessions(keeping), "the processes of the sessions stay")
+    assert [remove(keeping, name, key) for name in "ac"] == [204, 204]
+
+
+def test_invalid_names_of_sandboxes_are_refused(keeping):
+    with Client(keeping, keeping.new_key("names"), hello=None) as client:
+        for name in ("a/b", "a" * 33, "", "a b", "\x7f"):
+            done = client.post(HELLO, **{"Cay-Sandbox": name})
+            assert done.status_code == 400 and "Cay-Sandbox" in done.text, name
+        done = client.http.post(client.url + "?sandbox=..%2Fx", json=HELLO)
+        assert done.status_code == 400
+
+
+def test_a_server_without_mcp_keep_refuses_names_of_sandboxes(mcp):
+    with Client(mcp, hello=None) as client:
+        done = client.post(HELLO, **{"Cay-Sandbox": "x"})
+        assert done.status_code == 403 and "--mcp-keep" in done.text
+
+
+@pytest.mark.parametrize("is_modern", [False, True], ids=["session", "no-session"])
+def test_the_python_sdk_returns_to_the_sandbox_of_its_url(keeping, is_modern):
+    sdk = pytest.importorskip("mcp")
+    http = pytest.importorskip("mcp.client.streamable_http")
+    httpx2 = pytest.importorskip("httpx2")
+    key = keeping.new_key(f"sdk-{is_modern}")
+
+    async def run(command):
+        async with httpx2.AsyncClient(headers={"X-API-Key": key}, timeout=PATIENCE) as own:
+            transport = http.streamable_http_client(keeping.url + "/mcp?sandbox=sdk",
+                                                    http_client=own)
+            if is_modern:
+                async with sdk.Client(transport) as client:
+                    done = await client.call_tool("run_command", {"command": command})
+            else:
+                async with transport as streams, sdk.ClientSession(*streams[:2]) as session:
+                    await session.initialize()
+                    done = await session.call_tool("run_command", {"command": command})
+            return done.structured_content["stdout"]
+
+    asyncio.run(run("echo kept > /tmp/x"))
+    for pid in sessions(keeping):  # one without a session stays until it is idle
+        os.kill(pid, 9)
+    wait_until(lambda: not sessions(keeping), "the process of the session stays")
+    assert asyncio.run(run("cat /tmp/x")) == "kept\n"
+    for pid in sessions(keeping):
+        os.kill(pid, 9)
+    wait_until(lambda: not sessions(keeping), "the process of the session stays")
+    assert remove(keeping, "sdk", key) == 204
+
+
 # --- E2B's gateway ---
 
 GATEWAY = """#!/bin/sh
@@ -668,6 +799,22 @@ def test_options_decide_which_tools_there_are(own_server):
             del client.http.headers["Mcp-Session-Id"]
 
 
+def test_each_tenant_has_the_tools_of_its_policy(own_server):
+    policy = "read-only;ci=run_command,read_file; admin=all"
+    with served(own_server, "--mcp", "--mcp-tools", policy) as server:
+        def tools(tenant):
+            with Client(server, server.new_key(tenant)) as client:
+                listed = client.post(client.request("tools/list")).json()["result"]["tools"]
+                if tenant == "ci":
+                    refused = client.post(client.call("write_file", path="x", content="x")).json()
+                    assert "unknown tool" in refused["error"]["message"]
+                return {one["name"] for one in listed}
+
+        assert tools("ci") == {"run_command", "read_file"}
+        assert {"write_file", "run_code"} <= tools("admin")
+        assert "read_file" in tools("guest") and "write_file" not in tools("guest")
+
+
 def test_sessions_end_with_their_server(own_server):
     server = own_server("--mcp", "--max-sandboxes", "1")
     with Client(server) as client:
@@ -685,6 +832,11 @@ def test_sessions_end_with_their_server(own_server):
 def test_bad_options_are_refused():
     for words, error in [(["--mcp-tools", "x"], "--mcp-tools"),
                          (["--mcp", "--mcp-tools", "run_comand"], "run_comand"),
+                         (["--mcp", "--mcp-tools", "all;ci=run_comand"], "run_comand"),
+                         (["--mcp", "--mcp-tools", "all;c i=all"], "tenant"),
+                         (["--mcp-keep", "1"], "--mcp-keep"),
+                         (["--mcp", "--mcp-keep", "1", "--store", "memory:"], "--mcp-keep"),
+                         (["--mcp", "--mcp-keep", "1", "--on-exit", "kill"], "--mcp-keep"),
                          (["--mcp", "--mcp-idle", "0"], "--mcp-idle"),
                          (["--mcp", "--mcp-sandboxes", "64"], "--mcp-sandboxes")]:
         done = subprocess.run([CAY, "serve", "--listen", "127.0.0.1:0", "--check", *words],

@@ -394,7 +394,7 @@ static void on_signal(struct broker *broker, struct source *source)
             drain(broker);
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         keepers_reaped(broker, pid, status);
-        broker_mcp_reaped(broker, pid);
+        broker_mcp_reaped(broker, pid, status);
         if (pid == broker->front_pid) {
             broker->front_pid = 0;
             broker->front_status = status;
@@ -427,6 +427,7 @@ int broker_open(struct broker *broker, struct cay_error *err)
         !broker_poll_add(broker, broker->signals, &broker->signal_source) ||
         !broker_poll_add(broker, broker->front, &broker->front_source))
         return cay_fail_errno(err, errno, "server.start", "epoll");
+    broker_read_kept(broker);
     return node_open(broker, err);
 }
 

@@ -118,8 +118,13 @@ struct broker {
     struct mcp_process {
         struct mcp_process *next;
         pid_t pid;
-        char tenant[TENANT_MAX];
-    } * mcp;              /* sessions */
+        struct keeper_mcp spec;
+        struct request_packet *request; /* of a removal: refused or done at its end */
+    } * mcp;                            /* sessions */
+    struct mcp_kept {
+        char (*names)[CAY_NAME_MAX]; /* sandboxes that sessions have left */
+        size_t count;
+    } mcp_kept;
     int64_t drain_end_ms; /* by clock_ms(): deadline for open requests; 0: not draining */
     struct hooks_process {
         struct source source;
@@ -202,7 +207,7 @@ bool keepers_want_next(const struct broker *broker);
 void keepers_start_next(struct broker *broker);
 
 /* Starts the process of an MCP session on this socket: its pid, or -1. */
-pid_t keepers_start_mcp(struct broker *broker, int socket);
+pid_t keepers_start_mcp(struct broker *broker, int socket, const struct keeper_mcp *spec);
 
 /* Starts the process with the pool of --pool, unless there is one. */
 void keepers_start_pool(struct broker *broker);
@@ -441,8 +446,7 @@ bool create_add_parts(struct broker *broker, struct request_packet *request,
 
 /* Whether this machine and the store have room for another sandbox; replies if not, with
  * this status if memory is short. */
-bool create_has_room(const struct broker *broker, struct request_packet *request,
-                     int status);
+bool create_has_room(struct broker *broker, struct request_packet *request, int status);
 
 /* Appends the environment of a sandbox, each variable with its NUL; the caller wipes it.
  */
@@ -525,10 +529,12 @@ bool broker_add_volumes(struct request_packet *request, const char *tenant,
 
 /* --- MCP over HTTP: mcp.c --- */
 
-/* OP_MCP */
+/* OP_MCP, OP_MCP_REMOVE */
 void broker_start_mcp(struct broker *broker, struct request_packet *request,
                       const char *tenant);
-void broker_mcp_reaped(struct broker *broker, pid_t pid);
+void broker_mcp_reaped(struct broker *broker, pid_t pid, int status);
+/* Reads again which sandboxes sessions have left. */
+void broker_read_kept(struct broker *broker);
 /* The most sandboxes that the sessions may have. */
 uint64_t broker_count_mcp(const struct broker *broker);
 
@@ -551,8 +557,7 @@ bool node_is_foreign(const struct broker *broker, const char *id);
 void node_refuse(struct broker *broker, struct request_packet *request, int status,
                  const char *message, const char *hint);
 /* Whether another sandbox may be created; replies if not. */
-bool node_has_room(const struct broker *broker, struct request_packet *request,
-                   int status);
+bool node_has_room(struct broker *broker, struct request_packet *request, int status);
 /* What the kernel could give to a new program without swapping, and all. */
 struct node_memory {
     uint64_t available, total;

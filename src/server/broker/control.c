@@ -470,7 +470,7 @@ static bool handle_of_tenant(struct broker *broker, struct request_packet *reque
         broker_handle_template(broker, request, tenant);
     else if (op == OP_CHECK)
         broker_reply_done(request);
-    else if (op == OP_MCP)
+    else if (op == OP_MCP || op == OP_MCP_REMOVE)
         broker_start_mcp(broker, request, tenant);
     else if (op == OP_STATS)
         broker_send_stats(broker, request);

@@ -55,8 +55,7 @@ bool broker_check_memory(const struct broker *broker, struct request_packet *req
     return false;
 }
 
-bool create_has_room(const struct broker *broker, struct request_packet *request,
-                     int status)
+bool create_has_room(struct broker *broker, struct request_packet *request, int status)
 {
     if (registry_is_exclusive(broker->registry)) {
         broker_refuse(request, 507, CAY_E_NO_SPACE,

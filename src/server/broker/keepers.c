@@ -340,14 +340,15 @@ void keepers_start_pool(struct broker *broker)
         lose_pool(broker);
 }
 
-pid_t keepers_start_mcp(struct broker *broker, int socket)
+pid_t keepers_start_mcp(struct broker *broker, int socket, const struct keeper_mcp *spec)
 {
     const struct serve_options options = *broker->options;
+    const struct keeper_mcp wanted = *spec; /* leave_broker() frees the broker's */
     pid_t pid = fork(); /* allow: fork one process for each session; no threads here */
 
     if (pid == 0) {
         keepers_leave_broker(broker, socket, "cay-mcp");
-        keeper_serve_mcp(KEPT_FD, &options);
+        keeper_serve_mcp(KEPT_FD, &wanted, &options);
     }
     return pid;
 }

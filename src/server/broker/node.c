@@ -104,11 +104,12 @@ static unsigned free_percent(const struct broker *broker)
     return free ? free : 1;
 }
 
-bool node_has_room(const struct broker *broker, struct request_packet *request,
-                   int status)
+bool node_has_room(struct broker *broker, struct request_packet *request, int status)
 {
     unsigned most = broker->options->max_sandboxes;
 
+    if (most && broker->options->mcp_keep && count_running(broker) >= most)
+        broker_read_kept(broker); /* some may have ended */
     if (broker->node.leave_ms)
         broker_refuse(request, 503, CAY_E_UNAVAILABLE,
                       "the server is draining: it creates no sandboxes",

@@ -473,6 +473,7 @@ struct mcp_session *front_mcp_new(struct exchange *exchange, int fd)
     session->poll.data = session;
     memcpy(session->tenant, exchange->tenant, sizeof session->tenant);
     memcpy(session->name, call->name, sizeof session->name);
+    memcpy(session->kept, call->kept, sizeof session->kept);
     for (size_t i = 0; i < sizeof random && !call->is_modern; i++)
         snprintf(session->id + 2 * i, 3, "%02x", random[i]);
     mcp_lines_init(&session->lines);
@@ -491,7 +492,8 @@ struct mcp_session *front_mcp_find(struct exchange *exchange, const char *id)
 
     while (session && (strcmp(session->tenant, exchange->tenant) != 0 ||
                        strcmp(session->id, id) != 0 ||
-                       (!*id && strcmp(session->name, call->name) != 0)))
+                       (!*id && (strcmp(session->name, call->name) != 0 ||
+                                 strcmp(session->kept, call->kept) != 0))))
         session = session->next;
     return session;
 }

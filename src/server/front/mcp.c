@@ -211,12 +211,18 @@ static bool parse(struct exchange *exchange)
     return !wrong;
 }
 
-static void start_session(struct exchange *exchange)
+/* Starts a session, or removes the kept sandbox. */
+static void send_start(struct exchange *exchange, enum op op)
 {
+    const struct mcp_call *call = front_mcp_call(exchange);
+    AUTO_BUF strings = {.max = MCP_KEPT_MAX};
     struct request request;
 
-    exchange_init_request(exchange, OP_MCP, &request);
-    exchange_send(exchange, &request, NO_STRINGS);
+    exchange_init_request(exchange, op, &request);
+    request.count = *call->kept != '\0';
+    if (request.count)
+        strings_add(&strings, call->kept);
+    exchange_send(exchange, &request, &strings);
 }
 
 static void refuse_session(struct exchange *exchange, unsigned status)
@@ -247,10 +253,10 @@ static void post_alone(struct exchange *exchange)
         else if (session)
             send_to(session, exchange);
         else
-            start_session(exchange);
+            send_start(exchange, OP_MCP);
     } else if (message.kind == MCP_REQUEST && strcmp(message.method, "initialize") == 0) {
         call->is_new = true;
-        start_session(exchange);
+        send_start(exchange, OP_MCP);
     } else if (call->is_modern && message.kind != MCP_MALFORMED) {
         exchange_close_channel(exchange);
         exchange_respond_empty(exchange, 202); /* that revision has no such messages */
@@ -262,11 +268,16 @@ static void post_alone(struct exchange *exchange)
 static void post(struct exchange *exchange)
 {
     const char *id = exchange_header(exchange, "Mcp-Session-Id");
+    const struct mcp_call *call = front_mcp_call(exchange);
 
     if (!parse(exchange))
         return;
     struct mcp_session *session = id && *id ? front_mcp_find(exchange, id) : NULL;
-    if (session)
+    if (session && *call->kept && strcmp(session->kept, call->kept) != 0)
+        refuse(exchange, 400, MCP_E_REQUEST,
+               "the session has another sandbox: initialize a new one for Cay-Sandbox",
+               json_object_get(call->message, "id"));
+    else if (session)
         send_to(session, exchange);
     else if (id)
         refuse_session(exchange, 404);
@@ -303,7 +314,10 @@ static void with_session(struct exchange *exchange)
     const char *id = exchange_header(exchange, "Mcp-Session-Id");
     struct mcp_session *session = id && *id ? front_mcp_find(exchange, id) : NULL;
 
-    if (!session) {
+    if (!id && strcmp(exchange->method, "DELETE") == 0 &&
+        *front_mcp_call(exchange)->kept) {
+        send_start(exchange, OP_MCP_REMOVE);
+    } else if (!session) {
         refuse_session(exchange, id ? 404 : 400);
     } else if (strcmp(exchange->method, "GET") == 0) {
         listen_to(session, exchange);
@@ -323,20 +337,34 @@ static bool accepts(const struct exchange *exchange, const char *type)
     return !accept || strstr(accept, type) || strstr(accept, "*/*");
 }
 
-/* The header Cay-Session, for clients of one tenant that shall not share a sandbox. */
-static bool take_name(const struct exchange *exchange, struct mcp_call *call)
+/* False if the name is invalid; NULL is none. */
+static bool take_name(const char *name, char *ret_name, size_t room)
 {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    const char *name = exchange_header(exchange, "Cay-Session");
 
     if (!name)
         return true;
-    if (!*name || strlen(name) > MCP_NAME_MAX_LEN ||
-        strspn(name, letters) != strlen(name))
+    if (!*name || strlen(name) >= room || strspn(name, letters) != strlen(name))
         return false;
-    cay_copy_text(call->name, sizeof call->name, name);
+    cay_copy_text(ret_name, room, name);
     return true;
+}
+
+/* The header Cay-Session, for clients of one tenant that shall not share a sandbox, and
+ * the sandbox that stays, as a header or, for clients that have only a URL, in that. */
+static const char *take_names(const struct exchange *exchange, struct mcp_call *call)
+{
+    const char *kept = exchange_header(exchange, "Cay-Sandbox");
+
+    if (!kept)
+        kept = exchange_query(exchange, "sandbox");
+    if (!take_name(exchange_header(exchange, "Cay-Session"), call->name,
+                   sizeof call->name))
+        return "Cay-Session: use up to 64 letters and digits";
+    return take_name(kept, call->kept, sizeof call->kept)
+               ? NULL
+               : "Cay-Sandbox: use up to 32 letters and digits";
 }
 
 static bool is_version(const char *version)
@@ -372,8 +400,7 @@ static const char *check(struct exchange *exchange, struct mcp_call *call,
     /* A request of an unknown revision has it in its body, too, and gets a list. */
     if (!is_version(version) && !exchange_header(exchange, "Mcp-Method"))
         return "unsupported MCP-Protocol-Version";
-    return take_name(exchange, call) ? NULL
-                                     : "Cay-Session: use up to 64 letters and digits";
+    return take_names(exchange, call);
 }
 
 static void act(struct exchange *exchange)
@@ -416,6 +443,8 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
             send_to(session, exchange);
         else
             exchange_refuse(exchange, 503, "the server is overloaded");
+    } else if (reply->head.kind == REPLY_DONE && !call->message) {
+        exchange_respond_empty(exchange, 204); /* the kept sandbox is gone */
     } else {
         exchange_refuse(exchange, 500, "internal error");
     }

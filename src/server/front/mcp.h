@@ -40,6 +40,7 @@ struct mcp_session {
     int fd;
     char id[MCP_SESSION_ID]; /* "": of requests without a session */
     char name[MCP_NAME_MAX_LEN + 1];
+    char kept[MCP_KEPT_MAX]; /* its sandbox, if that outlives it; or "" */
     char tenant[TENANT_MAX];
     struct mcp_lines lines;
     struct buf output;
@@ -64,6 +65,7 @@ struct mcp_call {
     bool is_new; /* the response names the session */
     bool is_checked;
     char name[MCP_NAME_MAX_LEN + 1];
+    char kept[MCP_KEPT_MAX];
     char session_id[MCP_SESSION_ID];
 };
 

@@ -46,8 +46,16 @@ _Noreturn void pool_run(int socket, const struct serve_options *options);
  */
 _Noreturn void sampler_run(int socket, int64_t since_ms);
 
+/* An MCP session. */
+struct keeper_mcp {
+    char tenant[TENANT_MAX];
+    char kept[CAY_NAME_MAX]; /* the name of the sandbox that outlives it; "": none */
+    bool removes;            /* no session: only that sandbox is removed */
+};
+
 /* The main function of the process of an MCP session. */
-_Noreturn void keeper_serve_mcp(int socket, const struct serve_options *options);
+_Noreturn void keeper_serve_mcp(int socket, const struct keeper_mcp *spec,
+                                const struct serve_options *options);
 
 /* In the state directory: the logs of builds, and the files for them, in a directory for
  * each tenant. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The process of an MCP session over HTTP: `cay mcp` with the options of the server, on a
- * socket to the front.  It ends when the front closes the socket. */
+ * socket to the front.  It ends when the front closes the socket.  Another one removes a
+ * sandbox that a session has left. */
 #include "mcp/mcp.h"
 
 #include <signal.h>
@@ -30,7 +31,41 @@ static const char **split(char *patterns)
     return list;
 }
 
-static int serve(int socket, const struct serve_options *options, struct cay_error *err)
+/* The tools of the tenant, or those of all others: sets tools or read_only.  `policy` is
+ * cut up, and has to live as long as *ret. */
+static void set_tools(char *policy, const char *tenant, struct mcp_options *ret)
+{
+    const char *of, *list, *found = NULL, *fallback = NULL;
+
+    while (policy && options_next_tools(&policy, &of, &list)) {
+        if (strcmp(of, tenant) == 0)
+            found = list;
+        else if (!*of)
+            fallback = list;
+    }
+    found = found ? found : fallback;
+    ret->read_only = found && strcmp(found, "read-only") == 0;
+    if (found && !ret->read_only && strcmp(found, "all") != 0)
+        ret->tools = found;
+}
+
+/* A sandbox that no session uses for the longest timeout of the server ends. */
+static void set_keep(const struct keeper_mcp *spec, const struct serve_options *options,
+                     struct mcp_options *ret)
+{
+    uint64_t least_s = UINT64_C(2) * options->mcp_idle_s;
+
+    if (!*spec->kept)
+        return;
+    ret->keep = true;
+    ret->sandbox.name = spec->kept;
+    ret->keep_ms =
+        (options->max_timeout_s > least_s ? options->max_timeout_s : least_s) * 1000;
+    ret->sandbox.ttl_ms = ret->keep_ms;
+}
+
+static int serve(int socket, const struct keeper_mcp *spec,
+                 const struct serve_options *options, struct cay_error *err)
 {
     struct mcp_options wanted = {.sandbox = keeper_sandbox_options(options),
                                  .sandboxes = options->mcp_sandboxes,
@@ -41,15 +76,14 @@ static int serve(int socket, const struct serve_options *options, struct cay_err
     AUTO_FREE char *patterns = strdup(options->mcp_approve ? options->mcp_approve : "");
     AUTO_FREE const char **approve = patterns ? split(patterns) : NULL;
 
-    if (!approve)
+    AUTO_FREE char *tools = strdup(options->mcp_tools ? options->mcp_tools : "all");
+
+    if (!approve || !tools)
         return cay_fail_memory(err, "server.mcp");
     if (*approve)
         wanted.sandbox.approve = approve;
-
-    if (options->mcp_tools && strcmp(options->mcp_tools, "read-only") == 0)
-        wanted.read_only = true;
-    else
-        wanted.tools = options->mcp_tools;
+    set_tools(tools, spec->tenant, &wanted);
+    set_keep(spec, options, &wanted);
     wanted.sandbox.network = options->internet; /* or that of the policy */
     if (options->internet > CAY_NETWORK_HOST) {
         wanted.sandbox.network = CAY_NETWORK_NONE;
@@ -65,11 +99,26 @@ static int serve(int socket, const struct serve_options *options, struct cay_err
     return code;
 }
 
-_Noreturn void keeper_serve_mcp(int socket, const struct serve_options *options)
+/* One that is gone needs no removal. */
+static int remove_kept(const char *name, struct cay_error *err)
+{
+    cay_sandbox *sandbox = NULL;
+    int code = cay_sandbox_open(name, &sandbox, err);
+
+    if (!code)
+        code = cay_sandbox_remove(sandbox, err);
+    cay_sandbox_free(sandbox);
+    return code == CAY_E_NOT_FOUND ? CAY_OK : code;
+}
+
+_Noreturn void keeper_serve_mcp(int socket, const struct keeper_mcp *spec,
+                                const struct serve_options *options)
 {
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
     struct cay_error error;
 
     (void)sigaction(SIGPIPE, &ignore, NULL); /* allow: sigaction a process of its own */
-    _exit(serve(socket, options, &error) == CAY_OK ? 0 : 1);
+    int code = spec->removes ? remove_kept(spec->kept, &error)
+                             : serve(socket, spec, options, &error);
+    _exit(code == CAY_OK ? 0 : 1);
 }

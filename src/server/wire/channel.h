@@ -38,7 +38,8 @@ enum {
     USER_MAX = 64,
     TENANT_MAX = 64,
     TEMPLATE_MAX = 64,
-    POOL_NAME_MAX = 32
+    POOL_NAME_MAX = 32,
+    MCP_KEPT_MAX = 33 /* the name of a kept sandbox of MCP clients */
 };
 
 /* All requests.  Columns: name, credential, and the least and greatest number of strings.
@@ -88,7 +89,8 @@ enum {
     X(VOLUME, KEY, 1, 1) /* strings of these: a name */                                  \
     X(VOLUME_CREATE, KEY, 1, 1)                                                          \
     X(VOLUME_REMOVE, KEY, 1, 1)                                                          \
-    X(MCP, KEY, 0, 0)           /* starts a session: REPLY_SOCKET */                     \
+    X(MCP, KEY, 0, 1)           /* starts a session: REPLY_SOCKET; a kept sandbox */     \
+    X(MCP_REMOVE, KEY, 1, 1)    /* removes that one */                                   \
     X(CONFIRM, BROKER, 1, 8192) /* strings: recovery.h */                                \
     X(HEALTH, NONE, 0, 0)                                                                \
     X(READY, NONE, 0, 0) /* to the broker itself */                                      \

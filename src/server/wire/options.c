@@ -142,14 +142,18 @@ static const struct option {
      "                         or some of them (no limits)",
      NETWORK_LIMIT},
     {"--mcp", NULL, "serve MCP clients at /mcp", FLAG, AT(mcp)},
-    {"--mcp-tools", "NAME,...", "only these tools there, or read-only", TEXT,
-     AT(mcp_tools)},
+    {"--mcp-tools", "POLICY",
+     "which tools there are: read-only or NAME,... or all\n"
+     "                         (all); of one tenant: ...;TENANT=read-only",
+     TEXT, AT(mcp_tools)},
     {"--mcp-approve", "PATTERN,...", "commands there that wait for approval", TEXT,
      AT(mcp_approve)},
     {"--mcp-sandboxes", "N", "that an MCP session may create besides its own (0)", COUNT,
      AT(mcp_sandboxes), .most = 63, .scale = 1},
     {"--mcp-idle", "SECONDS", "after which an unused MCP session ends (1800)", COUNT,
      AT(mcp_idle_s), .most = 7 * 24 * 3600, .scale = 1},
+    {"--mcp-keep", "N", "named sandboxes of a tenant that outlive sessions (0)", COUNT,
+     AT(mcp_keep), .most = 1000, .scale = 1},
     {"--no-ui", NULL, "do not serve the dashboard at /ui", FLAG, AT(no_ui)},
     {"--reserve", "SIZE", "memory to leave free (256M)", SIZE_OR_ZERO, AT(reserve_bytes)},
     {"--max-hours", "N", "longest timeout of a sandbox (24)", COUNT, AT(max_timeout_s),
@@ -360,6 +364,34 @@ static int check_node(const struct serve_options *options, struct cay_error *err
                     "add --node NAME");
 }
 
+bool options_next_tools(char **at, const char **ret_tenant, const char **ret_list)
+{
+    char *part = strsep(at, ";"), *equals = part ? strchr(part, '=') : NULL;
+
+    if (!part)
+        return false;
+    if (equals)
+        *equals = '\0';
+    *ret_tenant = equals ? part + strspn(part, " ") : "";
+    *ret_list = equals ? equals + 1 : part;
+    return true;
+}
+
+static int check_mcp(const struct serve_options *options, struct cay_error *err)
+{
+    if (!options->mcp_idle_s)
+        return fail_value("--mcp-idle", "give a whole number of seconds from 1", err);
+    if ((options->mcp_tools || options->mcp_keep) && !options->mcp)
+        return cay_fail(err, CAY_E_INVALID, 0, op,
+                        options->mcp_tools ? "--mcp-tools" : "--mcp-keep",
+                        "the server has no MCP clients", "add --mcp");
+    if (options->mcp_keep && options->on_exit == ON_EXIT_KILL)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--mcp-keep",
+                        "the sandboxes of this server end with it",
+                        "leave out --mcp-keep, or --on-exit kill and --store memory:");
+    return CAY_OK;
+}
+
 static int check(struct serve_options *options, struct cay_error *err)
 {
     uint64_t memory = options->memory_bytes;
@@ -372,17 +404,13 @@ static int check(struct serve_options *options, struct cay_error *err)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--network-limit",
                         "sandboxes have no network that could be limited",
                         "add --internet open, or rules: --internet pypi,github");
-    if (!options->mcp_idle_s)
-        return fail_value("--mcp-idle", "give a whole number of seconds from 1", err);
-    if (options->mcp_tools && !options->mcp)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "--mcp-tools",
-                        "the server has no MCP clients", "add --mcp");
     if (is_in_memory(options->store) && options->on_exit == ON_EXIT_LEAVE)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--on-exit",
                         "sandboxes in a store in memory cannot outlive the server",
                         "give --store PATH, or --on-exit kill");
     if (is_in_memory(options->store))
         options->on_exit = ON_EXIT_KILL;
+    TRY(check_mcp(options, err));
     if (options->pool && options->storage == CAY_STORAGE_DISK)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--pool",
                         "sandboxes with storage on disk cannot be kept ready",

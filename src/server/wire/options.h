@@ -29,10 +29,11 @@ struct serve_options {
     enum cay_network internet;  /* for sandboxes that request it */
     const char *internet_rules; /* with commas, if that is CAY_NETWORK_RULES */
     const char *network_limit;  /* of each sandbox, or NULL */
-    const char *mcp_tools;      /* names, "read-only", or NULL: all */
+    const char *mcp_tools;      /* see options_next_tools(); NULL: all */
     const char *mcp_approve;    /* patterns with commas, or NULL */
     unsigned mcp_sandboxes;     /* that a session may create besides its own */
     unsigned mcp_idle_s;        /* after which a session ends */
+    unsigned mcp_keep;          /* sandboxes of a tenant that stay */
     uint64_t reserve_bytes;     /* memory to leave free */
     uint32_t max_timeout_s;
     unsigned drain_s; /* for requests in flight at SIGTERM */
@@ -65,6 +66,10 @@ int options_home(struct serve_options *options, bool make, struct cay_error *err
 /* The store: a path, or ":memory:". */
 int options_store(const struct serve_options *options, char ret_path[PATH_MAX],
                   struct cay_error *err);
+
+/* The next part of a copy of --mcp-tools, which is cut up: a tenant, or "" for all
+ * others, and its list: "all", "read-only" or names.  False past the last one. */
+bool options_next_tools(char **at, const char **ret_tenant, const char **ret_list);
 
 void options_help(struct buf *text);
 
