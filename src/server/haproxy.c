@@ -19,6 +19,7 @@ struct target {
     char node[NODE_LEN + 1];
     char address[256];
     unsigned agent; /* 0: none */
+    bool is_name;   /* of the DNS, not an address */
 };
 
 static int fail_node(const char *text, struct cay_error *err)
@@ -64,7 +65,32 @@ static int parse(const char *text, unsigned agent, struct target *ret,
     if (!options_is_node(ret->node) || (slash && !is_port(slash, &ret->agent)) ||
         !colon || !is_port(colon + 1, &port) || !is_host(ret->address))
         return fail_node(text, err);
+    size_t len = (size_t)(colon - ret->address);
+    ret->is_name =
+        ret->address[0] != '[' && strspn(ret->address, "0123456789.:") < len;
     return CAY_OK;
+}
+
+static bool has_names(const struct serve_options *options)
+{
+    struct target target;
+
+    for (char *const *node = options->nodes; *node; node++)
+        if (parse(*node, options->agent_port, &target, NULL) == CAY_OK && target.is_name)
+            return true;
+    return false;
+}
+
+/* Without these HAProxy would resolve names once, and not start while one is unknown: a
+ * server that is not there yet, or that moves to another address. */
+static void put_resolvers(struct buf *text)
+{
+    buf_text(text, "resolvers system\n"
+                   "    parse-resolv-conf\n"
+                   "    accepted_payload_size 8192\n"
+                   "    hold valid 2s\n"
+                   "    hold other 10s\n"
+                   "    hold nx 2s\n\n");
 }
 
 static void put_head(const struct serve_options *options, struct buf *text)
@@ -80,7 +106,10 @@ static void put_head(const struct serve_options *options, struct buf *text)
                   {504, "the server did not answer in time"}};
 
     buf_text(text,
-             "# Printed by cay serve --haproxy.  docs/design/scale.md has the reasons.\n"
+             "# Printed by cay serve --haproxy.  docs/design/scale.md has the reasons.\n");
+    if (has_names(options))
+        put_resolvers(text);
+    buf_text(text,
              "defaults\n"
              "    mode http\n"
              "    timeout connect 2s\n"
@@ -140,6 +169,8 @@ static void put_servers(const struct serve_options *options, enum check check,
             buf_text(text, " weight 100 check inter 2s fall 2 rise 1");
         if (check == CHECK_AGENT && target.agent)
             buf_format(text, " agent-check agent-port %u agent-inter 2s", target.agent);
+        if (target.is_name)
+            buf_text(text, " resolvers system init-addr none");
         buf_text(text, "\n");
     }
 }

@@ -212,6 +212,23 @@ def test_the_required_level_is_checked_before_the_start(node, tmp_path):
     assert done.returncode != 0
 
 
+def test_haproxy_follows_names_and_not_addresses(tmp_path):
+    done = subprocess.run([CAY, "serve", "--haproxy", "naaa=one.example.com:3000/3001",
+                           "naab=10.0.0.1:3000", "naac=[fd00::1]:3000", "naad=fd00.example:3000"],
+                          capture_output=True, text=True, check=True, timeout=PATIENCE,
+                          env={**os.environ, "CAY_HOME": str(tmp_path / "h")})
+    assert done.stdout.count("\nresolvers system\n") == 1
+    lines = [line for line in done.stdout.splitlines() if line.startswith("    server ")]
+    assert len(lines) == 12
+    for line in lines:
+        is_name = line.split()[1] in ("naaa", "naad")
+        assert line.endswith(" resolvers system init-addr none") == is_name
+    done = subprocess.run([CAY, "serve", "--haproxy", "naab=10.0.0.1:3000"], capture_output=True,
+                          text=True, check=True, timeout=PATIENCE,
+                          env={**os.environ, "CAY_HOME": str(tmp_path / "h")})
+    assert "resolvers" not in done.stdout
+
+
 # --- Behind HAProxy ---
 
 def test_sandboxes_on_all_nodes_work_through_the_proxy(cluster):
