@@ -4,7 +4,7 @@ BUILD = build
 FUZZ_SECONDS = 60
 
 .PHONY: run demo check check-sandbox test test-long test-packages build deps bench fuzz \
-        lint install uninstall python packages release release-check clean help
+        lint install uninstall python packages manifests release release-check clean help
 
 export CMD
 run: build ## build, and run CMD='...' in a fresh sandbox, or show what one is
@@ -72,6 +72,9 @@ python: ## make .venv with the Python package and what its tests need
 packages: ## build the Debian packages, wheels and tarballs of dist/: CONTRIBUTING.md
 	@tools/install-packages build package
 	@package/all
+
+manifests: ## render the Helm chart into package/kubernetes/*.yaml; needs Go
+	@package/manifests
 
 release: export CAY_PROCESSORS ?= x86_64 aarch64
 release: ## check CHANGELOG.md, then build dist/ with checksums; KEY=... signs them
