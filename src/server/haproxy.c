@@ -66,8 +66,7 @@ static int parse(const char *text, unsigned agent, struct target *ret,
         !colon || !is_port(colon + 1, &port) || !is_host(ret->address))
         return fail_node(text, err);
     size_t len = (size_t)(colon - ret->address);
-    ret->is_name =
-        ret->address[0] != '[' && strspn(ret->address, "0123456789.:") < len;
+    ret->is_name = ret->address[0] != '[' && strspn(ret->address, "0123456789.:") < len;
     return CAY_OK;
 }
 
@@ -105,20 +104,20 @@ static void put_head(const struct serve_options *options, struct buf *text)
                   {503, "no server is ready; try again in a moment"},
                   {504, "the server did not answer in time"}};
 
-    buf_text(text,
-             "# Printed by cay serve --haproxy.  docs/design/scale.md has the reasons.\n");
+    buf_text(
+        text,
+        "# Printed by cay serve --haproxy.  docs/design/scale.md has the reasons.\n");
     if (has_names(options))
         put_resolvers(text);
-    buf_text(text,
-             "defaults\n"
-             "    mode http\n"
-             "    timeout connect 2s\n"
-             "    timeout http-request 10s\n"
-             "    timeout client 75s\n"
-             "    timeout queue 5s\n"
-             "    timeout server 1h   # commands and ports may be silent for long\n"
-             "    timeout tunnel 24h  # WebSockets\n"
-             "    # SDKs parse errors as JSON.\n");
+    buf_text(text, "defaults\n"
+                   "    mode http\n"
+                   "    timeout connect 2s\n"
+                   "    timeout http-request 10s\n"
+                   "    timeout client 75s\n"
+                   "    timeout queue 5s\n"
+                   "    timeout server 1h   # commands and ports may be silent for long\n"
+                   "    timeout tunnel 24h  # WebSockets\n"
+                   "    # SDKs parse errors as JSON.\n");
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
         buf_format(text,
                    "    http-error status %d content-type application/json string "
