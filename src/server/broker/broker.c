@@ -6,6 +6,7 @@
  * (keepers.c). */
 #include "server/broker/broker.h"
 #include "server/broker/journal.h"
+#include "server/broker/session.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -114,6 +115,89 @@ static bool has_token(struct broker *broker, const struct request_packet *reques
                             request->head.credential);
 }
 
+/* --- API keys, and sessions of browsers --- */
+
+/* The sender of a request with an API key or a session. */
+struct identity {
+    char tenant[TENANT_MAX];
+    unsigned char key[KEY_HASH];
+    bool has_session;
+    struct browser_session session;
+};
+
+/* CAY_E_NOT_FOUND: the key is unknown; the session is invalid, over, or its key is
+ * unknown. */
+static int identify(struct broker *broker, const char *credential,
+                    struct identity *ret_identity, struct cay_error *err)
+{
+    int64_t now_s = clock_since_1970_ms() / 1000;
+
+    *ret_identity = (struct identity){.has_session = browser_session_is_text(credential)};
+    if (!ret_identity->has_session) {
+        secrets_hash_key(credential, ret_identity->key);
+    } else {
+        if (!browser_session_parse(&broker->secrets, credential, now_s,
+                                   &ret_identity->session))
+            return CAY_E_NOT_FOUND;
+        TRY(browser_session_check(broker->registry, &ret_identity->session, err));
+        memcpy(ret_identity->key, ret_identity->session.key, KEY_HASH);
+    }
+    return registry_find_key(broker->registry, ret_identity->key, ret_identity->tenant,
+                             err);
+}
+
+/* The sandbox's own token, or a session of its tenant. */
+static bool may_use(struct broker *broker, const struct request_packet *request,
+                    const struct record_row *row)
+{
+    struct identity identity;
+
+    if (!browser_session_is_text(request->head.credential))
+        return has_token(broker, request, TOKEN_ENVD, row);
+    return identify(broker, request->head.credential, &identity, NULL) == CAY_OK &&
+           strcmp(identity.tenant, row->tenant) == 0;
+}
+
+/* OP_SESSION... */
+static void handle_session(struct broker *broker, struct request_packet *request,
+                           const struct identity *identity)
+{
+    struct reply reply = {.kind = REPLY_TEXT, .count = 1};
+    int64_t now_s = clock_since_1970_ms() / 1000;
+    bool is_new = request->head.op == OP_SESSION_NEW;
+    AUTO_BUF strings = {.max = TENANT_MAX + CREDENTIAL_MAX};
+    char text[CREDENTIAL_MAX];
+    struct cay_error error;
+    int code = CAY_OK;
+
+    if (is_new == identity->has_session) {
+        broker_refuse(request, 401, CAY_E_DENIED,
+                      is_new ? "Invalid API key" : "the request has no session",
+                      "sign in with an API key");
+        return;
+    }
+    strings_add(&strings, identity->tenant);
+    if (is_new)
+        code = browser_session_new(&broker->secrets, identity->key, now_s, text, &error);
+    else if (request->head.op == OP_SESSION_END)
+        code = browser_session_end(broker->registry, &identity->session, now_s, &error);
+    if (code) {
+        broker_refuse(request, code == CAY_E_NO_SPACE ? 507 : 503, code, error.message,
+                      error.hint);
+        return;
+    }
+    if (is_new) {
+        strings_add(&strings, text);
+        reply.count = 2;
+        explicit_bzero(text, sizeof text);
+    }
+    reply.numbers[SESSION_EXPIRES_S] =
+        is_new ? now_s + SESSION_S : identity->session.expires_s;
+    (void)reply_send(request->channel, &reply, &strings, -1);
+    explicit_bzero(strings.data, strings.len);
+    request_packet_done(request);
+}
+
 static bool is_signed_by(struct broker *broker, const struct request_packet *request,
                          const char *path, const struct record_row *row)
 {
@@ -194,7 +278,7 @@ static bool check_credential(struct broker *broker, struct request_packet *reque
     if (wanted == CREDENTIAL_FILE && request->head.flags & FILE_SIGNED)
         return check_signature(broker, request, row);
     if ((wanted == CREDENTIAL_TOKEN || wanted == CREDENTIAL_FILE) &&
-        !has_token(broker, request, TOKEN_ENVD, row)) {
+        !may_use(broker, request, row)) {
         refuse_token(request);
         return false;
     }
@@ -256,7 +340,7 @@ static void handle_data(struct broker *broker, struct request_packet *request)
     }
     const char *reason = broker_end_reason(broker, &row);
     if (reason) {
-        if (has_token(broker, request, TOKEN_ENVD, &row)) /* the reason is only for it */
+        if (may_use(broker, request, &row)) /* the reason is only for it */
             broker_refuse(request, 502, CAY_E_KILLED, "The sandbox was not found",
                           reason);
         else
@@ -278,10 +362,23 @@ static void handle_data(struct broker *broker, struct request_packet *request)
         refuse_unknown(broker, request);
 }
 
+static void refuse_key(struct request_packet *request)
+{
+    const char *credential = request->head.credential;
+
+    broker_refuse(request, 401, CAY_E_DENIED,
+                  !*credential                          ? "Missing API key"
+                  : browser_session_is_text(credential) ? "the session is over"
+                                                        : "Invalid API key",
+                  browser_session_is_text(credential)
+                      ? "sign in again"
+                      : "send it as X-API-KEY; cay env prints one");
+}
+
 static void handle_request(struct broker *broker, struct request_packet *request)
 {
     enum credential credential = request_credential((enum op)request->head.op);
-    char tenant[TENANT_MAX];
+    struct identity identity;
 
     if (credential == CREDENTIAL_BROKER) {
         broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
@@ -298,19 +395,19 @@ static void handle_request(struct broker *broker, struct request_packet *request
         return;
     }
     struct cay_error error;
-    int code =
-        secrets_key_tenant(broker->registry, request->head.credential, tenant, &error);
+    int code = identify(broker, request->head.credential, &identity, &error);
     if (code == CAY_E_NOT_FOUND)
-        broker_refuse(request, 401, CAY_E_DENIED,
-                      *request->head.credential ? "Invalid API key" : "Missing API key",
-                      "send it as X-API-KEY; cay env prints one");
+        refuse_key(request);
     else if (code)
         broker_refuse(request, 503, code, error.message, error.hint);
     else {
         bool is_create = request->head.op == OP_CREATE;
-        reply_set_tenant(tenant);
-        journal_set_tenant(broker, tenant);
-        control_handle(broker, request, tenant);
+        reply_set_tenant(identity.tenant);
+        journal_set_tenant(broker, identity.tenant);
+        if (request->head.op >= OP_SESSION_NEW && request->head.op <= OP_SESSION_END)
+            handle_session(broker, request, &identity);
+        else
+            control_handle(broker, request, identity.tenant);
         reply_set_tenant("");
         if (is_create && request->refusal)
             stats_count_failure(&broker->stats, request->refusal);

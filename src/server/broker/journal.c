@@ -279,6 +279,8 @@ static const struct {
     [OP_CHECKPOINT] = {"sandbox.checkpoint", {"name"}},
     [OP_ROLLBACK] = {"sandbox.rollback", {"checkpoint"}},
     [OP_NETWORK] = {"sandbox.network"},
+    [OP_SESSION_NEW] = {"session.begin"},
+    [OP_SESSION_END] = {"session.end"},
     [OP_TEMPLATE_NEW] = {"template.create", {"name"}},
     [OP_TEMPLATE_REMOVE] = {"template.remove", {"name"}},
     [OP_TAGS_SET] = {"template.tag", {"name"}},

@@ -50,6 +50,8 @@ static const char listeners[] =
     "CREATE TABLE IF NOT EXISTS snapshots (id TEXT PRIMARY KEY, tenant TEXT NOT NULL,"
     "  name TEXT, tag TEXT NOT NULL, sandbox TEXT NOT NULL, created_ms INTEGER NOT NULL,"
     "  UNIQUE (tenant, name, tag)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS ended_sessions (id TEXT PRIMARY KEY,"
+    "  expires_s INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL) STRICT;"
     "INSERT INTO identity SELECT lower(hex(randomblob(16)))"
     "  WHERE NOT EXISTS (SELECT 1 FROM identity)";

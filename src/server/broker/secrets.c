@@ -176,7 +176,8 @@ void secrets_token_by(const struct secrets *secrets, unsigned i, enum token_kind
     static const char *const kinds[] = {[TOKEN_ENVD] = "envd",
                                         [TOKEN_TRAFFIC] = "traffic",
                                         [TOKEN_VOLUME] = "volume",
-                                        [TOKEN_UPLOAD] = "upload"};
+                                        [TOKEN_UPLOAD] = "upload",
+                                        [TOKEN_SESSION] = "session"};
     char text[128];
 
     snprintf(text, sizeof text, "%s %s %u", kinds[kind], id, version);
@@ -291,6 +292,11 @@ int secrets_add_key(struct registry *registry, const char *tenant, const char *k
     cay_copy_text(row.tenant, sizeof row.tenant, tenant);
     snprintf(row.shown, sizeof row.shown, "%.10s...", key);
     return registry_add_key(registry, digest, &row, err);
+}
+
+void secrets_hash_key(const char *key, unsigned char ret_hash[KEY_HASH])
+{
+    hash(key, ret_hash);
 }
 
 int secrets_key_tenant(struct registry *registry, const char *key,

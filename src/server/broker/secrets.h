@@ -35,7 +35,13 @@ int secrets_open(const char *directory, struct secrets *ret_secrets,
  * link. */
 int secrets_read_keys(const char *path, struct secrets *secrets, struct cay_error *err);
 
-enum token_kind { TOKEN_ENVD = 1, TOKEN_TRAFFIC = 2, TOKEN_VOLUME = 3, TOKEN_UPLOAD = 4 };
+enum token_kind {
+    TOKEN_ENVD = 1,
+    TOKEN_TRAFFIC = 2,
+    TOKEN_VOLUME = 3,
+    TOKEN_UPLOAD = 4,
+    TOKEN_SESSION = 5
+};
 
 void secrets_token(const struct secrets *secrets, enum token_kind kind, const char *id,
                    uint32_t version, char ret_token[TOKEN_MAX]);
@@ -67,6 +73,9 @@ int secrets_new_key(struct registry *registry, const char *tenant,
 /* Adds a key of that form, with 20 to 59 digits, unless it exists. */
 int secrets_add_key(struct registry *registry, const char *tenant, const char *key,
                     struct cay_error *err);
+
+/* What the store has of a key. */
+void secrets_hash_key(const char *key, unsigned char ret_hash[KEY_HASH]);
 
 /* The tenant that a key belongs to. */
 int secrets_key_tenant(struct registry *registry, const char *key,

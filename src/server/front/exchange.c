@@ -385,20 +385,24 @@ void exchange_init_request(const struct exchange *exchange, enum op op,
         shown = kind == CREDENTIAL_KEY ? exchange_header(exchange, "X-API-KEY") : NULL;
         if (!shown && bearer && strncasecmp(bearer, "Bearer ", 7) == 0)
             shown = bearer + 7;
+        if (!shown && kind == CREDENTIAL_KEY)
+            shown = exchange->session;
     } else if (kind == CREDENTIAL_PORT) {
         shown = exchange_header(exchange, "E2B-Traffic-Access-Token");
     } else { /* without a credential, the token selects the sandbox */
         shown = exchange_header(exchange, "X-Access-Token");
     }
-    /* A credential that is too long cannot be valid. */
-    if (shown && strlen(shown) < CREDENTIAL_MAX)
-        cay_copy_text(ret_request->credential, CREDENTIAL_MAX, shown);
     const char *id = exchange->route.plane == PLANE_CONTROL ? exchange->route.part
                                                             : exchange->route.sandbox;
     if (strlen(id) < SANDBOX_ID_MAX)
         cay_copy_text(ret_request->sandbox, SANDBOX_ID_MAX, id);
     else
         cay_copy_text(ret_request->sandbox, SANDBOX_ID_MAX, "-"); /* an invalid id */
+    if (!shown && kind != CREDENTIAL_VOLUME && kind != CREDENTIAL_PORT && *id)
+        shown = exchange->session; /* it does not select the sandbox */
+    /* A credential that is too long cannot be valid. */
+    if (shown && strlen(shown) < CREDENTIAL_MAX)
+        cay_copy_text(ret_request->credential, CREDENTIAL_MAX, shown);
 }
 
 static void note_tenant(struct exchange *exchange, const struct reply_packet *reply)
@@ -662,7 +666,7 @@ static const char *find_credential(const struct exchange *exchange)
 
     for (; *names && !shown; names++)
         shown = exchange_header(exchange, *names);
-    return shown;
+    return !shown && *exchange->session ? exchange->session : shown;
 }
 
 bool exchange_charge_client(struct exchange *exchange, size_t len)

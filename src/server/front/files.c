@@ -42,7 +42,7 @@ bool front_file_init_request(struct exchange *exchange, enum op op,
         exchange_refuse(exchange, 401, "Authorization must be Basic");
         return false;
     }
-    if (exchange_header(exchange, "X-Access-Token"))
+    if (exchange_header(exchange, "X-Access-Token") || *exchange->session)
         return true;
     if (!signature) {
         exchange_refuse(exchange, 401, "missing signature query parameter");

@@ -30,7 +30,7 @@ enum {
     BODY_BYTES = 4096,    /* minimum in that time */
     BODY_UNUSED = 4096,   /* if the handler does not need the body */
     UNREAD_MAX = 1 << 20, /* of a body after its request was refused */
-    PARTS = 14
+    PARTS = 15
 };
 
 enum {
@@ -310,7 +310,8 @@ static const struct handler *const planes[][PARTS] = {
     [PLANE_CONTROL] = {usage_handlers, log_handlers, template_handlers, missing_handlers,
                        sandbox_handlers, secret_handlers, volume_handlers,
                        content_handlers, fork_handlers, checkpoint_handlers,
-                       snapshot_handlers, metrics_handlers, mcp_handlers, ui_handlers},
+                       snapshot_handlers, metrics_handlers, mcp_handlers,
+                       session_handlers, ui_handlers},
     [PLANE_ENVD] = {process_handlers, filesystem_handlers, file_handlers},
     [PLANE_CODE] = {code_handlers},
 };
@@ -391,6 +392,11 @@ static void begin(struct exchange *exchange)
         void (*refuse)(struct exchange * exchange, unsigned status, const char *message) =
             has_body ? exchange_refuse_and_close : exchange_refuse;
         refuse(exchange, other ? 405 : 404, other ? "method not allowed" : "not found");
+        return;
+    }
+    wrong = front_session_take(exchange);
+    if (wrong) {
+        exchange_refuse_and_close(exchange, 403, wrong);
         return;
     }
     exchange->body.max =

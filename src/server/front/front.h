@@ -69,6 +69,7 @@ struct handler {
     bool is_read;
     /* Of connect_call(): the body is an envelope, the response a stream. */
     bool is_stream;
+    bool ignores_session;        /* the cookie is no credential for it */
     const char *missing_feature; /* name of the unsupported feature: missing.c */
 };
 
@@ -113,6 +114,7 @@ struct exchange {
     int socket;  /* of the client */
     uint64_t id; /* of this request, for clients and logs */
     char tenant[TENANT_MAX], reason[REASON_ROOM]; /* for the log */
+    char session[CREDENTIAL_MAX]; /* of the cookie, if that is the credential; or "" */
     uint64_t sent; /* bytes of the response's body, as far as they were read */
     uint64_t began_ns, began_ms, body_ms;
     uint64_t body_bytes, body_seen; /* received, and at the previous check */
@@ -124,6 +126,8 @@ struct exchange {
     bool has_begun, is_again; /* libmicrohttpd repeats a first call that was suspended */
     bool has_body, is_suspended, is_stream, is_queued;
     bool is_last;        /* last request of its connection */
+    bool is_own_host;    /* the host name is that of the server */
+    bool has_csrf;       /* the header of its session is right */
     bool is_refused;     /* the response was sent although the body continues */
     size_t unread;       /* bytes of the body since then */
     unsigned references; /* MHD's request, and the response of a stream */
@@ -532,13 +536,22 @@ bool front_ui_open(struct front *front);
 /* Adds the headers that keep content of others from running as a page of this origin. */
 void front_ui_protect(const struct exchange *exchange, struct MHD_Response *response);
 
+/* --- Sessions of browsers (session.c) --- */
+
+/* Takes the session from the cookie if it is the credential of the request: the message
+ * of a 403, or NULL. */
+const char *front_session_take(struct exchange *exchange);
+
+/* Appends the header Cookie for a program in a sandbox, without the session. */
+void front_session_copy_cookies(const char *header, struct buf *to);
+
 /* --- Resources --- */
 
 extern const struct handler sandbox_handlers[], missing_handlers[], process_handlers[],
     filesystem_handlers[], file_handlers[], code_handlers[], secret_handlers[],
     volume_handlers[], content_handlers[], fork_handlers[], checkpoint_handlers[],
     snapshot_handlers[], template_handlers[], metrics_handlers[], usage_handlers[],
-    log_handlers[], mcp_handlers[], ui_handlers[];
+    log_handlers[], mcp_handlers[], ui_handlers[], session_handlers[];
 extern const struct handler port_handler;
 
 /* --- Confinement (confine.c) --- */

@@ -287,7 +287,9 @@ static enum MHD_Result copy_header(void *cls, enum MHD_ValueKind kind, const cha
     struct proxy *proxy = cls;
 
     (void)kind;
-    if (!is_ours(key) && strcasecmp(key, "Host") != 0)
+    if (strcasecmp(key, "Cookie") == 0)
+        front_session_copy_cookies(value ? value : "", &proxy->to);
+    else if (!is_ours(key) && strcasecmp(key, "Host") != 0)
         buf_format(&proxy->to, "%s: %s\r\n", key, value ? value : "");
     return MHD_YES;
 }

@@ -182,6 +182,7 @@ const char *route_find(struct exchange *exchange, unsigned *ret_status)
 
     *route = (struct route){.plane = PLANE_CONTROL};
     enum host_kind kind = route_host(host, exchange->front->options->domain, route);
+    exchange->is_own_host = kind == HOST_SERVER;
     *ret_status = kind == HOST_FOREIGN ? 421 : 400;
     if (kind == HOST_FOREIGN)
         return "unknown host name";

@@ -60,9 +60,12 @@ enum {
     X(SNAPSHOTS, KEY, 3, 3) /* strings: sandbox, name, last id of the previous page */   \
     X(SNAPSHOT_REMOVE, BROKER, 1, 1)                                                     \
     X(CHECKPOINTS, KEY, 0, 0)                                                            \
-    X(CHECKPOINT, KEY, 1, 1) /* strings: a name, or "" */                                \
-    X(ROLLBACK, KEY, 1, 1)   /* strings: a number or a name */                           \
-    X(DIFF, KEY, 2, 2)       /* strings: two of them; the second may be "": now */       \
+    X(CHECKPOINT, KEY, 1, 1)  /* strings: a name, or "" */                               \
+    X(ROLLBACK, KEY, 1, 1)    /* strings: a number or a name */                          \
+    X(DIFF, KEY, 2, 2)        /* strings: two of them; the second may be "": now */      \
+    X(SESSION_NEW, KEY, 0, 0) /* replies of these two: enum session_number */            \
+    X(SESSION, KEY, 0, 0)                                                                \
+    X(SESSION_END, KEY, 0, 0)                                                            \
     X(CHECK, KEY, 0, 0)                                                                  \
     X(STATS, KEY, 0, 0)                                                                  \
     X(TEMPLATE, KEY, 1, 1) /* strings of these: a name or an id */                       \
@@ -343,6 +346,9 @@ enum checkpoint_number {
     CHECKPOINT_BYTES,
     CHECKPOINT_FILES
 };
+/* REPLY_TEXT of SESSION_NEW and SESSION.  Strings: the tenant, and of a new session its
+ * text. */
+enum session_number { SESSION_EXPIRES_S };
 enum snapshot_number { SNAPSHOT_CREATED_MS };
 enum secret_number { SECRET_VERSION, SECRET_CREATED_MS, SECRET_UPDATED_MS };
 enum reserved_number { RESERVED_END /* the file may be written up to this offset */ };
