@@ -29,7 +29,7 @@ function textOf(value) {
 }
 
 export function approvalsPage(content) {
-  const list = h("div"), problem = errorPlace(), cards = new Map();
+  const list = h("div"), problem = errorPlace(() => polling.now()), cards = new Map();
 
   function card(one) {
     const answer = (allow, remember) => async (event) => {

@@ -33,8 +33,10 @@ export function createPage(content, address) {
   function request() {
     const body = {
       templateID: template.value.trim(), timeout: Number(timeout.value), autoPause: pauses.checked,
-      metadata: pairs(metadata.value, "Metadata"), envVars: pairs(envs.value, "Environment"), allow_internet_access: internet.checked,
+      metadata: pairs(metadata.value, "Metadata"), envVars: pairs(envs.value, "Environment"),
     };
+    if (!internet.checked) // a server without internet refuses true
+      body.allow_internet_access = false;
     const network = {};
     if (words(allow.value).length)
       network.allowOut = words(allow.value);

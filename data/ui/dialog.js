@@ -33,15 +33,15 @@ export function errorBox(error, retry) {
 }
 
 // A place for the error of a poll: shows it, and removes it when the poll works again.
-export function errorPlace() {
+export function errorPlace(retry) {
   const place = h("div");
   return {
     element: place,
     show(error) {
       if (!error)
         place.replaceChildren();
-      else if (place.textContent !== error.message + (error.next || ""))
-        place.replaceChildren(errorBox(error));
+      else if (!place.textContent.startsWith(error.message)) // a screen reader reads it once
+        place.replaceChildren(errorBox(error, retry));
     },
   };
 }

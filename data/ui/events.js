@@ -23,7 +23,7 @@ class Log {
     this.body = this.box.querySelector("tbody");
     this.empty = h("p", { class: "empty" }, "Loading…");
     this.more = button("Load older entries", (event) => act(event.target, () => this.loadOlder()), { hidden: true });
-    this.problem = errorPlace();
+    this.problem = errorPlace(() => this.polling.now());
     place.append(this.problem.element, this.box, this.empty, this.more);
     this.box.hidden = true;
     this.polling = poll(() => this.load(), INTERVAL_MS, this.problem.show);

@@ -80,7 +80,7 @@ export function listPage(content, address) {
   for (const name of Object.keys(filters))
     filters[name] = address.query.get(name) || "";
   let page = 0, all = [], isCut = false, isLoaded = false, timer = 0;
-  const rows = new Map(), abort = new AbortController(), problem = errorPlace();
+  const rows = new Map(), abort = new AbortController(), problem = errorPlace(() => polling.now());
   const count = h("p", { class: "count", role: "status" }, "Loading…");
   const box = table("Sandboxes", ["ID", "State", "Template", "Started", "Ends", { text: "CPU", class: "number" },
     { text: "Memory", class: "number" }, "Metadata", "Action"], [], { class: "list" });

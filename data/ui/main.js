@@ -50,7 +50,7 @@ function show() {
     return;
   const address = readAddress();
   end();
-  const name = address.parts[0] in pages ? address.parts[0] : "sandboxes";
+  const name = address.parts[0] in pages && address.parts[0] !== "create" ? address.parts[0] : "sandboxes";
   for (const link of document.querySelectorAll("#nav a"))
     link.toggleAttribute("aria-current", link.dataset.page === name);
   for (const link of document.querySelectorAll("#nav a[aria-current]"))

@@ -42,7 +42,7 @@ export function metricsTab(place, sandbox) {
   const disk = new Chart({ title: "Disk", base: 1024, least: 1 << 20, text: bytes });
   const network = new Chart({ title: "Network", base: 1024, least: 1024, text: (value) => `${bytes(value)}/s` });
   const period = h("select", { onchange: () => polling.now() }, h("option", { value: 300 }, "5 minutes"), h("option", { value: 3600 }, "1 hour"), h("option", { value: 86400 }, "1 day"));
-  const problem = errorPlace(), numbers = h("div");
+  const problem = errorPlace(() => polling.now()), numbers = h("div");
   const details = h("details", { class: "card", ontoggle: () => showTable() }, h("summary", null, "The numbers as a table"), numbers);
   let last = [];
 

@@ -51,7 +51,7 @@ export function overviewTab(place, sandbox) {
   const about = facts("About", ["Template", "Started", "Ends", "At its end", "Resumes by itself", "envd version"]);
   const limits = facts("Limits", ["CPUs", "Memory", "Disk"]);
   const network = facts("Network", ["Internet", "Allowed", "Denied", "Ports are public"]);
-  const metadata = h("dl"), problem = errorPlace();
+  const metadata = h("dl"), problem = errorPlace(() => polling.now());
   const cards = h("div", { class: "cards" }, about.element, limits.element);
   place.append(problem.element, cards);
   const load = usage(sandbox.id, cards, sandbox.signal);

@@ -36,7 +36,7 @@ export function poll(work, interval, onError) {
     if (stopped)
       return;
     const took = performance.now() - begin;
-    const wait = Math.min(MOST_MS, Math.max(interval, 10 * took) * 2 ** Math.min(failures, 5));
+    const wait = Math.min(MOST_MS, Math.max(interval, 10 * took) * 2 ** Math.min(Math.max(failures - 1, 0), 5));
     timer = setTimeout(run, again ? 0 : wait);
   }
 

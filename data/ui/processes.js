@@ -72,7 +72,7 @@ class Output {
 }
 
 export function processesTab(place, sandbox) {
-  const { id } = sandbox, problem = errorPlace(), list = h("div");
+  const { id } = sandbox, problem = errorPlace(() => polling.now()), list = h("div");
   const outputs = h("div"), rows = new Map();
   const command = h("input", { required: true, spellcheck: "false", autocomplete: "off", class: "mono" });
   let output = null;

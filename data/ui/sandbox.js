@@ -32,7 +32,7 @@ function timeoutDialog(id) {
 export function sandboxPage(content, address) {
   const [, id, tab] = address.parts;
   const [name, , show] = TABS.find(([one]) => one === tab) || TABS[0];
-  const listeners = new Set(), problem = errorPlace(), abort = new AbortController();
+  const listeners = new Set(), problem = errorPlace(() => polling.now()), abort = new AbortController();
   const badge = h("span", { role: "status" }), actions = h("div", { class: "actions" }), place = h("div", { class: "tab" });
   let detail = null, leave = null, state = "";
 
@@ -68,7 +68,10 @@ export function sandboxPage(content, address) {
       state === "paused"
         ? change("Resume", () => send("POST", routeOf(id, "connect"), { timeout: 3600 }).then(() => true))
         : change("Pause", () => send("POST", routeOf(id, "pause"), {}).then(() => true)),
-      ...(state === "paused" ? [] : [change("Set time to live", () => timeoutDialog(id))]),
+      ...(state === "paused" ? [] : [button("Set time to live", async () => { // not off meanwhile: the dialog gives the focus back
+        if (await timeoutDialog(id))
+          polling.now();
+      })]),
       button("Kill", async () => {
         if (await confirm(`Kill ${id}?`, "Its processes end and its files are removed.", "Kill",
           () => send("DELETE", routeOf(id)).then(() => true)))
@@ -88,7 +91,6 @@ export function sandboxPage(content, address) {
   function onError(error) {
     problem.show(error);
     if (error && error.status === 404) {
-      polling.stop();
       badge.replaceChildren(stateBadge("ended"));
       actions.replaceChildren();
       if (!leave && (name === "events" || name === "network" || name === "metrics")) // the server keeps these

@@ -18,7 +18,7 @@ function createLink(name) {
 }
 
 export function templatesPage(content) {
-  const place = h("div", null, h("p", null, "Loading…")), problem = errorPlace(), abort = new AbortController();
+  const place = h("div", null, h("p", null, "Loading…")), problem = errorPlace(() => polling.now()), abort = new AbortController();
   let shown = "";
 
   async function load() {

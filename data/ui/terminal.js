@@ -142,7 +142,7 @@ class Session {
       return stream(this.id, "process.Process/Connect", this.selector, onEvent, signal);
     return stream(this.id, "process.Process/Start", {
       process: { cmd: "/bin/bash", args: ["-i", "-l"], envs: { TERM: "xterm-256color", LANG: "C.UTF-8", LC_ALL: "C.UTF-8" } },
-      pty: this.size(), tag: "dashboard",
+      pty: this.size(), tag: `dashboard-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`, // a tag belongs to one process
     }, onEvent, signal);
   }
 
