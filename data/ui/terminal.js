@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shell of a sandbox in xterm.js.  The shell goes on when the page shows something else,
-// and the terminal connects to it again.
+// A shell of a sandbox in xterm.js.  The shell goes on when the page shows something else or
+// is loaded again, and the terminal connects to it again.
 
 import { call, fromBase64, stream, toBase64 } from "./envd.js";
 import { errorBox } from "./dialog.js";
@@ -10,6 +10,13 @@ import { Terminal } from "./vendor/xterm.js";
 
 const FIRST_WAIT_MS = 500, MOST_WAIT_MS = 15000, TRIES = 8, KEPT = 8;
 const sessions = new Map(); // by sandbox
+
+// The tag of the shell that this tab of the browser has started in a sandbox
+const tags = {
+  nameOf: (id) => `cay-shell-${id}`,
+  get: (id) => sessionStorage.getItem(tags.nameOf(id)) || "",
+  set: (id, tag) => (tag ? sessionStorage.setItem(tags.nameOf(id), tag) : sessionStorage.removeItem(tags.nameOf(id))),
+};
 
 const THEMES = {
   dark: { background: "#0d1a1f", foreground: "#dbe7e9", cursor: "#f2d49b", cursorAccent: "#0d1a1f", selectionBackground: "#2c5560" },
@@ -25,13 +32,18 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 class Session {
   constructor(id) {
     this.id = id;
-    this.pid = 0;
+    this.tag = tags.get(id);
+    this.isRestored = Boolean(this.tag); // not known to run
+    this.runs = false;
     this.waiting = ""; // typed, and not sent yet
     this.sends = false;
     this.abort = null;
     this.element = h("div", { class: "xterm-place" });
     this.status = h("span", { role: "status" }, "");
-    this.retry = button("Start a new shell", () => this.run(), { hidden: true });
+    this.retry = button("Start a new shell", () => {
+      this.run();
+      this.terminal.focus();
+    }, { hidden: true });
     this.terminal = new Terminal({
       cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches, fontSize: 14, scrollback: 5000, screenReaderMode: true,
       minimumContrastRatio: 4.5, theme: THEMES[dark.matches ? "dark" : "light"],
@@ -53,7 +65,7 @@ class Session {
   }
 
   get selector() {
-    return { process: { pid: this.pid } };
+    return { process: { tag: this.tag } };
   }
 
   size() {
@@ -67,10 +79,10 @@ class Session {
   // One request at a time, since their order is that of what was typed.
   async type(text) {
     this.waiting += text;
-    if (this.sends || !this.pid)
+    if (this.sends || !this.runs)
       return;
     this.sends = true;
-    while (this.waiting && this.pid) {
+    while (this.waiting && this.runs) {
       const bytes = new TextEncoder().encode(this.waiting);
       this.waiting = "";
       try {
@@ -84,23 +96,33 @@ class Session {
   }
 
   resize() {
-    if (this.pid)
+    if (this.runs)
       call(this.id, "process.Process/Update", { ...this.selector, pty: this.size() }).catch(() => {}); // it may have ended
   }
 
   onEvent({ event }, connection) {
     if (event?.start) {
-      this.pid = event.start.pid;
-      connection.works = true;
+      this.runs = connection.works = true;
+      this.isRestored = false;
       this.say("Connected.");
       this.resize();
     } else if (event?.data?.pty) {
       this.terminal.write(fromBase64(event.data.pty));
     } else if (event?.end) {
-      this.pid = 0;
-      this.say(`The shell has ended (${event.end.status || "exit status 0"}).`);
-      this.retry.hidden = false;
+      this.ended(` (${event.end.status || "exit status 0"})`);
     }
+  }
+
+  forget() {
+    this.tag = "";
+    this.runs = this.isRestored = false;
+    tags.set(this.id, "");
+  }
+
+  ended(status) {
+    this.forget();
+    this.say(`The shell has ended${status}.`);
+    this.retry.hidden = false;
   }
 
   // Starts a shell, or connects to the one that runs; tries again if the connection breaks.
@@ -111,17 +133,19 @@ class Session {
     let wait = FIRST_WAIT_MS;
     for (let tries = 0; tries < TRIES && !abort.signal.aborted;) {
       const connection = { works: false };
-      this.say(this.pid ? "Connecting again…" : "Starting a shell…");
+      this.say(this.tag ? "Connecting again…" : "Starting a shell…");
       try {
         await this.connect(connection, abort.signal);
         return; // it has ended
       } catch (error) {
         if (abort.signal.aborted)
           return;
-        if (error.status === 404 && this.pid) { // the shell has ended meanwhile
-          this.pid = 0;
-          this.say("The shell has ended.");
-          this.retry.hidden = false;
+        if (error.status === 404 && this.isRestored) { // that of the page before: start another
+          this.forget();
+          continue;
+        }
+        if (error.status === 404 && this.tag) {
+          this.ended("");
           return;
         }
         tries = connection.works ? 1 : tries + 1;
@@ -138,12 +162,18 @@ class Session {
 
   connect(connection, signal) {
     const onEvent = (message) => this.onEvent(message, connection);
-    if (this.pid)
+    if (this.tag)
       return stream(this.id, "process.Process/Connect", this.selector, onEvent, signal);
+    this.tag = `dashboard-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
+    tags.set(this.id, this.tag);
     return stream(this.id, "process.Process/Start", {
       process: { cmd: "/bin/bash", args: ["-i", "-l"], envs: { TERM: "xterm-256color", LANG: "C.UTF-8", LC_ALL: "C.UTF-8" } },
-      pty: this.size(), tag: `dashboard-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`, // a tag belongs to one process
-    }, onEvent, signal);
+      pty: this.size(), tag: this.tag,
+    }, onEvent, signal).catch((error) => {
+      if (!connection.works && error.status) // refused: there is no shell
+        this.forget();
+      throw error;
+    });
   }
 
   show(place) {
@@ -165,8 +195,10 @@ class Session {
 }
 
 export function endTerminals() {
-  for (const session of sessions.values())
+  for (const session of sessions.values()) {
+    session.forget();
     session.end();
+  }
   sessions.clear();
 }
 
