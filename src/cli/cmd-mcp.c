@@ -49,6 +49,10 @@ static int serve(struct call *call, struct cay_error *err)
     struct sandbox_plan plan;
     int signal = 0;
 
+    if (options->url)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--url",
+                        "cay mcp itself has a sandbox on this machine",
+                        "usage: cay mcp install CLIENT --url URL");
     TRY(sandbox_plan(options, call->configured, NULL, &plan, err));
     const struct mcp_options served = {
         .sandbox = plan.sandbox,
@@ -81,15 +85,21 @@ struct client {
     const char *variable, *folder; /* the folder, or $variable/below instead */
     const char *below;
     const char *file;
-    const char *key; /* of the servers in a JSON file; NULL: the file is TOML */
+    const char *key;     /* of the servers in a JSON file; NULL: the file is TOML */
+    const char *api_key; /* how the file refers to the key of a server */
+    const char *type;    /* of a server with a URL; NULL: the URL says it */
 };
 
+#define API_KEY    "E2B_API_KEY" /* the variable that cay serve prints */
+#define INPUT_NAME "cay-api-key" /* VS Code asks for it once, and stores it */
+
 static const struct client clients[] = {
-    {"claude", NULL, "", NULL, ".claude.json", "mcpServers"},
-    {"codex", "CODEX_HOME", ".codex", "", "config.toml", NULL},
-    {"cursor", NULL, ".cursor", NULL, "mcp.json", "mcpServers"},
-    {"vscode", "XDG_CONFIG_HOME", ".config/Code/User", "Code/User", "mcp.json",
-     "servers"},
+    {"claude", NULL, "", NULL, ".claude.json", "mcpServers", "${" API_KEY "}", "http"},
+    {"codex", "CODEX_HOME", ".codex", "", "config.toml", NULL, API_KEY, NULL},
+    {"cursor", NULL, ".cursor", NULL, "mcp.json", "mcpServers", "${env:" API_KEY "}",
+     NULL},
+    {"vscode", "XDG_CONFIG_HOME", ".config/Code/User", "Code/User", "mcp.json", "servers",
+     "${input:" INPUT_NAME "}", "http"},
 };
 
 #define CLIENT_COUNT (sizeof clients / sizeof *clients)
@@ -127,9 +137,72 @@ static json_t *server_entry(const struct client *client, const char *cay,
     return entry;
 }
 
-/* A JSON string is a basic string of TOML, too, but for DEL, which no word has. */
-static bool put_toml(struct buf *text, const json_t *entry)
+/* A server of `cay serve --mcp`; `sandbox` NULL: each session has its own. */
+static json_t *remote_entry(const struct client *client, const char *url,
+                            const char *sandbox)
 {
+    json_t *headers = json_pack("{s:s}", "X-API-Key", client->api_key);
+    json_t *entry = json_object();
+    bool is_done = headers && entry &&
+                   (!client->type ||
+                    json_object_set_new(entry, "type", json_string(client->type)) == 0) &&
+                   json_object_set_new(entry, "url", json_string(url)) == 0 &&
+                   (!sandbox || json_object_set_new(headers, "Cay-Sandbox",
+                                                    json_string(sandbox)) == 0) &&
+                   json_object_set(entry, "headers", headers) == 0;
+
+    json_decref(headers);
+    if (is_done)
+        return entry;
+    json_decref(entry);
+    return NULL;
+}
+
+/* What VS Code asks the user for, unless the file has it. */
+static bool add_input(const struct client *client, json_t *tree, const json_t *entry)
+{
+    json_t *inputs = json_object_get(tree, "inputs"), *input;
+    size_t i;
+
+    if (strcmp(client->name, "vscode") != 0 || !json_object_get(entry, "url"))
+        return true;
+    if (!inputs) {
+        inputs = json_array();
+        if (json_object_set_new(tree, "inputs", inputs) != 0)
+            return false;
+    }
+    json_array_foreach(inputs, i, input)
+    {
+        const char *id = json_string_value(json_object_get(input, "id"));
+        if (id && strcmp(id, INPUT_NAME) == 0)
+            return true;
+    }
+    return json_array_append_new(inputs,
+                                 json_pack("{s:s, s:s, s:s, s:b}", "type", "promptString",
+                                           "id", INPUT_NAME, "description",
+                                           "API key of cay serve", "password", 1)) == 0;
+}
+
+static bool put_remote_toml(struct buf *text, const struct client *client,
+                            const json_t *entry)
+{
+    AUTO_FREE char *url = json_dumps(json_object_get(entry, "url"), JSON_ENCODE_ANY);
+    const char *sandbox = json_string_value(
+        json_object_get(json_object_get(entry, "headers"), "Cay-Sandbox"));
+
+    return url &&
+           buf_format(text,
+                      "[mcp_servers.cay]\nurl = %s\nbearer_token_env_var = \"%s\"\n", url,
+                      client->api_key) &&
+           (!sandbox ||
+            buf_format(text, "http_headers = { \"Cay-Sandbox\" = \"%s\" }\n", sandbox));
+}
+
+/* A JSON string is a basic string of TOML, too, but for DEL, which no word has. */
+static bool put_toml(struct buf *text, const struct client *client, const json_t *entry)
+{
+    if (json_object_get(entry, "url"))
+        return put_remote_toml(text, client, entry);
     AUTO_FREE char *command =
         json_dumps(json_object_get(entry, "command"), JSON_ENCODE_ANY);
     AUTO_FREE char *args = json_dumps(json_object_get(entry, "args"), 0);
@@ -160,7 +233,7 @@ static int merge_json(const struct client *client, const struct cay_page *old,
         is_done = json_object_set_new(tree, client->key, servers) == 0;
     }
     is_done = is_done && json_object_set(servers, "cay", entry) == 0 &&
-              put_json(ret_text, tree);
+              add_input(client, tree, entry) && put_json(ret_text, tree);
     json_decref(tree);
     return is_done ? CAY_OK
                    : cay_fail(err, CAY_E_INVALID, 0, op, name,
@@ -168,15 +241,16 @@ static int merge_json(const struct client *client, const struct cay_page *old,
                               "leave out --write, and add the printed lines yourself");
 }
 
-static int merge_toml(const struct cay_page *old, const json_t *entry, const char *name,
-                      struct buf *ret_text, struct cay_error *err)
+static int merge_toml(const struct client *client, const struct cay_page *old,
+                      const json_t *entry, const char *name, struct buf *ret_text,
+                      struct cay_error *err)
 {
     if (old->len && strstr(old->text, "[mcp_servers.cay]"))
         return cay_fail(err, CAY_E_EXISTS, 0, op, name,
                         "the file has a section [mcp_servers.cay]",
                         "remove that section first, or change it yourself");
     if ((old->len && !buf_append(ret_text, old->text, old->len)) ||
-        (old->len && !buf_text(ret_text, "\n")) || !put_toml(ret_text, entry))
+        (old->len && !buf_text(ret_text, "\n")) || !put_toml(ret_text, client, entry))
         return cay_fail_memory(err, op);
     return CAY_OK;
 }
@@ -197,7 +271,7 @@ static int write_entry(const struct client *client, cay_files *files, json_t *en
     if (code && code != CAY_E_NOT_FOUND)
         return cay_fail_as(err, code, &failure);
     code = client->key ? merge_json(client, &old, entry, client->file, &text, err)
-                       : merge_toml(&old, entry, client->file, &text, err);
+                       : merge_toml(client, &old, entry, client->file, &text, err);
     cay_page_done(&old);
     return code ? code
                 : cay_files_write(files, client->file, text.data, text.len, NULL, err);
@@ -255,7 +329,9 @@ static int print_entry(struct call *call, const struct client *client, json_t *e
     json_t *tree = client->key ? json_pack("{s:{s:O}}", client->key, "cay", entry) : NULL;
 
     buf_init(&text, 16 << 20);
-    bool is_done = client->key ? tree && put_json(&text, tree) : put_toml(&text, entry);
+    bool is_done = client->key
+                       ? tree && add_input(client, tree, entry) && put_json(&text, tree)
+                       : put_toml(&text, client, entry);
     json_decref(tree);
     if (!is_done)
         return cay_fail_memory(err, op);
@@ -278,8 +354,34 @@ static int find_client(const char *name, const struct client **ret_client,
                     near ? "did you mean " : "", near ? near : "", near ? "? " : "");
 }
 
+/* What the words after the client say. */
+struct wanted {
+    const char **words;           /* of `cay mcp`: all but --write */
+    bool writes, keeps, has_more; /* more: options of the sandbox */
+    const char *url, *name;
+};
+
+/* NAME or NAME=VALUE */
+static bool is_option(const char *word, const char *name)
+{
+    size_t len = strlen(name);
+
+    return strncmp(word, name, len) == 0 && (!word[len] || word[len] == '=');
+}
+
+static bool has_more(const char *const *words)
+{
+    for (; *words; words++) {
+        if (!is_option(*words, "--url") && !is_option(*words, "--name") &&
+            !is_option(*words, "--keep"))
+            return true;
+        words += !strchr(*words, '=') && !is_option(*words, "--keep") && words[1];
+    }
+    return false;
+}
+
 /* The words after the client are options of `cay mcp`, but for --write. */
-static int check_words(const char **words, bool *ret_write, struct cay_error *err)
+static int take_words(const char **words, struct wanted *ret, struct cay_error *err)
 {
     char mcp[] = "mcp";
     struct call call = {.line = {.count = 0}};
@@ -287,10 +389,12 @@ static int check_words(const char **words, bool *ret_write, struct cay_error *er
 
     for (size_t i = 0; words[i]; i++)
         if (strcmp(words[i], "--write") == 0)
-            *ret_write = true;
+            ret->writes = true;
         else
             words[count++] = words[i];
     words[count] = NULL;
+    ret->words = words;
+    ret->has_more = has_more(words);
     char **argv = calloc(count + 2, sizeof *argv);
     if (!argv)
         return cay_fail_memory(err, op);
@@ -302,28 +406,86 @@ static int check_words(const char **words, bool *ret_write, struct cay_error *er
         code = cay_fail(err, CAY_E_INVALID, 0, op, call.line.arguments[0],
                         "too many arguments",
                         "usage: cay mcp install CLIENT [OPTION of cay mcp]...");
+    if (!code && call.options.url) {
+        ret->url = call.options.url;
+        ret->name = call.options.name;
+        ret->keeps = call.options.keep;
+    }
     options_done(&call);
     free(argv);
     return code;
+}
+
+/* The address of the server, with /mcp if it has no path.  A file of a client must not
+ * have the key, and "$" would be a variable there. */
+static int take_url(const char *given, char **ret_url, struct cay_error *err)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789-._~:/[]%?&=";
+    size_t scheme = strncmp(given, "https://", 8) == 0  ? 8
+                    : strncmp(given, "http://", 7) == 0 ? 7
+                                                        : 0;
+    size_t host = strcspn(given + scheme, "/?");
+    const char *path = given + scheme + host;
+
+    if (!scheme || !host || strspn(given, letters) != strlen(given))
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--url", "invalid address of a server",
+                        "give it as https://HOST:PORT, without a key: clients read that "
+                        "from " API_KEY);
+    if (asprintf(ret_url, "%.*s%s%s", (int)(scheme + host), given,
+                 *path == '/' && path[1] ? "" : "/mcp",
+                 *path == '/' && !path[1] ? "" : path) < 0)
+        return cay_fail_memory(err, op);
+    return CAY_OK;
+}
+
+static int remote(const struct client *client, const struct wanted *wanted,
+                  json_t **ret_entry, struct cay_error *err)
+{
+    AUTO_FREE char *url = NULL;
+    const char *name = wanted->name;
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789._-";
+
+    if (wanted->has_more)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--url",
+                        "the server decides about sandboxes and tools",
+                        "leave out the other options, or give them to cay serve");
+    if (!name != !wanted->keeps)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--keep",
+                        "a sandbox that stays needs a name",
+                        "give --keep and --name NAME, or none of them");
+    if (name && (!*name || strlen(name) > 32 || strspn(name, letters) != strlen(name)))
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--name", "invalid name of a sandbox",
+                        "use up to 32 letters, digits, \".\", \"_\" and \"-\"");
+    TRY(take_url(wanted->url, &url, err));
+    *ret_entry = remote_entry(client, url, name);
+    return *ret_entry ? CAY_OK : cay_fail_memory(err, op);
 }
 
 static int install(struct call *call, struct cay_error *err)
 {
     const char **words = call->line.arguments + 1;
     const struct client *client = NULL;
-    bool writes = call->options.write;
+    struct wanted wanted = {.writes = call->options.write};
+    json_t *entry = NULL;
+    int code = CAY_OK;
 
     if (!*words)
         return cay_fail(err, CAY_E_INVALID, 0, op, "install", "missing argument",
                         "usage: cay mcp install claude|codex|cursor|vscode");
     TRY(find_client(*words++, &client, err));
-    TRY(check_words(words, &writes, err));
+    TRY(take_words(words, &wanted, err));
     AUTO_FREE char *cay = find_cay();
-    json_t *entry = cay ? server_entry(client, cay, words) : NULL;
-    if (!entry)
-        return cay_fail_memory(err, op);
-    int code = writes ? write_file(call, client, entry, err)
-                      : print_entry(call, client, entry, err);
+    if (wanted.url)
+        code = remote(client, &wanted, &entry, err);
+    else
+        entry = cay ? server_entry(client, cay, wanted.words) : NULL;
+    if (!code && !entry)
+        code = cay_fail_memory(err, op);
+    if (!code)
+        code = wanted.writes ? write_file(call, client, entry, err)
+                             : print_entry(call, client, entry, err);
     json_decref(entry);
     return code;
 }

@@ -317,6 +317,8 @@ static const struct option_rule option_rules[] = {
      .is_rare = true},
     {"write", 0, OPTION_FLAG, BIT(MCP), FIELD(write), NULL,
      "install: write the file instead of printing it", .is_rare = true},
+    {"url", 0, OPTION_TEXT, BIT(MCP), FIELD(url), "URL",
+     "install: use the server at this address", .is_rare = true},
     {"force", 'f', OPTION_FLAG, BIT(RM), FIELD(force), NULL,
      "ignore sandboxes that do not exist"},
     {"signal", 's', OPTION_PARSED, BIT(KILL), FIELD(signal), "SIGNAL",

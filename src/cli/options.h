@@ -174,6 +174,7 @@ struct options {
     bool race;                            /* discard */
     bool is_new;                          /* code */
     bool read_only, write;                /* mcp */
+    const char *url;                      /* mcp install */
 };
 
 /* The rules for help, which every grammar has. */

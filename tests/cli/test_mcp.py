@@ -438,6 +438,59 @@ def test_install_prints_or_writes_the_configuration(tmp_path):
     assert install(tmp_path, "codex", "--write")[0] != 0
 
 
+KEYS = {"claude": ("${E2B_API_KEY}", ".claude.json", "mcpServers"),
+        "cursor": ("${env:E2B_API_KEY}", ".cursor/mcp.json", "mcpServers"),
+        "vscode": ("${input:cay-api-key}", ".config/Code/User/mcp.json", "servers")}
+
+
+@pytest.mark.parametrize("client", [*KEYS, "codex"])
+def test_install_names_a_server_and_the_variable_of_its_key(tmp_path, client):
+    words = ["--url", "https://cay.example.com:3000", "--keep", "--name", "mine"]
+    url = "https://cay.example.com:3000/mcp"
+    status, out, error = install(tmp_path, client, *words)
+    assert status == 0, error
+    if client == "codex":
+        assert tomllib.loads(out)["mcp_servers"]["cay"] == {
+            "url": url, "bearer_token_env_var": "E2B_API_KEY",
+            "http_headers": {"Cay-Sandbox": "mine"}}
+        assert "http_headers" not in install(tmp_path, client, *words[:2])[1]
+        return
+    key, file, servers = KEYS[client]
+    entry = json.loads(out)[servers]["cay"]
+    assert entry.pop("type", "http") == "http"
+    assert entry == {"url": url, "headers": {"X-API-Key": key, "Cay-Sandbox": "mine"}}
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(2):  # the second time replaces it
+        assert install(tmp_path, client, "--write", "--url=http://[::1]:3000/mcp")[0] == 0
+    written = json.loads((tmp_path / file).read_text())
+    assert written[servers]["cay"]["url"] == "http://[::1]:3000/mcp"
+    assert "Cay-Sandbox" not in written[servers]["cay"]["headers"]
+    inputs = [one["id"] for one in written.get("inputs", [])]
+    assert inputs == (["cay-api-key"] if client == "vscode" else [])
+
+
+@pytest.mark.parametrize("words, error", [
+    (["--url", "cay.example.com"], "https://"), (["--url", "https://"], "https://"),
+    (["--url", "https://key@cay.example.com"], "E2B_API_KEY"),
+    (["--url", "https://h/${HOME}"], "--url"), (["--url", "https://h/\"x"], "--url"),
+    (["--url", "https://h", "-v", "/a:/a"], "cay serve"),
+    (["--url", "https://h", "--read-only"], "cay serve"),
+    (["--url", "https://h", "--name", "x"], "--keep"),
+    (["--url", "https://h", "--keep"], "--name"),
+    (["--url", "https://h", "--keep", "--name", "a/b"], "--name"),
+    (["--url", "https://h", "--keep", "--name", "a" * 33], "--name")])
+def test_install_refuses_what_is_no_server(tmp_path, words, error):
+    status, out, shown = install(tmp_path, "claude", *words, "--write")
+    assert status and not out and error in shown
+    assert not (tmp_path / ".claude.json").exists()
+
+
+def test_a_url_without_install_is_refused():
+    done = subprocess.run([CAY, "mcp", "--url", "https://h"], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode and "install" in done.stderr
+
+
 def test_install_leaves_a_file_that_it_cannot_read_as_it_is(tmp_path):
     text = '// a comment\n{"mcpServers": {}}\n'
     (tmp_path / ".claude.json").write_text(text)
