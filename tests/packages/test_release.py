@@ -25,6 +25,12 @@ Version: 4
 """
 
 
+def listed(name):
+    """The names and versions in a file of package/."""
+    lines = (ROOT / "package" / name).read_text(encoding="utf-8").splitlines()
+    return dict(line.split() for line in lines if not line.startswith("#"))
+
+
 def pack(files, **options):
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", **options) as archive:
@@ -69,17 +75,27 @@ def test_the_list_of_libraries_has_those_that_are_linked(dist):
     found = {each["name"]: each["version"] for each in document["components"]
              if each["type"] == "library"}
     linked = {}
-    for name in ("sources", "toolchain"):
-        lines = (ROOT / "package" / name).read_text(encoding="utf-8").splitlines()
-        linked |= dict(line.split() for line in lines if not line.startswith("#"))
+    for name in ("sources", "toolchain", "vendored"):
+        linked |= listed(name)
     assert found == linked | {"libexample1": "1:2.0-3", "example-data": "4"}
-    assert {"musl", "zig"} <= set(linked)
+    assert {"musl", "zig", "@xterm/xterm"} <= set(linked)
+    assert "pkg:npm/%40xterm/xterm@" in {each["purl"].rstrip("0123456789.")
+                                         for each in document["components"] if "purl" in each}
     depends = {each["ref"]: set(each["dependsOn"]) for each in document["dependencies"]}
     image = depends["cay-1-image-x86_64.tar"]
     assert image - depends["cay-1-py3-none-any.whl"] == {
         "pkg:deb/debian/libexample1@1%3A2.0-3?arch=amd64", "pkg:deb/debian/example-data@4?arch=all"}
     assert depends["cay"] <= image
     assert document["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
+
+
+def test_the_list_of_vendored_packages_is_that_of_their_licenses():
+    texts = [path.read_text(encoding="utf-8") for path in ROOT.glob("data/*/vendor/LICENSE")]
+    named = {name for text in texts for name in re.findall(r"^--- (\S+) ---$", text, re.M)}
+    vendored = listed("vendored")
+    assert set(vendored) == named
+    for name, version in vendored.items():
+        assert any(name in text and version in text for text in texts), name
 
 
 def test_the_lines_of_the_page_verify_until_something_changes(dist):
