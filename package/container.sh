@@ -47,8 +47,9 @@ if [ -n "${E2B_API_KEY:-}" ]; then
     set -- --api-key-file "$key" "$@"
 fi
 # Kubernetes makes volumes that all users can write to.
-if [ "$(id -u)" = 0 ]; then
-    chmod 0700 "${CAY_HOME:-/var/lib/cay}"
+home=${CAY_HOME:-/var/lib/cay}
+if [ "$(id -u)" = 0 ] && [ -d "$home" ]; then # else cay creates it
+    chmod 0700 "$home"
 fi
 # The kernel mounts a new /proc in a user namespace only if a /proc without masks is there.  With
 # CAP_SYS_ADMIN this is one; without, sandboxes have the level that --require-level checks.

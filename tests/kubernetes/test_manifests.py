@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 
@@ -271,6 +272,16 @@ def test_numbers_of_pods_are_letters(container, number, node):
 
 def test_a_cell_has_another_first_letter(container):
     assert "--node baac " in container(CAY_POD="cay-2", CAY_CELL="b").stdout
+
+
+def test_the_container_starts_without_a_state_directory(container, tmp_path):
+    assert stat.S_IMODE((tmp_path / "home").stat().st_mode) != 0o700
+    assert container().stdout.split()[0] == "serve"
+    if os.geteuid() == 0:
+        assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
+    (tmp_path / "home").rmdir()
+    done = container()
+    assert done.stdout.split()[0] == "serve", done.stderr
 
 
 @pytest.mark.parametrize("pod, cell", [
