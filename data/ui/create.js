@@ -2,6 +2,7 @@
 // Creates a sandbox from a template.
 
 import { get, send } from "./api.js";
+import { hasApprovals } from "./approvals.js";
 import { errorBox } from "./dialog.js";
 import { check, field, h, pathOf } from "./dom.js";
 
@@ -28,6 +29,9 @@ export function createPage(content, address) {
   const metadata = h("textarea", { rows: 3, spellcheck: "false" }), envs = h("textarea", { rows: 3, spellcheck: "false" });
   const pauses = h("input", { type: "checkbox" }), internet = h("input", { type: "checkbox", checked: true });
   const allow = h("input", { spellcheck: "false" }), deny = h("input", { spellcheck: "false" });
+  const commands = h("textarea", { rows: 2, spellcheck: "false" }), egress = h("input", { type: "checkbox" });
+  const approvals = h("details", { hidden: true }, h("summary", null, "Approvals"),
+    field("Commands that wait for an answer", commands, "One pattern on each line, for example git push*."), check("Connections to new hosts wait for an answer", egress));
   const problem = h("div"), submit = h("button", { type: "submit", class: "main" }, "Create");
 
   function request() {
@@ -37,6 +41,9 @@ export function createPage(content, address) {
     };
     if (!internet.checked) // a server without internet refuses true
       body.allow_internet_access = false;
+    const patterns = commands.value.split("\n").map((one) => one.trim()).filter(Boolean);
+    if (patterns.length || egress.checked)
+      body.approvals = { commands: patterns, egress: egress.checked };
     const network = {};
     if (words(allow.value).length)
       network.allowOut = words(allow.value);
@@ -67,11 +74,15 @@ export function createPage(content, address) {
   check("Allow what the server allows on the internet", internet),
   h("details", null, h("summary", null, "Network rules"),
     field("Allow", allow, "Addresses, ranges and host names, with spaces between them."), field("Deny", deny)),
+  approvals,
   problem, h("div", { class: "actions" }, h("a", { class: "button", href: "#/sandboxes" }, "Cancel"), submit)));
 
   const abort = new AbortController();
   get("/templates", { signal: abort.signal }).then((all) => {
     names.append(...all.flatMap((one) => one.names || []).map((name) => h("option", { value: name })));
   }).catch(() => {}); // the field works without suggestions
+  hasApprovals().then((has) => {
+    approvals.hidden = !has;
+  });
   return () => abort.abort();
 }

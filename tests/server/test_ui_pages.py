@@ -441,12 +441,16 @@ def test_hostile_replies_of_the_server_stay_text(show, shared, page):
     page.route("**/checkpoints", give([point]))
     page.route("**/diff?*", lambda route: route.fulfill(status=200, content_type="text/plain", body=f"+{HOSTILE}\n"))
     page.route("**/api-keys", give([key]))
-    page.route("**/approvals", give([{"id": HOSTILE, "kind": HOSTILE, "command": HOSTILE, HOSTILE: HOSTILE}]))
+    page.route("**/approvals", give([{"approvalID": HOSTILE, "kind": HOSTILE, "scope": HOSTILE, "subject": HOSTILE, "summary": HOSTILE}]))
+    page.route("**/approval-rules", give([{"ruleID": HOSTILE, "verdict": HOSTILE, "kind": HOSTILE, "scope": HOSTILE, "subject": HOSTILE}]))
     for parts in (("templates",), ("templates", "x"), ("keys",), ("approvals",), *(
             ("sandboxes", shared.sandbox_id, tab) for tab in ("events", "network", "checkpoints"))):
         show(*parts)
         body(page).get_by_text("<img src=x").first.wait_for()
         assert markup(page) == 0, parts
+        if parts == ("approvals",):
+            page.get_by_role("button", name="Remove the rule").wait_for()
+            assert markup(page) == 0
     page.get_by_role("button", name="Compare with now").click()
     page.locator(".diff .added").wait_for()
     assert markup(page) == 0
