@@ -37,7 +37,7 @@ export function templatesPage(content) {
     place.replaceChildren(table("Templates", ["Name", "ID", "Build", { text: "Sandboxes", class: "number" }, { text: "Builds", class: "number" }, "Changed", "Action"], rows));
   }
 
-  content.append(h("h1", null, "Templates"), h("p", { class: "hint" }, "base is the server's own. An E2B SDK builds others, and so does cay build."), problem.element, place);
+  content.append(h("h1", null, "Templates"), h("p", { class: "hint" }, "base is the server's own, and E2B SDKs build the others here. A sandbox can also be created from a template of the machine: cay template ls."), problem.element, place);
   const polling = poll(load, INTERVAL_MS, problem.show);
   return () => {
     polling.stop();
