@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -25,8 +26,10 @@ void approve_waits(const char *id, const char *summary)
             SHORT_ID, id);
 }
 
+/* Drops what was typed before the question appeared: it was not meant as its answer. */
 static void prompt(void)
 {
+    (void)tcflush(STDIN_FILENO, TCIFLUSH);
     fputs("cay: allow it? [y]es, [n]o, [s]how, or [r]emember: ", stderr);
     (void)fflush(stderr);
 }

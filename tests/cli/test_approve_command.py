@@ -122,6 +122,30 @@ def test_the_terminal_asks(queue):
     assert queue.run("run", "--approve", "true", "--", "true") == ""
 
 
+def test_the_terminal_drops_what_was_typed_before_it_asks(queue):
+    own, other = pty.openpty()
+    os.write(own, b"y\nr\n")  # in the input queue of the terminal before cay starts
+    asker = subprocess.Popen([CAY, "run", "--approve", "true", "--", "true"], cwd=queue.base, env=queue.env,
+                             stdin=other, stdout=other, stderr=other)
+    os.close(other)
+    seen = b""
+    answered = False
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if not select.select([own], [], [], 1)[0]:
+            continue
+        try:
+            seen += os.read(own, 4096)
+        except OSError:
+            break
+        if b"[r]emember: " in seen and not answered:
+            answered = True
+            os.write(own, b"n\n")
+    os.close(own)
+    assert asker.wait(timeout=PATIENCE) != 0, seen
+    assert b"denied on the terminal" in seen and "allow" not in queue.run("approve", "rules"), seen
+
+
 @pytest.mark.parametrize("words", [("--approve", ""), ("--approve", "x" * (40 << 10))])
 def test_an_invalid_pattern_is_refused(queue, words):
     done = queue.run("create", *words, status=None)
