@@ -93,6 +93,23 @@ CAY_PUBLIC CAY_NODISC int cay_pending_decide(const char *id, enum cay_verdict ve
 /* The file of the rules, which the user may edit: cay-approve(1).  It need not exist. */
 CAY_PUBLIC CAY_NODISC int cay_pending_rules(char ret_path[4096], struct cay_error *err);
 
+/* A line of the file: texts as patterns, as the file has them. */
+struct cay_pending_rule {
+    char id[CAY_PENDING_ID_MAX]; /* the SHA-256 of the line */
+    bool allows;                 /* or it denies */
+    const char *kind, *scope, *subject;
+};
+
+/* The rules in the order of the file.  Free the array, which has the texts, too, with
+ * cay_free(). */
+CAY_PUBLIC CAY_NODISC int cay_pending_list_rules(struct cay_pending_rule **ret_list,
+                                                 size_t *ret_count,
+                                                 struct cay_error *err);
+
+/* Removes a rule by its whole id, wherever it is in the file.  CAY_E_NOT_FOUND: there is
+ * none. */
+CAY_PUBLIC CAY_NODISC int cay_pending_remove_rule(const char *id, struct cay_error *err);
+
 /* A server that learns of requests, and may reply to them.  cay-approve(1) describes the
  * messages. */
 struct cay_webhook {

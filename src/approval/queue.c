@@ -598,6 +598,98 @@ int cay_pending_rules(char ret_path[4096], struct cay_error *err)
     return len < 4096 ? CAY_OK : cay_fail_errno(err, ENAMETOOLONG, op, "CAY_HOME");
 }
 
+/* --- The list of rules --- */
+
+static void name_line(const struct rules_line *line, char ret_id[CAY_PENDING_ID_MAX])
+{
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    struct sha256_ctx hash;
+
+    sha256_init(&hash);
+    sha256_update(&hash, (size_t)(line->end - line->text), (const uint8_t *)line->text);
+    sha256_digest(&hash, sizeof digest, digest);
+    for (size_t i = 0; i < sizeof digest; i++)
+        snprintf(ret_id + 2 * i, 3, "%02x", digest[i]);
+}
+
+/* Without a file: "". */
+static int load_rules(int dir, char **ret_rules, size_t *ret_len, struct cay_error *err)
+{
+    *ret_len = 0;
+    *ret_rules = read_file(dir, "rules", RULES_MAX, ret_len);
+    if (!*ret_rules && errno == ENOENT)
+        *ret_rules = calloc(1, 1);
+    else if (!*ret_rules)
+        return cay_fail(err, CAY_E_LIMIT, errno, op, "rules",
+                        "the file of rules cannot be read, or is too large",
+                        "cay approve rules prints its path; the limit is 1 MiB");
+    return *ret_rules ? CAY_OK : cay_fail_memory(err, op);
+}
+
+int cay_pending_list_rules(struct cay_pending_rule **ret_list, size_t *ret_count,
+                           struct cay_error *err)
+{
+    AUTO_FD dir = open_queue(err);
+    AUTO_FREE char *rules = NULL;
+    struct rules_line line;
+    size_t len, count = 0;
+
+    if (dir < 0)
+        return dir;
+    TRY(load_rules(dir, &rules, &len, err));
+    for (const char *at = rules; rules_next(&at, &line);)
+        count++;
+    struct cay_pending_rule *list = malloc(count * sizeof *list + len + 1);
+    if (!list)
+        return cay_fail_memory(err, op);
+    char *copy = (char *)(list + count); /* whose tabs and line ends become NULs */
+    memcpy(copy, rules, len + 1);
+    count = 0;
+    for (const char *at = rules; rules_next(&at, &line);) {
+        struct cay_pending_rule *rule = &list[count++];
+        const char **const texts[] = {&rule->kind, &rule->scope, &rule->subject};
+        *rule = (struct cay_pending_rule){.allows = line.allows};
+        name_line(&line, rule->id);
+        for (size_t i = 0; i < 3; i++) {
+            *texts[i] = copy + (line.fields[i] - rules);
+            copy[line.ends[i] - rules] = '\0';
+        }
+    }
+    *ret_list = list;
+    *ret_count = count;
+    return CAY_OK;
+}
+
+int cay_pending_remove_rule(const char *id, struct cay_error *err)
+{
+    AUTO_FD dir = open_queue(err);
+    AUTO_FREE char *rules = NULL;
+    AUTO_BUF left = {.max = RULES_MAX};
+    struct rules_line line;
+    const char *kept;
+    bool is_found = false;
+    char own[CAY_PENDING_ID_MAX];
+    size_t len;
+
+    if (dir < 0)
+        return dir;
+    TRY(load_rules(dir, &rules, &len, err));
+    kept = rules;
+    for (const char *at = rules; rules_next(&at, &line);) {
+        name_line(&line, own);
+        if (strcmp(own, id) != 0)
+            continue;
+        is_found = true;
+        (void)buf_append(&left, kept, (size_t)(line.text - kept));
+        kept = at;
+    }
+    if (!is_found)
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, id, "no rule has this id",
+                        "list the rules");
+    return buf_text(&left, kept) ? write_file(dir, "rules", left.data, left.len, err)
+                                 : cay_fail_memory(err, op);
+}
+
 static int ask_and_wait(const struct cay_request *ask,
                         void (*waits)(const char *id, const char *summary),
                         enum cay_verdict *ret_verdict, char note[CAY_NOTE_MAX],

@@ -104,6 +104,35 @@ static bool line_matches(const char *line, const char *end, const char *const te
     return line > end; /* no fifth field */
 }
 
+/* Whether the line is one that rules_decide() uses. */
+static bool parse_line(const char *text, const char *end, struct rules_line *ret_line)
+{
+    const char *at = text, *verdict, *verdict_end;
+    struct rules_line line = {.text = text, .end = end};
+
+    if (!next_field(&at, end, &verdict, &verdict_end))
+        return false;
+    for (size_t i = 0; i < 3; i++)
+        if (!next_field(&at, end, &line.fields[i], &line.ends[i]))
+            return false;
+    line.allows = *text == 'a';
+    *ret_line = line;
+    return at > end && (line.allows || *text == 'd') &&
+           matches(verdict, verdict_end, line.allows ? "allow" : "deny");
+}
+
+bool rules_next(const char **at, struct rules_line *ret_line)
+{
+    bool is_rule = false;
+
+    while (**at && !is_rule) {
+        const char *end = *at + strcspn(*at, "\n");
+        is_rule = parse_line(*at, end, ret_line);
+        *at = *end ? end + 1 : end;
+    }
+    return is_rule;
+}
+
 enum cay_decision rules_decide(const char *rules, const char *kind, const char *scope,
                                const char *subject)
 {

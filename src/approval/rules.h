@@ -17,6 +17,16 @@ bool rules_put(struct buf *buf, const char *text, bool wild);
 /* Undoes rules_put() in place. */
 void rules_unescape(char *text);
 
+/* A line of the rules: its fields begin with the kind, each ends before `ends`. */
+struct rules_line {
+    const char *text, *end;
+    bool allows;
+    const char *fields[3], *ends[3];
+};
+
+/* The next rule at or after *at, which then is behind it; false: there is none. */
+bool rules_next(const char **at, struct rules_line *ret_line);
+
 /* What the rules say; a denial comes first. */
 enum cay_decision rules_decide(const char *rules, const char *kind, const char *scope,
                                const char *subject);

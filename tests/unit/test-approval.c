@@ -263,3 +263,51 @@ TEST(a_remembered_rule_matches_exactly_its_subject)
     ASSERT_OK(submit("something", "x", id, &decision));
     ASSERT_INT(decision, CAY_DECISION_NONE);
 }
+
+static void write_rules(const char *text)
+{
+    FILE *file = fopen(scratch_path("state/approvals/rules"), "w");
+
+    ASSERT(file && fputs(text, file) >= 0);
+    ASSERT_INT(fclose(file), 0);
+}
+
+TEST(the_rules_are_listed_and_removed_by_the_hash_of_their_line)
+{
+    struct cay_pending_rule *rules = NULL;
+    char id[CAY_PENDING_ID_MAX], removed[CAY_PENDING_ID_MAX];
+    enum cay_decision decision;
+    size_t count = 9;
+
+    begin();
+    ASSERT_OK(cay_pending_list_rules(&rules, &count, &err));
+    ASSERT_INT((int)count, 0);
+    cay_free(rules);
+    ASSERT_OK(submit("a.txt", "x", id, &decision));
+    write_rules("# mine\nallow\twrite\t/policy\ta.txt\nno rule\na*\twrite\t*\tb\\*.txt\n"
+                "allow\twrite\t/policy\ta.txt\ndeny\t*\t/policy\tc.txt");
+    ASSERT_OK(cay_pending_list_rules(&rules, &count, &err));
+    ASSERT_INT((int)count, 4);
+    ASSERT(rules[0].allows && rules[1].allows && !rules[3].allows);
+    ASSERT_STR(rules[0].subject, "a.txt");
+    ASSERT_STR(rules[1].scope, "*");
+    ASSERT_STR(rules[1].subject, "b\\*.txt");
+    ASSERT_STR(rules[3].kind, "*");
+    ASSERT_STR(rules[3].subject, "c.txt");
+    ASSERT_STR(rules[0].id, rules[2].id);
+    memcpy(removed, rules[0].id, sizeof removed);
+    cay_free(rules);
+    ASSERT_OK(submit("a.txt", "x", id, &decision));
+    ASSERT_INT(decision, CAY_DECISION_YES);
+    ASSERT_OK(cay_pending_remove_rule(removed, &err));
+    ASSERT_OK(submit("a.txt", "x", id, &decision));
+    ASSERT_INT(decision, CAY_DECISION_NONE);
+    ASSERT_CODE(cay_pending_remove_rule(removed, &err), CAY_E_NOT_FOUND);
+    removed[8] = '\0';
+    ASSERT_CODE(cay_pending_remove_rule(removed, &err), CAY_E_NOT_FOUND);
+    FILE *file = fopen(scratch_path("state/approvals/rules"), "r");
+    char text[256] = "";
+    ASSERT(file && fread(text, 1, sizeof text - 1, file) > 0);
+    (void)fclose(file);
+    ASSERT_STR(text, "# mine\nno rule\na*\twrite\t*\tb\\*.txt\ndeny\t*\t/policy\tc.txt");
+}
