@@ -150,7 +150,8 @@ struct cay_network_config {
         network; /* NONE: that of the policy; else RULES if there are rules */
     /* With OPEN: rules that allow come before rules that deny, instead of after them; a
      * rule for addresses without ports is for all ports; and no rule opens a private
-     * address.  These are the rules of E2B's API. */
+     * address.  These are the rules of E2B's API.  With approve_ms what no rule names
+     * waits instead. */
     bool allow_first;
     const char *const *rules;
     size_t rule_count;

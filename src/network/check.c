@@ -197,7 +197,7 @@ static void give_default(struct network_answer *answer, const struct network_rul
     struct words_list list = {.len = 0};
     char rule[NETWORK_RULE_MAX];
 
-    if (rules->mode != NETWORK_RULES) {
+    if (rules->mode == NETWORK_OPEN || (rules->mode == NETWORK_E2B && !rules->ask_ms)) {
         give(answer, NETWORK_ALLOW, NULL,
              "%s is allowed: the network is open to all public addresses.",
              subject->text);

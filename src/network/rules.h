@@ -97,7 +97,7 @@ int network_rules_set_limits(struct network_rules *rules,
                              const struct network_limits *limits, struct cay_error *err);
 
 /* How long a connection that no rule allows or denies waits for approval; 0: it is
- * refused. */
+ * refused.  With NETWORK_E2B such connections then are not allowed, either. */
 int network_rules_set_ask(struct network_rules *rules, uint64_t ms,
                           struct cay_error *err);
 uint64_t network_rules_ask(const struct network_rules *rules);

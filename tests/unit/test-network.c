@@ -762,6 +762,26 @@ TEST(limits_are_written_and_read_with_the_rules)
 
 /* --- Approval --- */
 
+TEST(the_rules_of_e2b_let_other_hosts_wait_and_open_no_private_address)
+{
+    static const char text[] = "cay-network 1 e2b\nask\t600000\na.test\n10.0.0.0/8\n"
+                               "!b.test\n";
+    struct network_rules *rules = NULL;
+    struct network_answer answer;
+
+    ASSERT_OK(network_rules_read(text, strlen(text), &rules, &err));
+    network_check_name(rules, "c.test", 443, &answer);
+    ASSERT(answer.verdict == NETWORK_DENY && answer.may_ask);
+    network_check_name(rules, "b.test", 443, &answer);
+    ASSERT(answer.verdict == NETWORK_DENY && !answer.may_ask);
+    network_check_name(rules, "a.test", 443, &answer);
+    ASSERT(answer.verdict == NETWORK_ALLOW);
+    ASSERT(by_address(rules, "93.184.216.34", 443).may_ask);
+    answer = by_address(rules, "10.0.0.5", 443);
+    ASSERT(answer.verdict == NETWORK_DENY && !answer.may_ask);
+    network_rules_free(rules);
+}
+
 TEST(hosts_that_no_rule_names_may_wait_for_approval)
 {
     static const char text[] = "cay-network 1 rules\nask\t600000\na.test\n!b.test\n";
