@@ -125,7 +125,7 @@ class Stream:
 
     def __init__(self, client):
         self.client, self.raw, self.data = client, b"", b""
-        self.status = None
+        self.status = self.head = None
 
     def more(self):
         piece = self.client.recv(1 << 16)
@@ -133,7 +133,7 @@ class Stream:
         if self.status is None and b"\r\n\r\n" in self.raw:
             head, _, self.raw = self.raw.partition(b"\r\n\r\n")
             assert b"transfer-encoding: chunked" in head.lower(), head
-            self.status = int(head.split()[1])
+            self.status, self.head = int(head.split()[1]), head.decode().lower()
         while self.status is not None and self.take_chunk():
             pass
         return bool(piece)

@@ -221,8 +221,7 @@ def test_a_reply_of_another_session_approves_nothing(own_server):
                    "result": {"action": "accept", "content": {"decision": "allow"}}}
             assert other.post(yes).status_code == 202
             assert other.output("echo other") == "other\n"
-            assert len(json.loads(server.cay("approve", "list", "-o", "json").stdout)[
-                "requests"]) == 1
+            assert len(server.api("GET", "/approvals")[1]) == 1
             no = {**yes, "result": {"action": "decline"}}
             assert client.post(no).status_code == 202
             assert list(found)[-1][1]["result"]["isError"]

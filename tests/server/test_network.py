@@ -101,6 +101,62 @@ def test_an_update_replaces_all_rules(sdk):
     """) == [["no"], ["200", "no"], ["200", "200"], ["403"]]
 
 
+def test_other_destinations_wait_for_approval(sdk):
+    got = sdk("open", f"""
+        import os, threading, time, urllib.request
+        def api(method, path, body=None):
+            request = urllib.request.Request(
+                os.environ["E2B_API_URL"] + path, method=method, data=json.dumps(body).encode() if body else None,
+                headers={{"X-API-KEY": os.environ["E2B_API_KEY"]}})
+            text = urllib.request.urlopen(request, timeout=60).read()
+            return json.loads(text) if text else None
+        def waiting():
+            deadline = time.monotonic() + {PATIENCE}
+            while time.monotonic() < deadline:
+                found = [one for one in api("GET", "/approvals") if not one["decided"]]
+                if found:
+                    return found[0]
+                time.sleep(0.05)
+        def ask(*hosts, verdict):
+            result = []
+            thread = threading.Thread(target=lambda: result.extend(reach(box, *hosts)))
+            thread.start()
+            one = waiting()
+            api("POST", "/approvals/" + one["approvalID"], {{"verdict": verdict}})
+            thread.join()
+            return [one["kind"], one["subject"], one["sandboxID"] == box.sandbox_id, *result]
+        approvals = {{"egress": True}}
+        new = api("POST", "/v2/sandboxes", {{
+            "templateID": "base", "timeout": 600, "approvals": approvals,
+            "network": {{"allowOut": ["good.test"], "denyOut": ["0.0.0.0/0", "93.184.216.11"]}}}})
+        box = Sandbox.connect(new["sandboxID"])
+        made.append(box)
+        print(json.dumps(reach(box, "good.test", "93.184.216.11", "10.0.0.1")))
+        print(json.dumps(ask("other.test", verdict="deny")))
+        print(json.dumps(ask("other.test", verdict="allow")))
+        box.update_network({{"allow_out": ["good.test"], "deny_out": ["0.0.0.0/0"]}})
+        print(json.dumps(ask("other.test", verdict="remember") + reach(box, "other.test")))
+        print(json.dumps([one["subject"] for one in api("GET", "/approval-rules")]))
+        print(json.dumps(api("GET", "/sandboxes/" + box.sandbox_id)["approvals"]))
+    """)
+    assert got == [["200", "403", "403"], ["egress", "other.test:80", True, "403"],
+                   ["egress", "other.test:80", True, "200"], ["egress", "other.test:80", True, "200", "200"],
+                   ["other.test:80"], {"commands": [], "egress": True, "timeout": 600}]
+
+
+def test_approval_of_connections_needs_an_open_server(sdk):
+    assert sdk("good.test", """
+        import os, urllib.error, urllib.request
+        request = urllib.request.Request(
+            os.environ["E2B_API_URL"] + "/v2/sandboxes", headers={"X-API-KEY": os.environ["E2B_API_KEY"]},
+            data=json.dumps({"templateID": "base", "approvals": {"egress": True}}).encode())
+        try:
+            urllib.request.urlopen(request, timeout=60)
+        except urllib.error.HTTPError as error:
+            print(json.dumps([error.code, "server decides" in json.load(error)["message"]]))
+    """) == [[501, True]]
+
+
 def test_an_update_changes_the_access_to_the_internet(sdk):
     assert sdk("open", """
         from e2b.exceptions import NotFoundException

@@ -613,6 +613,7 @@ static void recover(struct broker *broker)
     broker_reconcile_snapshots(broker);
     usage_open(broker);
     journal_open(broker);
+    broker->is_keeper_lost = true;
     broker_expire(broker);
 }
 

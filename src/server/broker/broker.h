@@ -107,6 +107,7 @@ struct broker {
     /* Logs for the operator; NULL: nothing is logged. */
     void (*log_error)(const char *about, const struct cay_error *error);
     bool is_over;
+    bool is_keeper_lost; /* one failed whose sandbox may need it: broker_watch_egress() */
     struct node {
         struct source agent_source;
         int agent;            /* listening socket of --agent; -1: none */
@@ -526,6 +527,23 @@ void broker_handle_content(struct broker *broker, struct request_packet *request
  * error and returns false if a name is invalid. */
 bool broker_add_volumes(struct request_packet *request, const char *tenant,
                         const char *const *mounts, int64_t count, struct buf *strings);
+
+/* --- Approvals: approvals.c --- */
+
+/* OP_APPROVALS and OP_APPROVAL... */
+void broker_handle_approval(struct broker *broker, struct request_packet *request,
+                            const char *tenant);
+
+/* The value of RECORD_APPROVE, or "". */
+const char *broker_find_approvals(const struct record_row *row);
+
+/* How long connections of the sandbox to other destinations wait for approval; 0: they do
+ * not. */
+int64_t broker_ask_ms(const struct record_row *row);
+
+/* Starts the keepers of sandboxes whose connections wait for approval, if the server has
+ * just started or a keeper failed. */
+void broker_watch_egress(struct broker *broker);
 
 /* --- MCP over HTTP: mcp.c --- */
 

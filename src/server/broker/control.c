@@ -386,7 +386,8 @@ static void change_network(struct broker *broker, struct request_packet *request
     AUTO_FREE const char **strings = request_strings(request, &room);
     AUTO_BUF sent = {.max = CHANNEL_STRINGS};
     struct request head = {.flags = request->head.flags & CREATE_INTERNET,
-                           .count = request->head.count};
+                           .count = request->head.count,
+                           .numbers = {[NETWORK_ASK_MS] = broker_ask_ms(row)}};
 
     if (!strings) {
         broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
@@ -482,6 +483,8 @@ static bool handle_of_tenant(struct broker *broker, struct request_packet *reque
         broker_handle_secret(broker, request, tenant);
     else if (op >= OP_VOLUMES && op <= OP_VOLUME_REMOVE)
         broker_handle_volume(broker, request, tenant);
+    else if (op >= OP_APPROVALS && op <= OP_APPROVAL_RULE_REMOVE)
+        broker_handle_approval(broker, request, tenant);
     else
         return false;
     return true;

@@ -38,6 +38,7 @@ void create_send(struct broker *broker, struct broker_request *pending,
     strings_add(&sent, from);
     strings_add(&sent, build->start.len ? build->start.data : "");
     strings_add(&sent, build->ready.len ? build->ready.data : "");
+    strings_add(&sent, broker_find_approvals(&pending->row));
     (void)buf_append(&sent, pending->env.data, pending->env.len);
     (void)buf_append(&sent, strings->data, strings->len);
     broker_request_send_to(broker, pending, &request, &sent);
@@ -113,6 +114,14 @@ static bool may_create(struct broker *broker, struct request_packet *request,
         broker_refuse(request, 501, CAY_E_UNSUPPORTED,
                       "sandboxes of this server have no internet access",
                       "start it with --internet open, or do not request it");
+        return false;
+    }
+    if (request->head.flags & CREATE_APPROVE_EGRESS &&
+        broker->options->internet != CAY_NETWORK_OPEN) {
+        broker_refuse(request, 501, CAY_E_UNSUPPORTED,
+                      "the server decides what sandboxes reach: approval of other "
+                      "destinations is not supported",
+                      "start it with --internet open, or leave approvals.egress out");
         return false;
     }
     /* A sandbox that cannot be paused at its end would never end. */

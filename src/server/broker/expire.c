@@ -58,6 +58,7 @@ void broker_expire(struct broker *broker)
     keepers_start_pool(broker);
     usage_start(broker);
     hooks_start(broker);
+    broker_watch_egress(broker);
     if (registry_visit(broker->registry, &filter, is_due, &due, NULL) != CAY_OK)
         due.next_ms = due.now_ms + 1000;
     for (size_t i = 0; i < due.count; i++) {

@@ -290,6 +290,8 @@ static const struct {
     [OP_SECRET_REMOVE] = {"secret.remove", {"name"}},
     [OP_VOLUME_CREATE] = {"volume.create", {"name"}},
     [OP_VOLUME_REMOVE] = {"volume.remove", {"name"}},
+    [OP_APPROVAL_DECIDE] = {"approval.decide", {"id", "approval"}},
+    [OP_APPROVAL_RULE_REMOVE] = {"approval.rule.remove", {"id"}},
     [OP_MCP] = {"mcp.start", {"name"}},
     [OP_MCP_REMOVE] = {"mcp.remove", {"name"}},
     [OP_START] = {"process.start"},

@@ -169,6 +169,8 @@ static bool launch(struct broker *broker, struct keeper_handle *keeper)
     cay_copy_text(spec.template_name, sizeof spec.template_name, row.template_name);
     cay_copy_text(spec.tenant, sizeof spec.tenant, row.tenant);
     spec.may_be_stopped = row.flags & RECORD_COLD;
+    spec.approves = broker_find_metadata(&row, RECORD_APPROVE);
+    spec.asks_egress = row.flags & CREATE_APPROVE_EGRESS;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return false;
@@ -381,6 +383,10 @@ static void note_end(struct broker *broker, struct keeper_handle *keeper, bool i
                   *keeper->id ? keeper->id : keeper->volume, (int)keeper->pid,
                   is_signal ? "signal" : "status", status, is_signal ? ", " : "",
                   is_signal ? signal_words(status) : "");
+    if (*keeper->id && is_failure) {
+        broker->is_keeper_lost = true;
+        broker_wake_at(broker, server_clock_ms() + NEXT_RETRY_MS);
+    }
     if (*keeper->id && is_gone)
         broker_sandbox_ended(broker, keeper->id, status == KEEPER_OUT_OF_MEMORY);
     keepers_drop(broker, keeper);
@@ -625,7 +631,8 @@ static void report_failure(struct broker *broker, struct broker_request *pending
     }
     if (pending->op == OP_PAUSE && pending->is_cold)
         control_pause_failed(broker, pending->row.id);
-    broker_request_fail(pending, status_of(code), &error);
+    bool was_decided = pending->op == OP_APPROVAL_DECIDE && code == CAY_E_EXISTS;
+    broker_request_fail(pending, was_decided ? 409 : status_of(code), &error);
 }
 
 /* Either the sandbox ended meanwhile, which its row says, or only its keeper was killed.

@@ -33,6 +33,8 @@ static const struct mapping {
     {"invalid_argument", CAY_E_EXEC_FAILED, 400},
     {"permission_denied", CAY_E_DENIED, 403},
     {"permission_denied", CAY_E_READ_ONLY, 403},
+    {"permission_denied", CAY_E_NOT_APPROVED, 403},
+    {"failed_precondition", CAY_E_CHANGED, 412},
     {"not_found", CAY_E_NOT_FOUND, 404},
     {"already_exists", CAY_E_EXISTS, 409},
     {"unavailable", CAY_E_BUSY, 503},
@@ -163,6 +165,18 @@ static void put_last(struct buf *out, const char *code, const char *message)
     }
     json_put_end(&json);
     close_as(out, begin, END_STREAM);
+}
+
+void connect_begin_waiting(struct exchange *exchange, const char *header,
+                           const char *value,
+                           void (*keepalive)(struct exchange *exchange))
+{
+    int64_t seconds = exchange_number(exchange, "Keepalive-Ping-Interval", KEEPALIVE_S);
+
+    exchange_stream(exchange, "application/connect+json", (uint64_t)seconds * 1000,
+                    keepalive);
+    if (exchange->response)
+        (void)MHD_add_response_header(exchange->response, header, value);
 }
 
 bool connect_begin_stream(struct exchange *exchange, const struct reply_packet *reply,

@@ -359,7 +359,7 @@ void exchange_refuse_with(struct exchange *exchange, const struct reply_packet *
         {CAY_E_INVALID, 400}, {CAY_E_NOT_A_FILE, 400}, {CAY_E_NOT_A_DIRECTORY, 400},
         {CAY_E_DENIED, 403},  {CAY_E_NOT_FOUND, 404},  {CAY_E_EXISTS, 409},
         {CAY_E_BUSY, 409},    {CAY_E_LIMIT, 429},      {CAY_E_UNSUPPORTED, 501},
-        {CAY_E_TIMEOUT, 504}, {CAY_E_NO_SPACE, 507},
+        {CAY_E_TIMEOUT, 504}, {CAY_E_NO_SPACE, 507},   {CAY_E_NOT_APPROVED, 403},
     };
 
     if (status < 400 || status >= 600)

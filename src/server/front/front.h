@@ -357,6 +357,10 @@ void connect_close(struct buf *out, size_t begin);
 /* Begins a stream with the first reply; false if that refuses the request instead. */
 bool connect_begin_stream(struct exchange *exchange, const struct reply_packet *reply,
                           void (*keepalive)(struct exchange *exchange));
+/* Begins one before the first reply, with a header more; `keepalive` may be NULL. */
+void connect_begin_waiting(struct exchange *exchange, const char *header,
+                           const char *value,
+                           void (*keepalive)(struct exchange *exchange));
 void connect_end_stream(struct exchange *exchange, const struct reply_packet *failure);
 void connect_end_with(struct exchange *exchange, const char *code, const char *message);
 
@@ -461,6 +465,15 @@ int64_t front_add_volumes(const char *shown, struct buf *strings);
 /* The key "volumeMounts"; `shown` may be NULL. */
 void front_put_volumes(struct json *json, const char *shown);
 
+/* --- Approvals (approvals.c) --- */
+
+/* "approvals" of a new sandbox: adds the text of RECORD_APPROVE if anything waits.  True:
+ * connections do, too. */
+bool front_take_approvals(struct fields *fields, struct buf *text);
+
+/* The key "approvals" from that text. */
+void front_put_approvals(struct json *json, const char *text, bool egress);
+
 /* PUT /sandboxes/{id}/network */
 void front_change_network(struct exchange *exchange);
 
@@ -551,7 +564,8 @@ extern const struct handler sandbox_handlers[], missing_handlers[], process_hand
     filesystem_handlers[], file_handlers[], code_handlers[], secret_handlers[],
     volume_handlers[], content_handlers[], fork_handlers[], checkpoint_handlers[],
     snapshot_handlers[], template_handlers[], metrics_handlers[], usage_handlers[],
-    log_handlers[], mcp_handlers[], ui_handlers[], session_handlers[];
+    log_handlers[], mcp_handlers[], ui_handlers[], session_handlers[],
+    approval_handlers[];
 extern const struct handler port_handler;
 
 /* --- Confinement (confine.c) --- */

@@ -113,12 +113,29 @@ static void put_end(struct exchange *exchange, const struct reply_packet *reply)
     close_event(exchange, &json, begin);
 }
 
+/* It waits for approval.  The SDKs take the first event for that of the start, so that
+ * only clients that send the header get others before it. */
+static void begin_waiting(struct exchange *exchange, const struct reply_packet *reply)
+{
+    static const char header[] = "Cay-Approval";
+    const char *id = reply_next(reply, NULL);
+
+    if (!exchange->is_stream && id)
+        connect_begin_waiting(exchange, header, id,
+                              exchange_header(exchange, header) ? put_keepalive : NULL);
+}
+
 static void on_event(struct exchange *exchange, struct reply_packet *reply)
 {
+    if (reply->head.kind == REPLY_WAITING) {
+        begin_waiting(exchange, reply);
+        return;
+    }
     if (!connect_begin_stream(exchange, reply, put_keepalive))
         return;
     switch (reply->head.kind) {
     case REPLY_STARTED:
+        exchange->keepalive = put_keepalive;
         put_start(exchange, reply);
         break;
     case REPLY_OUTPUT:

@@ -421,6 +421,9 @@ static void on_info(struct exchange *exchange, struct reply_packet *reply)
     front_put_network(json, find_hidden(reply, text.metadata, RECORD_EGRESS),
                       find_hidden(reply, text.metadata, RECORD_MASK),
                       !(flags & CREATE_PRIVATE_TRAFFIC));
+    const char *approvals = find_hidden(reply, text.metadata, RECORD_APPROVE);
+    if (approvals)
+        front_put_approvals(json, approvals, flags & CREATE_APPROVE_EGRESS);
     json_put_key(json, "lifecycle");
     json_put_object(json);
     json_set_text(json, "onTimeout", flags & CREATE_AUTO_PAUSE ? "pause" : "kill");
@@ -476,7 +479,7 @@ static uint32_t create_flags(struct exchange *exchange, struct fields *fields)
 /* Metadata with what the server stores beside it; the number of pairs. */
 static int64_t add_metadata(struct fields *fields, const struct front_egress *egress,
                             const char *mask, const struct buf *volumes,
-                            struct buf *strings)
+                            const struct buf *approvals, struct buf *strings)
 {
     const char *key;
     json_t *value;
@@ -497,6 +500,11 @@ static int64_t add_metadata(struct fields *fields, const struct front_egress *eg
         strings_add(strings, volumes->data);
         count++;
     }
+    if (approvals->len) {
+        strings_add(strings, RECORD_APPROVE);
+        strings_add(strings, approvals->data);
+        count++;
+    }
     if (mask) {
         strings_add(strings, RECORD_MASK);
         strings_add(strings, mask);
@@ -513,17 +521,20 @@ static const char *fill_create(struct exchange *exchange, struct fields *fields,
     const char *template_name = field_text(fields, "templateID"), *mask;
     struct fields network = field_object(fields, "network");
     AUTO_BUF volumes = {.max = CHANNEL_PACKET}, shown = {.max = CHANNEL_PACKET};
+    AUTO_BUF approvals = {.max = CHANNEL_PACKET};
 
     exchange_init_request(exchange, OP_CREATE, request);
     request->numbers[CREATE_VOLUMES] = front_take_volumes(fields, &volumes, &shown);
     request->flags = create_flags(exchange, fields);
+    if (front_take_approvals(fields, &approvals))
+        request->flags |= CREATE_APPROVE_EGRESS;
     const char *wrong =
         front_take_egress(&network, request->flags & CREATE_INTERNET, egress);
     const char *wrong_mask = front_take_mask(&network, &mask);
     strings_add(strings, template_name ? template_name : "");
     request->numbers[CREATE_TIMEOUT] = field_int(fields, "timeout", 0, INT32_MAX, -1);
     request->numbers[CREATE_METADATA] =
-        add_metadata(fields, egress, mask, &shown, strings);
+        add_metadata(fields, egress, mask, &shown, &approvals, strings);
     request->numbers[CREATE_ENV] = field_add_pairs(fields, "envVars", true, strings);
     request->numbers[CREATE_RULES] = egress->count;
     (void)buf_append(strings, egress->rules.data, egress->rules.len);

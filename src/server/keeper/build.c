@@ -266,7 +266,7 @@ static int make_policy(const struct serve_options *options, cay_policy **ret_pol
 
     if (options->internet <= CAY_NETWORK_HOST)
         return CAY_OK;
-    int code = keeper_network_init(options, true, NULL, 0, &network, err);
+    int code = keeper_network_init(options, true, 0, NULL, 0, &network, err);
     if (!code)
         code = cay_policy_add_network(NULL, &network.config, ret_policy, err);
     keeper_network_done(&network);

@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "cay/approval.h"
 #include "cay/volume.h"
 #include "code/client.h"
 #include "sys/io.h"
@@ -389,11 +390,15 @@ static int create_with_network(struct keeper *keeper,
     cay_policy *policy = NULL;
 
     wanted->network = CAY_NETWORK_NONE; /* or that of the policy */
+    uint64_t ask_ms = 0;
+    if (request->head.flags & CREATE_APPROVE_EGRESS)
+        ask_ms = wanted->approve_timeout_ms ? wanted->approve_timeout_ms
+                                            : CAY_PENDING_TIMEOUT_MS;
     if (options->internet <= CAY_NETWORK_HOST) {
         wanted->network = has_internet ? options->internet : CAY_NETWORK_NONE;
         return cay_sandbox_create(wanted, &keeper->sandbox, err);
     }
-    int code = keeper_network_init(options, has_internet,
+    int code = keeper_network_init(options, has_internet, ask_ms,
                                    request->strings + CREATE_ENV_AT + numbers[CREATE_ENV],
                                    (size_t)numbers[CREATE_RULES], &network, err);
     if (!code)
@@ -432,6 +437,30 @@ static bool has_start(const struct keeper_request *request)
     return *request->strings[CREATE_START] || *request->strings[CREATE_READY];
 }
 
+/* What waits for approval, then create_with_network(). */
+static int create_with_approvals(struct keeper *keeper,
+                                 const struct keeper_request *request,
+                                 struct cay_sandbox_options *wanted,
+                                 struct cay_error *err)
+{
+    const char *text = request->strings[CREATE_APPROVE];
+    struct keeper_approvals approvals;
+
+    if (!*text)
+        return create_with_network(keeper, request, wanted, err);
+    int code = keeper_approvals_init(text, &approvals, err);
+    if (!code)
+        code = keeper_use_queue(keeper->options, request->strings[2], err);
+    wanted->approve = approvals.patterns;
+    wanted->approve_scope = approvals.scope;
+    wanted->approve_timeout_ms = approvals.timeout_ms;
+    if (!code)
+        code = create_with_network(keeper, request, wanted, err);
+    keeper_approvals_done(&approvals);
+    keeper->asks_egress = request->head.flags & CREATE_APPROVE_EGRESS;
+    return code;
+}
+
 static int create_sandbox(struct keeper *keeper, const struct keeper_request *request,
                           struct cay_error *err)
 {
@@ -458,7 +487,7 @@ static int create_sandbox(struct keeper *keeper, const struct keeper_request *re
         wanted.from = from;
         wanted.template_name = NULL; /* that of the other sandbox */
     }
-    return create_with_network(keeper, request, &wanted, err);
+    return create_with_approvals(keeper, request, &wanted, err);
 }
 
 /* 0: no TTL. */
@@ -509,6 +538,7 @@ static int op_create(struct keeper *keeper, struct keeper_request *request,
     strings_add(&strings, cay_sandbox_id(keeper->sandbox));
     (void)reply_send(request->channel, &reply, &strings, -1);
     (void)keeper_files(keeper, "root", NULL); /* while the broker writes the row */
+    keeper_watch_egress(keeper);
     return CAY_OK;
 }
 
@@ -589,6 +619,7 @@ static int op_resume(struct keeper *keeper, struct keeper_request *request,
         TRY(keeper_stop(keeper, err));
     if (keeper->is_stopped) {
         TRY(start_again(keeper, request, err));
+        keeper_watch_egress(keeper);
         return KEEPER_DONE;
     }
     code = set_ttl(keeper, request->head.numbers[TIMEOUT_SECONDS], err);
@@ -596,6 +627,8 @@ static int op_resume(struct keeper *keeper, struct keeper_request *request,
         code = cay_sandbox_resume(keeper->sandbox, err);
     if (code == CAY_E_UNSUPPORTED) /* without a freezer it was never paused */
         code = CAY_OK;
+    if (!code)
+        keeper_watch_egress(keeper);
     return code ? code : KEEPER_DONE;
 }
 
@@ -641,8 +674,10 @@ static int op_envs(struct keeper *keeper, struct keeper_request *request,
     struct cay_exec_result result;
     struct reply reply = {.kind = REPLY_TEXT};
     AUTO_BUF strings = {.max = CHANNEL_PACKET};
-    int code = cay_sandbox_exec(keeper->sandbox, &options, &result, err);
+    int code = keeper_allow_own(keeper->sandbox, &options, err);
 
+    if (!code)
+        code = cay_sandbox_exec(keeper->sandbox, &options, &result, err);
     if (!code && result.cause == CAY_CAUSE_TIMEOUT) {
         cay_exec_done(&result);
         code = cay_fail(err, CAY_E_TIMEOUT, 0, "server.envs", NULL,
@@ -844,6 +879,11 @@ static keeper_op *const ops[OP_COUNT] = {
     [OP_CONTENT_MAKE_DIR] = keeper_op_content,
     [OP_CONTENT_READ] = keeper_op_content,
     [OP_CONTENT_WRITE] = keeper_op_content,
+    [OP_APPROVALS] = keeper_op_approval,
+    [OP_APPROVAL] = keeper_op_approval,
+    [OP_APPROVAL_DECIDE] = keeper_op_approval,
+    [OP_APPROVAL_RULES] = keeper_op_approval,
+    [OP_APPROVAL_RULE_REMOVE] = keeper_op_approval,
     [OP_DIAL] = op_dial,
     [OP_EXECUTE] = op_code,
     [OP_CONTEXTS] = op_code,
@@ -887,7 +927,7 @@ static int run_op(struct keeper *keeper, struct keeper_request *request,
     bool needs_sandbox = act != op_create && act != keeper_op_volume &&
                          act != keeper_op_content && act != keeper_op_snapshot_remove &&
                          act != keeper_op_build && act != keeper_op_remove_template &&
-                         act != keeper_op_upload;
+                         act != keeper_op_upload && act != keeper_op_approval;
     if (!keeper->sandbox && needs_sandbox)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "server", NULL,
                         "there is no sandbox yet", "try again");
@@ -955,6 +995,15 @@ static void receive_request(struct keeper *keeper)
     }
 }
 
+/* The lesser of the time until the next tick and `wait_ms`; -1: none. */
+static int next_tick_ms(const struct task *task, int64_t now_ms, int wait_ms)
+{
+    int64_t left_ms = task->due_ms - now_ms;
+    int tick_ms = left_ms > TICK_MS ? (int)left_ms : TICK_MS;
+
+    return wait_ms < 0 || tick_ms < wait_ms ? tick_ms : wait_ms;
+}
+
 /* A request is handled last, since it may end tasks that other events point to. */
 static void loop(struct keeper *keeper)
 {
@@ -967,7 +1016,7 @@ static void loop(struct keeper *keeper)
         wait_ms = (int)(keeper->life_at_ms > now_ms ? keeper->life_at_ms - now_ms : 0);
     for (const struct task *task = keeper->tasks; task; task = task->next)
         if (task->tick && !task->is_over)
-            wait_ms = TICK_MS;
+            wait_ms = next_tick_ms(task, now_ms, wait_ms);
     int count = epoll_wait(keeper->epoll, events, EVENTS, wait_ms);
 
     for (int i = 0; i < count; i++) {
@@ -983,8 +1032,9 @@ static void loop(struct keeper *keeper)
     } else {
         watch_life(keeper);
     }
+    now_ms = keeper_now_ms();
     for (struct task *task = keeper->tasks; task; task = task->next)
-        if (task->tick && !task->is_over)
+        if (task->tick && !task->is_over && now_ms >= task->due_ms)
             task->tick(keeper, task);
     if (keeper->tasks)
         keeper->busy_ms = keeper_now_ms();
@@ -1018,10 +1068,15 @@ _Noreturn void keeper_run(int socket, const struct keeper_spec *spec,
     }
     if (*id)
         set_identity(&self, id, spec->template_name, spec->tenant);
+    /* Otherwise its commands would wait in the queue of this user. */
+    if (spec->approves && keeper_use_queue(options, spec->tenant, NULL) != CAY_OK)
+        _exit(1);
+    self.asks_egress = spec->asks_egress;
     self.is_stopped = spec->may_be_stopped &&
                       cay_sandbox_inspect(self.sandbox, &info, NULL) == CAY_OK &&
                       info.state == CAY_STATE_STOPPED;
     restore_state(&self, spec->state, spec->state_len);
+    keeper_watch_egress(&self);
     for (;;)
         loop(&self);
 }

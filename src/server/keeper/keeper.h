@@ -23,6 +23,8 @@ struct keeper_spec {
     const char *state; /* of the sandbox's previous keeper: struct idle_notice */
     size_t state_len;
     bool may_be_stopped; /* paused without memory, see RECORD_COLD */
+    bool approves;       /* something of it waits for approval: RECORD_APPROVE */
+    bool asks_egress;    /* CREATE_APPROVE_EGRESS */
 };
 
 enum {
@@ -61,6 +63,8 @@ _Noreturn void keeper_serve_mcp(int socket, const struct keeper_mcp *spec,
  * each tenant. */
 #define KEEPER_BUILDS  "builds"
 #define KEEPER_UPLOADS "uploads"
+/* The same for requests for approval: "tenant-NAME/approvals". */
+#define KEEPER_QUEUES "queues"
 
 /* Options of every sandbox: those of the server. */
 #define KEEPER_TEMPLATE "base"
@@ -84,6 +88,7 @@ struct task {
     bool is_over;
     void (*done)(struct task *task);                        /* frees it */
     void (*tick)(struct keeper *keeper, struct task *task); /* every TICK_MS, or NULL */
+    int64_t due_ms; /* by keeper_now_ms(): no tick before */
 };
 
 /* KEEPER_BUSY_TRIES: with TICK_MS between them, for a command that starts or ends. */
@@ -95,6 +100,7 @@ struct keeper {
     cay_sandbox *sandbox;
     bool is_volume;     /* the sandbox only shows the files of a volume: content.c */
     bool is_pending;    /* the store has no row for it yet */
+    bool asks_egress;   /* connections of the sandbox wait for approval */
     bool is_stopped;    /* the sandbox was paused without memory */
     uint64_t received;  /* requests */
     int64_t busy_ms;    /* when there was the last request, task or idle notice */
@@ -161,8 +167,9 @@ struct keeper_network {
     const char **rules;
     char *words;
 };
+/* `ask_ms`: other destinations wait so long for approval; 0: they do not. */
 int keeper_network_init(const struct serve_options *options, bool has_internet,
-                        const char *const *rules, size_t count,
+                        uint64_t ask_ms, const char *const *rules, size_t count,
                         struct keeper_network *ret_network, struct cay_error *err);
 void keeper_network_done(struct keeper_network *network);
 
@@ -176,6 +183,35 @@ struct keeper_headers {
 int keeper_headers_init(const char *const *strings, size_t count,
                         struct keeper_headers *ret_headers, struct cay_error *err);
 void keeper_headers_done(struct keeper_headers *headers);
+
+/* --- Approvals: approval.c --- */
+
+/* From here on this process uses the queue of the tenant. */
+int keeper_use_queue(const struct serve_options *options, const char *tenant,
+                     struct cay_error *err);
+
+/* The value of RECORD_APPROVE; to be freed also on failure. */
+struct keeper_approvals {
+    uint64_t timeout_ms;
+    const char *scope; /* NULL: the sandbox */
+    const char **patterns;
+    char *text;
+};
+int keeper_approvals_init(const char *text, struct keeper_approvals *ret_approvals,
+                          struct cay_error *err);
+void keeper_approvals_done(struct keeper_approvals *approvals);
+
+/* Approves a command of the server itself, such as the start command of a template, which
+ * may match a pattern: nobody could reply while the keeper waits. */
+int keeper_allow_own(cay_sandbox *sandbox, const struct cay_exec_options *exec,
+                     struct cay_error *err);
+
+/* Requests approval of the sandbox's connections until it is paused or ends, if it has
+ * keeper->asks_egress.  The keeper is not idle meanwhile. */
+void keeper_watch_egress(struct keeper *keeper);
+
+/* Without a sandbox. */
+keeper_op keeper_op_approval;
 
 keeper_op keeper_op_network;
 keeper_op keeper_op_snapshot;

@@ -80,14 +80,16 @@ static int serve(int socket, const struct keeper_mcp *spec,
 
     if (!approve || !tools)
         return cay_fail_memory(err, "server.mcp");
-    if (*approve)
+    if (*approve) {
         wanted.sandbox.approve = approve;
+        TRY(keeper_use_queue(options, spec->tenant, err));
+    }
     set_tools(tools, spec->tenant, &wanted);
     set_keep(spec, options, &wanted);
     wanted.sandbox.network = options->internet; /* or that of the policy */
     if (options->internet > CAY_NETWORK_HOST) {
         wanted.sandbox.network = CAY_NETWORK_NONE;
-        code = keeper_network_init(options, true, NULL, 0, &network, err);
+        code = keeper_network_init(options, true, 0, NULL, 0, &network, err);
         if (!code)
             code = cay_policy_add_network(NULL, &network.config, &policy, err);
         wanted.sandbox.policy = policy;

@@ -16,10 +16,15 @@ void keeper_network_done(struct keeper_network *network)
     free(network->words);
 }
 
+/* What clients have to deny before they can allow a host.  If other destinations wait for
+ * approval, it is those that wait. */
+static const char everything_else[] = "!0.0.0.0/0";
+
 /* With --internet open the rules are E2B's: everything public, but for what the client
- * denies.  With rules, the client can only deny more, which the broker has checked. */
+ * denies; if other destinations wait for approval, what the client allows.  With rules,
+ * the client can only deny more, which the broker has checked. */
 int keeper_network_init(const struct serve_options *options, bool has_internet,
-                        const char *const *rules, size_t count,
+                        uint64_t ask_ms, const char *const *rules, size_t count,
                         struct keeper_network *ret_network, struct cay_error *err)
 {
     bool is_open = options->internet == CAY_NETWORK_OPEN;
@@ -35,6 +40,7 @@ int keeper_network_init(const struct serve_options *options, bool has_internet,
     *config = (struct cay_network_config){.size = sizeof *config,
                                           .network = options->internet,
                                           .allow_first = is_open,
+                                          .approve_ms = ask_ms,
                                           .rules = network.rules,
                                           .limits = options->network_limit};
     char *at = network.words;
@@ -42,9 +48,10 @@ int keeper_network_init(const struct serve_options *options, bool has_internet,
         if (*word)
             network.rules[config->rule_count++] = word;
     for (size_t i = 0; i < count; i++)
-        network.rules[config->rule_count++] = rules[i];
+        if (!ask_ms || strcmp(rules[i], everything_else) != 0)
+            network.rules[config->rule_count++] = rules[i];
     if (is_open && !has_internet)
-        network.rules[config->rule_count++] = "!0.0.0.0/0";
+        network.rules[config->rule_count++] = everything_else;
     *ret_network = network;
     return CAY_OK;
 }
@@ -106,7 +113,9 @@ int keeper_op_network(struct keeper *keeper, struct keeper_request *request,
     size_t rules_end = request->head.count - header_count;
     struct keeper_network network;
     struct keeper_headers headers = {0};
+    int64_t ask_ms = request->head.numbers[NETWORK_ASK_MS];
     int code = keeper_network_init(keeper->options, request->head.flags & CREATE_INTERNET,
+                                   ask_ms > 0 ? (uint64_t)ask_ms : 0,
                                    request->strings + 1, rules_end - 1, &network, err);
 
     if (!code)

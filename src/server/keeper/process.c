@@ -12,10 +12,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
 #include "base/signal.h"
+#include "cay/approval.h"
 #include "server/keeper/keeper.h"
 
 /* A command started by this keeper: its configuration, and for a while its exit status.
@@ -576,56 +578,184 @@ static int stream_new(struct keeper *keeper, struct keeper_request *request,
 
 /* --- Starting --- */
 
+/* A command with the memory that its options point to. */
+struct launch {
+    struct cay_exec_options options;
+    const char **argv, **env;
+};
+
+static void launch_done(struct launch *launch)
+{
+    free(launch->argv);
+    free(launch->env);
+}
+
+#define AUTO_LAUNCH __attribute__((cleanup(launch_done))) struct launch
+
+static int launch_init(const struct keeper *keeper, const struct request *head,
+                       const char *const *strings, const char *cwd,
+                       struct launch *ret_launch, struct cay_error *err)
+{
+    int64_t argc = head->numbers[START_ARGS];
+    struct launch *launch = ret_launch;
+
+    launch->argv = calloc((size_t)argc + 1, sizeof *launch->argv);
+    launch->env = keeper_identity_env(keeper, strings + 2 + argc);
+    if (!launch->argv || !launch->env)
+        return cay_fail_memory(err, "process.start");
+    memcpy(launch->argv, strings + 2, (size_t)argc * sizeof *launch->argv);
+    launch->options = (struct cay_exec_options){
+        .size = sizeof launch->options,
+        .flags = CAY_EXEC_BACKGROUND | CAY_EXEC_PIPED |
+                 (head->flags & START_PTY ? CAY_EXEC_TTY | CAY_EXEC_INPUT : 0u) |
+                 (head->flags & START_INPUT ? (unsigned)CAY_EXEC_INPUT : 0u),
+        .argv = launch->argv,
+        .env = launch->env,
+        .cwd = *cwd ? cwd : NULL,
+        .user = *head->user ? head->user : NULL,
+        .tag = *strings[1] ? strings[1] : NULL,
+        .timeout_ms = (uint64_t)head->numbers[START_TIMEOUT_MS],
+        .rows = (uint16_t)head->numbers[START_ROWS],
+        .columns = (uint16_t)head->numbers[START_COLUMNS],
+    };
+    return CAY_OK;
+}
+
+/* A command that waits for approval.  Its request stays in the queue if the client or
+ * this process ends, and the next command that is the same gets its reply. */
+struct waiting {
+    struct task task;
+    struct request head;
+    char id[CAY_PENDING_ID_MAX], cwd[PATH_MAX];
+    const char **strings; /* and their text */
+};
+
+enum { REPLY_LOOK_MS = 250 };
+
+static void waiting_done(struct task *task)
+{
+    free(((struct waiting *)task)->strings);
+    free(task);
+}
+
+static const char **copy_strings(const char *const *strings, uint32_t count)
+{
+    size_t len = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        len += strlen(strings[i]) + 1;
+    const char **copy = malloc((count + 1) * sizeof *copy + len);
+    char *at = copy ? (char *)(copy + count + 1) : NULL;
+    for (uint32_t i = 0; at && i < count; i++) {
+        size_t size = strlen(strings[i]) + 1;
+        copy[i] = memcpy(at, strings[i], size);
+        at += size;
+    }
+    if (copy)
+        copy[count] = NULL;
+    return copy;
+}
+
+static void look_for_reply(struct keeper *keeper, struct task *task)
+{
+    struct waiting *waiting = (struct waiting *)task;
+    struct keeper_request request = {waiting->head, task->channel, waiting->strings};
+    AUTO_LAUNCH launch = {.argv = NULL};
+    cay_process *process = NULL;
+    struct cay_error error = {0};
+    char gone;
+
+    task->is_over = recv(task->channel, &gone, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    if (task->is_over)
+        return;
+    int code = launch_init(keeper, &waiting->head, waiting->strings, waiting->cwd,
+                           &launch, &error);
+    if (!code)
+        code = cay_process_start_approved(keeper->sandbox, &launch.options, waiting->id,
+                                          &process, &error);
+    if (!code && !process) {
+        task->due_ms = keeper_now_ms() + REPLY_LOOK_MS;
+        return;
+    }
+    task->is_over = true;
+    if (!code) {
+        add_command(keeper, &request, cay_process_pid(process), keeper_now_ms());
+        task->channel = -1; /* of the stream now */
+        code = stream_new(keeper, &request, process, waiting->head.flags & START_PTY,
+                          &error);
+    }
+    if (code && keeper_sandbox_is_gone(keeper, code))
+        keeper_exit();
+    if (code)
+        (void)reply_send_error(request.channel, 0, &error);
+    if (code && task->channel < 0)
+        (void)close(request.channel);
+}
+
+static int wait_for_reply(struct keeper *keeper, struct keeper_request *request,
+                          const char *id, const char *cwd, struct cay_error *err)
+{
+    struct reply reply = {.kind = REPLY_WAITING, .count = 1};
+    struct waiting *waiting = calloc(1, sizeof *waiting);
+    AUTO_BUF strings = {.max = CAY_PENDING_ID_MAX};
+
+    if (!waiting ||
+        !(waiting->strings = copy_strings(request->strings, request->head.count))) {
+        free(waiting);
+        return cay_fail_memory(err, "process.start");
+    }
+    waiting->head = request->head;
+    cay_copy_text(waiting->id, sizeof waiting->id, id);
+    cay_copy_text(waiting->cwd, sizeof waiting->cwd, cwd);
+    waiting->task = (struct task){
+        .channel = request->channel, .done = waiting_done, .tick = look_for_reply};
+    request->channel = -1;
+    strings_add(&strings, id);
+    (void)reply_send(waiting->task.channel, &reply, &strings, -1);
+    keeper_add_task(keeper, &waiting->task);
+    return CAY_OK;
+}
+
+static int find_directory(struct keeper *keeper, const char *user, const char *path,
+                          char ret_cwd[PATH_MAX], struct cay_error *err)
+{
+    cay_files *files = keeper_files(keeper, user, err);
+    struct cay_stat st;
+    int code = files ? entry_path(keeper, user, path, ret_cwd, err) : err->code;
+
+    if (code)
+        return code;
+    if (cay_files_stat(files, ret_cwd, false, &st, NULL) != CAY_OK ||
+        st.type != CAY_TYPE_DIRECTORY)
+        return cay_fail(err, CAY_E_INVALID, 0, "process.start", ret_cwd,
+                        "the working directory does not exist",
+                        "create it first, or omit cwd");
+    return CAY_OK;
+}
+
 int keeper_op_start(struct keeper *keeper, struct keeper_request *request,
                     struct cay_error *err)
 {
     const struct request *head = &request->head;
     int64_t argc = head->numbers[START_ARGS], envc = head->numbers[START_ENV];
     int64_t arrived_ms = keeper_now_ms();
-    char cwd[PATH_MAX];
+    char cwd[PATH_MAX] = "", id[CAY_PENDING_ID_MAX];
+    AUTO_LAUNCH launch = {.argv = NULL};
+    enum cay_decision decision;
     cay_process *process = NULL;
 
     if (argc < 1 || envc < 0 || argc > head->count || envc > head->count ||
         2 + argc + envc != head->count || head->numbers[START_TIMEOUT_MS] < 0)
         return cay_fail(err, CAY_E_INVALID, 0, "process.start", NULL,
                         "the request is malformed", "give a command");
-    if (*request->strings[0]) {
-        cay_files *files = keeper_files(keeper, head->user, err);
-        struct cay_stat st;
-        int wrong = files ? entry_path(keeper, head->user, request->strings[0], cwd, err)
-                          : err->code;
-        if (wrong)
-            return wrong;
-        if (cay_files_stat(files, cwd, false, &st, NULL) != CAY_OK ||
-            st.type != CAY_TYPE_DIRECTORY)
-            return cay_fail(err, CAY_E_INVALID, 0, "process.start", cwd,
-                            "the working directory does not exist",
-                            "create it first, or omit cwd");
-    }
-    AUTO_FREE const char **argv = calloc((size_t)argc + 1, sizeof *argv);
-    if (!argv)
-        return cay_fail_memory(err, "process.start");
-    memcpy(argv, request->strings + 2, (size_t)argc * sizeof *argv);
-    AUTO_FREE const char **env = keeper_identity_env(keeper, request->strings + 2 + argc);
-    if (!env)
-        return cay_fail_memory(err, "process.start");
-    const struct cay_exec_options options = {
-        .size = sizeof options,
-        .flags = CAY_EXEC_BACKGROUND | CAY_EXEC_PIPED |
-                 (head->flags & START_PTY ? CAY_EXEC_TTY | CAY_EXEC_INPUT : 0u) |
-                 (head->flags & START_INPUT ? (unsigned)CAY_EXEC_INPUT : 0u),
-        .argv = argv,
-        .env = env,
-        .cwd = *request->strings[0] ? cwd : NULL,
-        .user = *head->user ? head->user : NULL,
-        .tag = *request->strings[1] ? request->strings[1] : NULL,
-        .timeout_ms = (uint64_t)head->numbers[START_TIMEOUT_MS],
-        .rows = (uint16_t)head->numbers[START_ROWS],
-        .columns = (uint16_t)head->numbers[START_COLUMNS],
-    };
-    int code = cay_process_start(keeper->sandbox, &options, &process, err);
-    if (code)
-        return code;
+    if (*request->strings[0])
+        TRY(find_directory(keeper, head->user, request->strings[0], cwd, err));
+    TRY(launch_init(keeper, head, request->strings, cwd, &launch, err));
+    TRY(cay_sandbox_request_command(keeper->sandbox, &launch.options, id, &decision,
+                                    err));
+    TRY(cay_process_start_approved(keeper->sandbox, &launch.options, id, &process, err));
+    if (!process)
+        return wait_for_reply(keeper, request, id, cwd, err);
     add_command(keeper, request, cay_process_pid(process), arrived_ms);
     return stream_new(keeper, request, process, head->flags & START_PTY, err);
 }

@@ -33,7 +33,8 @@ static bool is_ready(cay_sandbox *sandbox, const char *const *argv,
         .size = sizeof exec, .argv = argv, .env = env, .timeout_ms = READY_MS};
     struct cay_exec_result result;
 
-    if (cay_sandbox_exec(sandbox, &exec, &result, NULL) != CAY_OK)
+    if (keeper_allow_own(sandbox, &exec, NULL) != CAY_OK ||
+        cay_sandbox_exec(sandbox, &exec, &result, NULL) != CAY_OK)
         return false;
     bool is_done = result.cause == CAY_CAUSE_EXITED && result.exit_code == 0;
     cay_exec_done(&result);
@@ -99,6 +100,8 @@ int keeper_start_command(cay_sandbox *sandbox, const char *template_name,
     cay_process *process = NULL;
     int code = env ? CAY_OK : cay_fail_memory(err, op);
 
+    if (!code && *start)
+        code = keeper_allow_own(sandbox, &exec, err);
     if (!code && *start)
         code = cay_process_start(sandbox, &exec, &process, err);
     if (!code && (*start || *ready))

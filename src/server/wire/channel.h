@@ -92,6 +92,12 @@ enum {
     X(VOLUME, KEY, 1, 1) /* strings of these: a name */                                  \
     X(VOLUME_CREATE, KEY, 1, 1)                                                          \
     X(VOLUME_REMOVE, KEY, 1, 1)                                                          \
+    /* Strings of these: to a keeper the tenant first. */                                \
+    X(APPROVALS, KEY, 0, 1)                                                              \
+    X(APPROVAL, KEY, 1, 2)        /* an id */                                            \
+    X(APPROVAL_DECIDE, KEY, 3, 4) /* an id, the verdict, a note */                       \
+    X(APPROVAL_RULES, KEY, 0, 1)                                                         \
+    X(APPROVAL_RULE_REMOVE, KEY, 1, 2) /* an id */                                       \
     X(MCP, KEY, 0, 1)           /* starts a session: REPLY_SOCKET; a kept sandbox */     \
     X(MCP_REMOVE, KEY, 1, 1)    /* removes that one */                                   \
     X(CONFIRM, BROKER, 1, 8192) /* strings: recovery.h */                                \
@@ -159,13 +165,15 @@ enum {
     CREATE_HEADERS = 5,  /* strings after the rules: host, name and value of each; to a
                             keeper, its secret parts as well, a line for each */
     NETWORK_HEADERS = 0, /* the same */
-    CREATE_VOLUMES = 6,  /* strings after the headers: name and path of each */
+    NETWORK_ASK_MS = 1, /* to a keeper: other destinations wait so long; 0: they do not */
+    CREATE_VOLUMES = 6, /* strings after the headers: name and path of each */
     /* To a keeper: source, template, tenant, pool, "from" of struct cay_sandbox_options,
-     * start and ready command come first. */
+     * start and ready command, and the value of RECORD_APPROVE or "" come first. */
     CREATE_FROM = 4,
     CREATE_START = 5,
     CREATE_READY = 6,
-    CREATE_ENV_AT = 7,
+    CREATE_APPROVE = 7,
+    CREATE_ENV_AT = 8,
 
     TIMEOUT_SECONDS = 0, /* CONNECT, TIMEOUT, RESUME, REFRESH, CONFIRM; -1: not given */
 
@@ -251,7 +259,9 @@ enum request_flag {
     /* EXECUTE, CONTEXTS: no connection, only REPLY_DONE */
     CODE_IMAGE = 1 << 0,  /* and a descriptor of the saved interpreter if there is one */
     CODE_MISFIT = 1 << 1, /* the interpreter in the sandbox is not a copy of it */
-    REQUEST_FLAGS = (1 << 8) - 1
+
+    CREATE_APPROVE_EGRESS = 1 << 8, /* other destinations wait for approval */
+    REQUEST_FLAGS = (1 << 9) - 1
 };
 
 struct request {
@@ -292,9 +302,14 @@ enum reply_kind {
     /* Numbers: enum build_number; strings: template, build, name, step, reason, and tags.
      * BUILD_STATUS: with a descriptor of the log, if there is one. */
     REPLY_BUILD = 19,
-    REPLY_SAMPLE = 20, /* numbers: enum usage_number, USAGE_AT_MS; string: the sandbox */
-    REPLY_LOG = 22,    /* numbers: enum log_number; strings: message, fields as JSON */
-    REPLY_SAMPLES = 21 /* raw bytes: struct usage_record, oldest first */
+    REPLY_SAMPLE = 20,  /* numbers: enum usage_number, USAGE_AT_MS; string: the sandbox */
+    REPLY_LOG = 22,     /* numbers: enum log_number; strings: message, fields as JSON */
+    REPLY_SAMPLES = 21, /* raw bytes: struct usage_record, oldest first */
+    /* Numbers: enum approval_number; strings: id, kind, scope, subject, summary.
+     * APPROVAL: with a descriptor of the content. */
+    REPLY_APPROVAL = 23,
+    REPLY_RULE = 24,   /* numbers: enum rule_number; strings: id, kind, scope, subject */
+    REPLY_WAITING = 25 /* START: it waits for approval; string: the id of its request */
 };
 
 enum { REPLY_NUMBERS = 12 };
@@ -350,6 +365,13 @@ enum checkpoint_number {
  * text. */
 enum session_number { SESSION_EXPIRES_S };
 enum snapshot_number { SNAPSHOT_CREATED_MS };
+enum approval_number {
+    APPROVAL_CREATED_MS,
+    APPROVAL_EXPIRES_MS,
+    APPROVAL_BYTES,
+    APPROVAL_IS_DECIDED
+};
+enum rule_number { RULE_ALLOWS };
 enum secret_number { SECRET_VERSION, SECRET_CREATED_MS, SECRET_UPDATED_MS };
 enum reserved_number { RESERVED_END /* the file may be written up to this offset */ };
 
@@ -437,6 +459,9 @@ enum record_state { RECORD_RUNNING = 1, RECORD_PAUSED = 2, RECORD_GONE = 3 };
 #define RECORD_MASK    "\001mask"    /* maskRequestHost */
 #define RECORD_VOLUMES "\001volumes" /* of each volume a line: name, tab, path */
 #define RECORD_BUILD   "\001build"   /* of the template, if it has a start command */
+/* Lines: milliseconds until the answer is no or 0, scope or "", and the patterns of
+ * commands that wait for approval. */
+#define RECORD_APPROVE "\001approve"
 
 /* REPLY_SANDBOX.  Strings: id, template, token, traffic token ("": none), domain, then
  * metadata. */
