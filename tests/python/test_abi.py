@@ -117,6 +117,7 @@ NOT_MIRRORED = {
     "cay_process_backend",
     "cay_port",  # of cay port and cay forward
     "cay_pending_files",  # of cay approve
+    "cay_pending_rule",  # of the server
     "cay_profile",  # of cay agent
     "cay_tree_result",  # of what is done inside libcay
 }
@@ -252,6 +253,8 @@ def test_every_function_of_the_headers_is_bound_or_left_out_knowingly() -> None:
         "cay_pending_check",
         "cay_pending_notify",  # for cay approve notify
         "cay_pending_use",  # for the server
+        "cay_pending_list_rules",
+        "cay_pending_remove_rule",
         "cay_policy_network_approval",  # for the command
         "cay_sandbox_pass_egress",  # cay approve watch does it
         "cay_profile_free",  # for cay agent
