@@ -55,6 +55,24 @@ def test_a_remembered_command_runs_again_in_the_same_place(queue):
     assert done.returncode == 125 and "no reply in time" in done.stderr
 
 
+def test_a_remembered_rule_covers_the_line_and_nothing_else(queue):
+    """The manual says so: a line with any directory, user and variables, but no other line."""
+    created = create(queue, "--approve", "*", "--approve-timeout", "2m")
+    runner = queue.start("exec", "-e", "A=1", created, "--", "env")
+    queue.run("approve", "remember", queue.waiting(runner)["id"])
+    assert ended(runner)[0] == 0
+    assert "A=2\n" in queue.run("exec", "-e", "A=2", "-w", "/", "-u", "root", created, "--", "env")
+    assert queue.requests() == []
+    for line in (("env", "-0"), ("/usr/bin/env",), ("sh", "-c", "env")):
+        runner = queue.start("exec", created, "--", *line)
+        queue.run("approve", "deny", queue.waiting(runner)["id"])
+        assert ended(runner)[0] == 125
+    other = create(queue, "--approve", "*")  # of another scope
+    runner = queue.start("exec", other, "--", "env")
+    queue.run("approve", "deny", queue.waiting(runner)["id"])
+    assert ended(runner)[0] == 125
+
+
 def test_the_rules_stay_with_the_sandbox(queue):
     created = create(queue, "--approve", "git push*", "--approve-timeout", "2m")
     for command in (("sh", "-c", "git push --force"), ("bash", "-ec", "git push --force"),
