@@ -64,8 +64,17 @@ export async function request(method, path, { body, type, headers, signal } = {}
     return reply;
   const error = await errorOf(reply);
   if (reply.status === 401 && !path.startsWith("/ui/"))
-    onEnd();
+    await checkSession(error);
   throw error;
+}
+
+// A sandbox also replies with 401, to a request of a user that it does not have.
+async function checkSession(error) {
+  const reply = await fetch("/ui/session", { credentials: "same-origin", cache: "no-store" }).catch(() => null);
+  if (reply?.status === 401)
+    onEnd();
+  else
+    error.next = "The sandbox refuses this user: its template needs one of this name.";
 }
 
 async function decode(reply) {

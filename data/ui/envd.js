@@ -52,7 +52,7 @@ class Envelopes {
   }
 }
 
-// Calls onMessage for each message.  Returns at the end of the stream; throws its error, or
+// Calls onMessage for each message, and reads on when its promise is kept.  Returns at the end of the stream; throws its error, or
 // one with the status 0 if the connection broke.
 export async function stream(id, method, message, onMessage, signal) {
   const reply = await request("POST", `/${method}`, {
@@ -76,7 +76,7 @@ export async function stream(id, method, message, onMessage, signal) {
             throw new ApiError(STATUS[body.error.code] || 500, body.error.message);
           return;
         }
-        onMessage(body);
+        await onMessage(body);
       }
     }
   } finally {

@@ -8,7 +8,7 @@ import { button, h, setText } from "./dom.js";
 import { FitAddon } from "./vendor/addon-fit.js";
 import { Terminal } from "./vendor/xterm.js";
 
-const FIRST_WAIT_MS = 500, MOST_WAIT_MS = 15000, TRIES = 8, KEPT = 8;
+const FIRST_WAIT_MS = 500, MOST_WAIT_MS = 15000, TRIES = 8, KEPT = 8, UNSHOWN_MAX = 256 << 10;
 const sessions = new Map(); // by sandbox
 
 // The tag of the shell that this tab of the browser has started in a sandbox
@@ -35,6 +35,7 @@ class Session {
     this.tag = tags.get(id);
     this.isRestored = Boolean(this.tag); // not known to run
     this.runs = false;
+    this.unshown = 0; // bytes of output that the terminal has not shown yet
     this.waiting = ""; // typed, and not sent yet
     this.sends = false;
     this.abort = null;
@@ -100,6 +101,19 @@ class Session {
       call(this.id, "process.Process/Update", { ...this.selector, pty: this.size() }).catch(() => {}); // it may have ended
   }
 
+  // Resolves when the terminal can take more: the shell then waits, not this page's memory.
+  write(bytes) {
+    this.unshown += bytes.length;
+    return new Promise((resolve) => {
+      this.terminal.write(bytes, () => {
+        this.unshown -= bytes.length;
+        resolve();
+      });
+      if (this.unshown < UNSHOWN_MAX)
+        resolve();
+    });
+  }
+
   onEvent({ event }, connection) {
     if (event?.start) {
       this.runs = connection.works = true;
@@ -107,10 +121,11 @@ class Session {
       this.say("Connected.");
       this.resize();
     } else if (event?.data?.pty) {
-      this.terminal.write(fromBase64(event.data.pty));
+      return this.write(fromBase64(event.data.pty));
     } else if (event?.end) {
       this.ended(` (${event.end.status || "exit status 0"})`);
     }
+    return null;
   }
 
   forget() {

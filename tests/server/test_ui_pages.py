@@ -233,6 +233,8 @@ def test_a_terminal_runs_a_shell_and_connects_to_it_again(show, create, page):
     page.set_viewport_size({"width": 700, "height": 800})
     page.keyboard.type("clear; echo now=$(tput cols)\n")
     assert int(on_screen(page, r"now=(\d+)")[1]) < int(first[2])
+    page.keyboard.type("clear; yes a-long-line-of-output | head -n 30000; echo flood=$((1+1))\n")
+    on_screen(page, "flood=2")
     page.get_by_role("link", name="Overview").click()
     page.get_by_text("envd version").wait_for()
     page.get_by_role("link", name="Terminal", exact=True).click()
@@ -543,10 +545,26 @@ def test_the_list_shows_a_failure_and_recovers(show, page):
     page.get_by_role("alert").wait_for(state="detached")
 
 
+def refuse(page, path):
+    page.route(path, lambda route: route.fulfill(
+        status=401, content_type="application/json", body='{"code": 401, "message": "no such user"}'))
+
+
+def test_a_sandbox_that_refuses_a_user_does_not_end_the_session(show, page, shared):
+    refuse(page, "**/process.Process/List")
+    show("sandboxes", shared.sandbox_id, "processes")
+    says(page, "no such user")
+    assert "its template" in page.get_by_role("alert").inner_text()
+    assert page.get_by_role("navigation", name="Main").is_visible()
+    page.unroute_all(behavior="ignoreErrors")
+
+
 def test_the_end_of_a_session_shows_the_login(origin, page):
-    page.route("**/v2/sandboxes?*", lambda route: route.fulfill(
-        status=401, content_type="application/json", body='{"code": 401, "message": "no"}'))
+    refuse(page, "**/v2/sandboxes?*")
     page.goto(f"{origin}/ui/#/sandboxes")
+    says(page, "no such user")  # the session itself still counts
+    refuse(page, "**/ui/session")
+    page.get_by_role("button", name="Try again").click()
     page.get_by_label("API key").wait_for()
     assert "The session is over" in body(page).inner_text()
     assert not page.get_by_role("navigation", name="Main").is_visible()
