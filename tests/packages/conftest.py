@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -71,6 +72,11 @@ class Live:
         said = self.do(f"serve su {user} -c '{command}'" if user else f"serve {command}")
         self.exports = dict(re.findall(r"export (\w+)=(.*)", said))
         return int(self.exports["E2B_API_URL"].rpartition(":")[2])
+
+    def dashboard(self):
+        """The first line of the server's page for browsers."""
+        with urllib.request.urlopen(f"{self.exports['E2B_API_URL']}/ui/") as reply:
+            return reply.readline().decode().strip()
 
     def stop_server(self):
         self.do("kill $server; wait $server || true")

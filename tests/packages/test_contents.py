@@ -69,7 +69,8 @@ def test_the_packages_of_a_processor_have_the_same_files(processor):
     """The image has no manual pages, and Debian's packages have more."""
     files = of_tarball(processor)
     assert {"bin/cay", "libexec/cay/cay-full", "libexec/cay/cay-serve",
-            "share/cay/cay-config.schema.json", "share/man/man1/cay-run.1"} <= files
+            "share/cay/cay-config.schema.json", "share/cay/ui/index.html",
+            "share/man/man1/cay-run.1"} <= files
     for path in PACKAGES.glob(f"cay-*linux_*_{processor}.whl"):
         assert of_wheel(path) == files, path
     assert of_image(processor) - {"bin/cay-container"} == {

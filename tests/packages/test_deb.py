@@ -61,6 +61,7 @@ def test_the_server_serves_the_sdk_of_e2b(clean):
         for user, options in ((None, []), ("ordinary", ["--no-pause"])):
             live.serve(user=user)
             live.sdk(*options)
+            assert live.dashboard().lower() == "<!doctype html>"
             live.stop_server()
 
 

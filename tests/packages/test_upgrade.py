@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A newer package is installed under living sandboxes, sessions and a server.
 
-CAY_NEXT is a directory with packages of a later version; if it is not set, they are built
-from the same sources."""
+CAY_NEXT is a directory with packages of a later version; if it is not set, those of the kinds that
+were built are built again from the same sources."""
 
 import hashlib
 import os
@@ -15,6 +15,8 @@ from conftest import PACKAGES, ROOT, ROOTS, index
 
 DEB = "cay_*_$(dpkg --print-architecture).deb"
 
+KINDS = {"wheel": "cay-*.whl", "tarball": "cay-*-linux-*.tar.gz", "deb": "cay_*.deb"}
+
 
 @pytest.fixture(scope="session")
 def versions(tmp_path_factory):
@@ -26,7 +28,8 @@ def versions(tmp_path_factory):
         state = hashlib.sha256(b"".join(path.read_bytes() for path in names)).hexdigest()
         stamp = following / "made-for"
         if not stamp.exists() or stamp.read_text() != state:
-            subprocess.run([ROOT / "tests/packages/make-next", following], check=True,
+            kinds = [kind for kind, pattern in KINDS.items() if list(PACKAGES.glob(pattern))]
+            subprocess.run([ROOT / "tests/packages/make-next", following, *kinds], check=True,
                            stdout=subprocess.PIPE)
             stamp.write_text(state)
     share = tmp_path_factory.mktemp("versions")

@@ -187,6 +187,7 @@ def test_the_server_of_the_wheel_serves_the_sdk_of_e2b(python, share):
         live.do(INSTALL)
         live.serve()
         live.sdk()
+        assert live.dashboard().lower() == "<!doctype html>"
         live.stop_server()
 
 
