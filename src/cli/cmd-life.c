@@ -43,7 +43,7 @@ int cmd_create(struct call *call, struct cay_error *err)
         hint_level(sandbox, plan.sandbox.require);
     if (!code)
         code = forward_publish(sandbox, &call->options.ports, err);
-    if (!code && call->options.approve_egress)
+    if (!code && sandbox_plan_asks_egress(&plan))
         code = sandbox_program.watch_egress(sandbox, err);
     if (!code)
         code = print_id(call, sandbox, err);

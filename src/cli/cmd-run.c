@@ -302,7 +302,7 @@ static int execute_wait(struct execute *execute, struct cay_error *err)
         hint_level(execute->sandbox, plan->sandbox.require);
     if (!code && execute->is_fresh)
         code = forward_publish(execute->sandbox, &execute->call->options.ports, err);
-    if (!code && execute->is_fresh && execute->call->options.approve_egress)
+    if (!code && execute->is_fresh && sandbox_plan_asks_egress(plan))
         code = sandbox_program.watch_egress(execute->sandbox, err);
     if (!code)
         code = stream_process(execute, execute->process, err);
@@ -330,7 +330,7 @@ int run_in_new(struct call *call, plan_adjuster *adjust, void (*after)(void *coo
     int status = adjust ? adjust(plan, cookie, err) : CAY_OK;
     plan->sandbox.ephemeral = true;
     /* A rule that is remembered is for the next run here, too. */
-    bool approves = plan->sandbox.approve || call->options.approve_egress;
+    bool approves = plan->sandbox.approve || sandbox_plan_asks_egress(plan);
     if (approves && !plan->sandbox.approve_scope && !plan->sandbox.name &&
         getcwd(plan->scope, sizeof plan->scope))
         plan->sandbox.approve_scope = plan->scope;

@@ -741,6 +741,11 @@ int sandbox_plan(const struct options *options,
     return CAY_OK;
 }
 
+bool sandbox_plan_asks_egress(const struct sandbox_plan *plan)
+{
+    return plan->sandbox.policy && cay_policy_network_approval(plan->sandbox.policy) > 0;
+}
+
 void sandbox_plan_done(struct sandbox_plan *plan)
 {
     for (size_t i = 0; plan->binds_text && i < 2 * plan->given_count; i++)

@@ -67,6 +67,10 @@ struct sandbox_plan {
 int sandbox_plan(const struct options *options,
                  const struct cay_sandbox_options *configured, const char *const *argv,
                  struct sandbox_plan *ret_plan, struct cay_error *err);
+/* Whether connections of the sandbox wait for approval, by the options or the
+ * configuration. */
+bool sandbox_plan_asks_egress(const struct sandbox_plan *plan);
+
 void sandbox_plan_done(struct sandbox_plan *plan);
 
 /* The sandboxes of cay fork. */

@@ -8,6 +8,7 @@
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "cay/approval.h"
 #include "cay/volume.h"
 #include "native/config-secrets.h"
 #include "native/make/preflight.h"
@@ -87,6 +88,9 @@ const struct cay_field native_fields[NATIVE_FIELDS] = {
      "patterns of commands that wait for approval before they start: see cay-approve(1)"},
     {"approve_timeout", NULL, CAY_FIELD_NUMBER, NULL,
      "seconds after which the answer is no (default: 600)"},
+    {"approve_egress", NULL, CAY_FIELD_BOOLEAN, "false",
+     "whether connections to hosts that no network rule names wait for approval; cay run "
+     "and cay create request it, other programs need cay approve watch"},
 };
 
 /* The options, which must be the first member, and the memory they point to. */
@@ -236,6 +240,37 @@ static int take_groups(const cay_config *config, char ***groups, size_t *count,
     return CAY_OK;
 }
 
+enum { APPROVE_TIMEOUT_MAX_S = 7 * 24 * 3600 };
+
+static int take_approve_timeout(const cay_config *config, uint64_t *ret_ms,
+                                struct cay_error *err)
+{
+    double seconds = cay_config_number(config, "approve_timeout");
+
+    if (!(seconds >= 0 && seconds <= APPROVE_TIMEOUT_MAX_S))
+        return cay_fail(err, CAY_E_INVALID, 0, op, "approve_timeout",
+                        "invalid timeout of approvals",
+                        "use a number of seconds up to 604800, which is a week");
+    *ret_ms = (uint64_t)(seconds * 1000);
+    return CAY_OK;
+}
+
+/* How long other connections wait; 0: they do not. */
+static int take_approve_egress(const cay_config *config, enum cay_network network,
+                               uint64_t *ret_ms, struct cay_error *err)
+{
+    if (!cay_config_boolean(config, "approve_egress"))
+        return CAY_OK;
+    if (network == CAY_NETWORK_HOST || network == CAY_NETWORK_OPEN)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "approve_egress",
+                        "this network has no hosts that wait for approval",
+                        "leave out network, or write network: rules");
+    TRY(take_approve_timeout(config, ret_ms, err));
+    if (!*ret_ms)
+        *ret_ms = CAY_PENDING_TIMEOUT_MS;
+    return CAY_OK;
+}
+
 /* The policy with the rules beside it. */
 static int take_network(const cay_config *config, struct config_options *config_options,
                         struct cay_error *err)
@@ -250,8 +285,9 @@ static int take_network(const cay_config *config, struct config_options *config_
     TRY(take_rules(config, "allow", "", rules, &network.rule_count, err));
     TRY(take_rules(config, "deny", "!", rules, &network.rule_count, err));
     TRY(take_groups(config, &config_options->groups, &network.group_count, err));
+    TRY(take_approve_egress(config, options->network, &network.approve_ms, err));
     bool by_rules = options->network > CAY_NETWORK_HOST;
-    if (!by_rules && !network.rule_count && !network.group_count)
+    if (!by_rules && !network.rule_count && !network.group_count && !network.approve_ms)
         return CAY_OK;
     network.network = by_rules ? options->network : CAY_NETWORK_NONE;
     network.rules = (const char *const *)rules;
@@ -275,19 +311,12 @@ static int take_joined(const cay_config *config, struct config_options *config_o
     return take_rules(config, "networks", "", config_options->joined, &taken, err);
 }
 
-enum { APPROVE_TIMEOUT_MAX_S = 7 * 24 * 3600 };
-
 static int take_approve(const cay_config *config, struct config_options *config_options,
                         struct cay_error *err)
 {
     size_t count = cay_config_count(config, "approve"), taken = 0;
-    double seconds = cay_config_number(config, "approve_timeout");
 
-    if (!(seconds >= 0 && seconds <= APPROVE_TIMEOUT_MAX_S))
-        return cay_fail(err, CAY_E_INVALID, 0, op, "approve_timeout",
-                        "invalid timeout of approvals",
-                        "use a number of seconds up to 604800, which is a week");
-    config_options->options.approve_timeout_ms = (uint64_t)(seconds * 1000);
+    TRY(take_approve_timeout(config, &config_options->options.approve_timeout_ms, err));
     if (!count)
         return CAY_OK;
     config_options->approve = calloc(count + 1, sizeof(char *));

@@ -65,7 +65,7 @@ int native_restart(void *cookie, struct cay_error *err);
 int native_wake(void *cookie, struct cay_error *err);
 
 /* The fields of a configuration, and sandboxes created from one. */
-enum { NATIVE_FIELDS = 25 };
+enum { NATIVE_FIELDS = 26 };
 extern const struct cay_field native_fields[NATIVE_FIELDS];
 int native_check_config(void *data, const cay_config *config, struct cay_error *err);
 int native_create_config(void *data, const cay_config *config, void **ret_cookie,

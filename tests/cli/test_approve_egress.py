@@ -92,6 +92,22 @@ def test_a_remembered_host_is_a_rule_of_the_queue_and_of_the_network(queue):
     assert queue.requests() == []
 
 
+def test_a_configuration_lets_hosts_wait(queue):
+    config = queue.base / "box.yaml"
+    config.write_text("type: native\nallow: [other.test]\napprove_egress: true\napprove_timeout: 300\n")
+    runner = queue.start("run", "--config", "box.yaml", "--", "python3", "-c",
+                         INSIDE + 'print(fetch("other.test"), fetch("good.test"))')
+    request = queue.waiting(runner)
+    assert (request["kind"], request["subject"], request["scope"]) == ("egress", "good.test:80", str(queue.base))
+    assert 290_000 < request["expires_ms"] - request["created_ms"] <= 300_000
+    queue.run("approve", "allow", request["id"])
+    assert ended(runner)[1] == "200 hello other.test 200 hello good.test\n"
+    for network in ("host", "open"):
+        config.write_text(f"type: native\nnetwork: {network}\napprove_egress: true\n")
+        done = queue.run("run", "--config", "box.yaml", "--", "true", status=None)
+        assert done.returncode == 125 and "no hosts that wait for approval" in done.stderr, done
+
+
 def test_denied_and_private_hosts_are_refused_at_once(queue):
     box = queue.create("--deny", "good.test", "--deny", f"{PUBLIC_TOO}/32")
     out = ended(queue.attempt(box, f"""

@@ -65,6 +65,8 @@ class NativeSandboxConfig(BaseSandboxConfig):
     """patterns of commands that wait for approval: git push*"""
     approve_timeout: float | None = None
     """seconds, after which the answer is no"""
+    approve_egress: bool = False
+    """connections to hosts that no network rule names wait for approval: cay approve watch"""
     user: str | None = None
     hostname: str | None = None
     ttl: float | None = None
