@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 import threading
 import time
@@ -13,7 +14,7 @@ import pytest
 from native import make_sandbox
 
 from cay import approvals
-from cay.errors import ApprovalError, SandboxExistsError
+from cay.errors import ApprovalError, SandboxExistsError, SandboxValueError
 
 PATIENCE = 120
 
@@ -86,3 +87,23 @@ def test_a_program_asks_the_queue() -> None:
         assert rules.read() == "allow\tdeploy\t\tweb\n"
     with pytest.raises(ApprovalError):
         approvals.ask("deploy", "other", timeout=0.1)
+
+
+def test_connections_wait_for_approval() -> None:
+    seen = []
+
+    def deny(request: approvals.Pending) -> None:
+        seen.append((request.kind, request.subject))
+        request.deny()
+
+    with make_sandbox(approve_egress=True, approve_timeout=PATIENCE) as box:
+        with subprocess.Popen([os.environ.get("CAY_BIN", "cay"), "approve", "watch", box.id]) as watch:
+            thread = answer(deny)
+            code = "import socket; socket.create_connection(('93.184.216.34', 443), 100).recv(1)"
+            assert box.exec(["python3", "-c", code]).exit_code == 1
+            thread.join()
+            watch.terminate()
+    assert seen == [("egress", "93.184.216.34:443")]
+    for network in ("host", "open"):
+        with pytest.raises(SandboxValueError, match="no hosts that wait"):
+            make_sandbox(approve_egress=True, network=network)

@@ -292,8 +292,11 @@ def network_rules(allow: Iterable[str], deny: Iterable[str]) -> list[bytes]:
     ]
 
 
+APPROVE_MS = 600_000  # CAY_PENDING_TIMEOUT_MS
+
+
 def network_config(
-    number: int, rules: list[bytes], limits: str | None = None
+    number: int, rules: list[bytes], limits: str | None = None, approve_ms: int = 0
 ) -> _c.NetworkConfig:
     return _c.NetworkConfig(
         size=sizeof(_c.NetworkConfig),
@@ -301,6 +304,7 @@ def network_config(
         rules=_c.string_array(rules),
         rule_count=len(rules),
         limits=optional(limits, "network_limit"),
+        approve_ms=approve_ms,
     )
 
 
@@ -336,11 +340,20 @@ class Policy:
         allow: Iterable[str],
         deny: Iterable[str],
         limits: str | None = None,
+        approve_ms: int = 0,
     ) -> int:
-        """Adds network rules; returns the network of the sandbox, a number of C."""
+        """Adds network rules; returns the network of the sandbox, a number of C.  Other
+        connections wait for approval for ``approve_ms``; 0: they are refused."""
         number = choice(network, _c.NETWORKS, "network")
         rules = network_rules(allow, deny)
-        if rules and all(rule.startswith(b"!") for rule in rules) and network == "none":
+        if approve_ms and network in ("host", "open"):
+            raise SandboxValueError(
+                "this network has no hosts that wait for approval",
+                subject="approve_egress",
+                hint='leave out network=, or use network="rules"',
+            )
+        only_denies = rules and all(rule.startswith(b"!") for rule in rules)
+        if only_denies and not approve_ms and network == "none":
             raise SandboxValueError(
                 "nothing is allowed that deny= could deny",
                 subject="deny",
@@ -352,9 +365,10 @@ class Policy:
                 subject="network",
                 hint='leave out network="host", or use network="open"',
             )
-        if network == "host" or (network == "none" and not rules and not limits):
+        has_any = bool(rules or limits or approve_ms)
+        if network == "host" or (network == "none" and not has_any):
             return number
-        config = network_config(number, rules, limits)
+        config = network_config(number, rules, limits, approve_ms)
         pointer = c_void_p()
         _c.call(_c.policy_add_network, self.pointer, byref(config), byref(pointer))
         _c.policy_free(self.pointer)

@@ -156,6 +156,7 @@ class Sandbox(CodeMethods, _c.Owner):
         approve: Iterable[str] = (),
         approve_scope: str | None = None,
         approve_timeout: float | None = None,
+        approve_egress: bool = False,
     ) -> _Self:
         """Creates a sandbox.
 
@@ -178,12 +179,16 @@ class Sandbox(CodeMethods, _c.Owner):
 
         Commands that match a pattern of ``approve``, like "git push*", wait for approval
         before they start: ApprovalError if they do not get it within
-        ``approve_timeout`` seconds.  See cay.approvals.
+        ``approve_timeout`` seconds.  With ``approve_egress`` connections to hosts that no
+        rule names wait, too, outside of the sandbox; "cay approve watch ID" requests their
+        approval.  See cay.approvals.
         """
         array, count = _options.bind_array(volumes)
         secret_array, secret_count = _options.secret_array(secrets)
+        wait_ms = _options.milliseconds(approve_timeout, "approve_timeout")
+        egress_ms = (wait_ms or _options.APPROVE_MS) if approve_egress else 0
         with Policy(policy) as c_policy:
-            c_network = c_policy.add_network(network, allow, deny, network_limit)
+            c_network = c_policy.add_network(network, allow, deny, network_limit, egress_ms)
             options = _c.SandboxOptions(
                 size=sizeof(_c.SandboxOptions),
                 template_name=_options.template_name(template),
@@ -213,7 +218,7 @@ class Sandbox(CodeMethods, _c.Owner):
                 checkpoint_each=checkpoint_each,
                 approve=_options.strings(approve, "approve"),
                 approve_scope=_options.optional(approve_scope, "approve_scope"),
-                approve_timeout_ms=_options.milliseconds(approve_timeout, "approve_timeout"),
+                approve_timeout_ms=wait_ms,
                 **{"from": _options.optional(from_, "from_")},
             )
             return cls(_create(options, template))
