@@ -32,8 +32,24 @@ export function tenantsPage(content, address) {
       const all = await get("/admin/tenants");
       list.replaceChildren(table("Tenants", ["Name", { text: "Running", class: "number" }, { text: "At most", class: "number" }, { text: "Keys", class: "number" }, "Actions"], all.map(row)));
     } catch (error) {
-      list.replaceChildren(errorBox(error, load));
+      if (error.status === 404 || error.status === 501) { // a server without this list has the keys
+        create.hidden = true;
+        list.replaceChildren(openByName());
+      } else {
+        list.replaceChildren(errorBox(error, load));
+      }
     }
+  }
+
+  function openByName() {
+    const name = h("input", { required: true, spellcheck: "false", autocomplete: "off" });
+    return h("form", {
+      class: "card",
+      onsubmit: (event) => {
+        event.preventDefault();
+        location.hash = pathOf("tenants", name.value);
+      },
+    }, field("Tenant", name, "cay key ls lists the tenants of the server."), h("button", { type: "submit", class: "main" }, "Show its keys"));
   }
 
   function row(one) {
@@ -47,13 +63,14 @@ export function tenantsPage(content, address) {
         }, { class: "small", "aria-label": `Set the limit of ${name}` })));
   }
 
-  content.append(h("h1", null, "Tenants"), h("div", { class: "bar" }, button("Create a tenant", async () => {
+  const create = button("Create a tenant", async () => {
     const name = h("input", { required: true, spellcheck: "false", autocomplete: "off" }), limit = limitInput();
     await openDialog({
       title: "Create a tenant", action: "Create", content: [field("Name", name), field("Sandboxes that run at once", limit, "0 is no limit.")],
       submit: () => send("POST", "/admin/tenants", { name: name.value, maxRunning: Number(limit.value) }),
     });
     load();
-  }, { class: "main" })), list);
+  }, { class: "main" });
+  content.append(h("h1", null, "Tenants"), h("div", { class: "bar" }, create), list);
   load();
 }

@@ -372,6 +372,41 @@ def test_checkpoints_are_a_tree_with_differences_and_rollback(server, show, crea
     assert branches == ["2 (second)", str(server.api("GET", f"/sandboxes/{made.sandbox_id}/checkpoints")[1][-1]["id"])]
 
 
+# --- Approvals ------------------------------------------------------------------------
+
+
+def test_commands_that_wait_are_answered_and_remembered_answers_removed(server, show, page):
+    from e2b import Sandbox
+    from test_approvals import Run
+
+    show("create")
+    page.get_by_text("Approvals", exact=True).last.click()
+    page.get_by_label("Commands that wait").fill("*guarded*")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_text("envd version").wait_for()
+    made = Sandbox.connect(page.get_by_role("heading", level=1).inner_text())
+    first = Run(made, "echo guarded one")
+    show("approvals")
+    page.get_by_label("What waits").get_by_text("guarded one").wait_for()
+    page.get_by_role("button", name="Show the content").click()
+    content = page.get_by_label("Content", exact=True)
+    content.wait_for()
+    whole = server.api("GET", f"/approvals/{server.api('GET', '/approvals')[1][0]['approvalID']}")[1]["content"]
+    assert content.inner_text().split() == whole.split()
+    page.get_by_role("button", name="Always allow").click()
+    assert first.wait() == "guarded one\n"
+    page.get_by_role("button", name="Remove the rule").click()
+    accept(page, "Remove")
+    says(page, "There are none.")
+    assert server.api("GET", "/approval-rules") == (200, [])
+    second = Run(made, "echo guarded two")
+    page.get_by_role("button", name="Deny").click()
+    page.get_by_label("Reason").fill("not before noon")
+    accept(page, "Deny")
+    assert "not before noon" in str(second.wait())
+    made.kill(request_timeout=PATIENCE)
+
+
 # --- Hostile texts --------------------------------------------------------------------
 
 
