@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `cay key`, `cay env`, and the exports that `cay serve` prints. */
+/* `cay env`, options that commands share, and the exports that `cay serve` prints. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -21,96 +21,12 @@
 #include "server/wire/warn.h"
 #include "json/json.h"
 
-/* --- cay key --- */
-
-/* `cookie`: the JSON document, or NULL for a line of text. */
-static void print_key(const struct key_row *row, void *cookie)
-{
-    struct json *json = cookie;
-    time_t made = (time_t)(row->created_ms / 1000);
-    struct tm tm;
-    char text[32];
-
-    gmtime_r(&made, &tm);
-    if (!json) {
-        strftime(text, sizeof text, "%Y-%m-%d %H:%M", &tm);
-        printf("%lld\t%s\t%s\t%s\n", (long long)row->number, row->tenant, row->shown,
-               text);
-        return;
-    }
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    json_put_object(json);
-    json_set_int(json, "number", row->number);
-    json_set_text(json, "tenant", row->tenant);
-    json_set_text(json, "key", row->shown);
-    json_set_text(json, "created", text);
-    json_put_end(json);
-}
-
-/* {"keys": [...]} */
-static int list_keys(struct registry *registry, bool as_json, struct cay_error *err)
-{
-    struct json json;
-
-    if (!as_json)
-        return registry_visit_keys(registry, print_key, NULL, err);
-    json_to_file(&json, stdout);
-    json_put_object(&json);
-    json_put_key(&json, "keys");
-    json_put_array(&json);
-    int code = registry_visit_keys(registry, print_key, &json, err);
-    json_put_end(&json);
-    json_put_end(&json);
-    fputc('\n', stdout);
-    return code;
-}
-
 bool commands_is_tenant(const char *name)
 {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 
     return *name && strlen(name) < TENANT_MAX && strspn(name, letters) == strlen(name);
-}
-
-static int new_key(struct registry *registry, const char *tenant, bool as_json,
-                   struct cay_error *err)
-{
-    char key[API_KEY_MAX];
-    struct json json;
-
-    if (!commands_is_tenant(tenant))
-        return cay_fail(err, CAY_E_INVALID, 0, "key.new", tenant, "invalid tenant name",
-                        "use letters, digits, \"-\", \"_\" and \".\"");
-    int code = secrets_new_key(registry, tenant, key, err);
-    if (code)
-        return code;
-    if (as_json) {
-        json_to_file(&json, stdout);
-        json_put_object(&json);
-        json_set_text(&json, "key", key);
-        json_set_text(&json, "tenant", tenant);
-        json_put_end(&json);
-        fputc('\n', stdout);
-    } else {
-        printf("%s\n", key);
-    }
-    code = commands_finish_output(err);
-    if (code && err)
-        cay_copy_text(err->hint, sizeof err->hint,
-                      "the new key was not printed; remove it with cay key rm");
-    return code;
-}
-
-static int remove_key(struct registry *registry, const char *text, struct cay_error *err)
-{
-    char *end;
-    long long number = strtoll(text, &end, 10);
-
-    if (end == text || *end)
-        return cay_fail(err, CAY_E_INVALID, 0, "key.rm", text, "invalid key number",
-                        "cay key ls shows the numbers");
-    return registry_remove_key(registry, number, err);
 }
 
 /* The value of "--store STORE" and "--store=STORE"; NULL: another word.  *argv moves to
@@ -143,15 +59,17 @@ int commands_take_options(char *const *argv, char *ret_words[COMMAND_WORDS + 1],
                           bool *ret_json, const char **ret_tenant,
                           struct serve_options *options, struct cay_error *err)
 {
-    char option[] = "--store";
-    char *store[3] = {NULL};
-    size_t count = 0;
+    char option[] = "--store", file_option[] = "--store-password-file";
+    char *store[5] = {NULL};
+    size_t count = 0, at = 0;
 
     for (; *argv; argv++) {
         const char *value;
-        if ((value = take_value("--store", &argv))) {
-            store[0] = option;
-            store[1] = *value ? (char *)(uintptr_t)value : NULL;
+        bool is_file = strncmp(*argv, file_option, strlen(file_option)) == 0;
+        if ((value = take_value(is_file ? file_option : option, &argv))) {
+            at = at < 4 ? at : 2; /* the last one counts */
+            store[at++] = is_file ? file_option : option;
+            store[at++] = *value ? (char *)(uintptr_t)value : NULL;
         } else if (ret_tenant && (value = take_value("--tenant", &argv))) {
             *ret_tenant = value;
         } else if ((value = take_value("--output", &argv)) ||
@@ -166,39 +84,6 @@ int commands_take_options(char *const *argv, char *ret_words[COMMAND_WORDS + 1],
         code = cay_fail(err, CAY_E_INVALID, 0, "key", "--store",
                         "a store in memory belongs to the server process",
                         "start the server with --api-key-file");
-    return code;
-}
-
-int commands_key(char *const *argv, bool *ret_json, struct cay_error *err)
-{
-    static const char usage[] =
-        "Usage: cay key [-o text|json] [--store STORE] new [TENANT] | ls | rm "
-        "NUMBER\nAll keys of a tenant see the sandboxes of that tenant, and no others.\n";
-    struct state state = {0};
-    char *words[COMMAND_WORDS + 1] = {NULL};
-    int code = commands_take_options(argv, words, ret_json, NULL, &state.options, err);
-
-    if (code)
-        return code;
-    if (!words[0] || strcmp(words[0], "--help") == 0) {
-        fputs(usage, stdout);
-        return CAY_OK;
-    }
-    code = server_state_open(&state, false, err);
-    if (code)
-        return code;
-    bool has_word = words[1] != NULL, has_more = has_word && words[2];
-    if (strcmp(words[0], "new") == 0 && !has_more)
-        code = new_key(state.registry, has_word ? words[1] : "default", *ret_json, err);
-    else if (strcmp(words[0], "ls") == 0 && !has_word)
-        code = list_keys(state.registry, *ret_json, err);
-    else if (strcmp(words[0], "rm") == 0 && has_word && !has_more)
-        code = remove_key(state.registry, words[1], err);
-    else
-        code = cay_fail(err, CAY_E_INVALID, 0, "key", words[0],
-                        "unknown command or wrong number of arguments",
-                        "use cay key new [TENANT], cay key ls, or cay key rm NUMBER");
-    registry_close(state.registry);
     return code;
 }
 

@@ -63,15 +63,16 @@ unsigned live_find(const char *home, const char *store, struct live *ret_live);
 
 /* --- cay key, cay secret --- */
 
-/* `ret_json`: print errors as JSON. */
-int commands_key(char *const *argv, bool *ret_json, struct cay_error *err);
+/* key.c.  `ret_json`: print errors as JSON. */
+int key_command(char *const *argv, bool *ret_json, struct cay_error *err);
 
 /* cay audit verify, cay audit export: audit.c */
 int audit_command(char *const *argv, bool *ret_json, struct cay_error *err);
 
 int secret_command(char *const *argv, bool *ret_json, struct cay_error *err);
 
-/* Splits off the options, which may be anywhere: --store STORE, -o text|json and, if
+/* Splits off the options, which may be anywhere: --store STORE,
+ * --store-password-file FILE, -o text|json and, if
  * `ret_tenant` is not NULL, --tenant TENANT. */
 enum { COMMAND_WORDS = 4 };
 int commands_take_options(char *const *argv, char *ret_words[COMMAND_WORDS + 1],

@@ -304,6 +304,19 @@ static const char *find_ui(void)
     return "";
 }
 
+static int open_log(const struct serve_options *options, int *ret_log,
+                    struct cay_error *err)
+{
+    const char *path = options->access_log;
+
+    if (!path)
+        return CAY_OK;
+    *ret_log = strcmp(path, "-") == 0
+                   ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)
+                   : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    return *ret_log < 0 ? cay_fail_errno(err, errno, "serve.log", path) : CAY_OK;
+}
+
 static int prepare(struct state *state, char *domain, size_t domain_room,
                    struct cay_error *err)
 {
@@ -312,6 +325,7 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
     struct warm_key key; /* keepers read its variables */
     int code = warm_key_init(&key, "", NULL, NULL, err);
 
+    front->log = -1;
     if (!code)
         code = server_state_open(state, false, err);
     if (!code)
@@ -330,15 +344,12 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
         code = node_check_level(options, err);
     if (!code)
         code = listen_open(options, &front->listener, err);
-    const char *log = options->access_log;
-    front->log = -1;
-    if (!code && log) {
-        front->log = strcmp(log, "-") == 0
-                         ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)
-                         : open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-        if (front->log < 0)
-            code = cay_fail_errno(err, errno, "serve.log", log);
+    if (!code) {
+        server.broker.registry = state->registry;
+        code = index_prepare(&server.broker, options, err);
     }
+    if (!code)
+        code = open_log(options, &front->log, err);
     if (!code && options->tls_cert)
         code = server_tls_load(options, &front->tls_cert, &front->tls_key, err);
     if (!code)
@@ -437,6 +448,14 @@ static int check_tools(const struct serve_options *options, struct cay_error *er
     return policy ? CAY_OK : cay_fail_memory(err, "serve.mcp");
 }
 
+static int check_shared(const struct serve_options *options, struct cay_error *err)
+{
+    if (!options->store_url || *options->node)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, "serve.store", "--store",
+                    "servers that share a database need names", "add --node NAME");
+}
+
 static int cmd_serve(char *const *argv, struct cay_error *err)
 {
     struct state state = {0};
@@ -453,6 +472,8 @@ static int cmd_serve(char *const *argv, struct cay_error *err)
         code = check_tools(&state.options, err);
     if (!code && state.options.prints_haproxy)
         return haproxy_print(&state.options, err);
+    if (!code)
+        code = check_shared(&state.options, err);
     if (!code && (state.options.checks_store || state.options.rebuilds_store)) {
         code = check_or_rebuild(&state, err);
         return code ? code : commands_finish_output(err);
@@ -507,7 +528,7 @@ int main(int argc, char **argv)
     if (strcmp(command, "serve") == 0)
         code = cmd_serve(rest, &err);
     else if (strcmp(command, "key") == 0)
-        code = commands_key(rest, &as_json, &err);
+        code = key_command(rest, &as_json, &err);
     else if (strcmp(command, "secret") == 0)
         code = secret_command(rest, &as_json, &err);
     else if (strcmp(command, "audit") == 0)

@@ -7,6 +7,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import tempfile
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -26,17 +27,16 @@ class Postgres:
 
     PASSWORD = "a secret of the tests"
 
-    def __init__(self, home):
+    def __init__(self):
         found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
         if not found:
             unavailable("PostgreSQL is not installed")
         self.bin = found[-1].parent
-        self.home, self.data = Path(home), Path(home) / "data"
+        # Not below pytest's own directory, which each run of pytest closes for other users.
+        self.home = Path(tempfile.mkdtemp(prefix="cay-postgres-"))
+        self.data = self.home / "data"
         self.user = pwd.getpwnam("postgres")
         os.chown(self.home, self.user.pw_uid, self.user.pw_gid)
-        for parent in self.home.parents:
-            if str(parent).startswith("/tmp/") and not parent.stat().st_mode & 1:
-                parent.chmod(parent.stat().st_mode | 0o011)
         self.port = free_port()
         self.process = None
         secret = self.home / "password"
@@ -75,6 +75,10 @@ class Postgres:
         if self.process and self.process.poll() is None:
             self.process.send_signal(3)
             self.process.wait(PATIENCE)
+
+    def clean(self):
+        self.kill()
+        shutil.rmtree(self.home)
 
     def ask(self, text):
         done = subprocess.run(

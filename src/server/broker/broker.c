@@ -121,6 +121,7 @@ static bool has_token(struct broker *broker, const struct request_packet *reques
 struct identity {
     char tenant[TENANT_MAX];
     unsigned char key[KEY_HASH];
+    bool is_valid; /* but for its key, which may be unknown */
     bool has_session;
     struct browser_session session;
 };
@@ -142,6 +143,7 @@ static int identify(struct broker *broker, const char *credential,
         TRY(browser_session_check(broker->registry, &ret_identity->session, err));
         memcpy(ret_identity->key, ret_identity->session.key, KEY_HASH);
     }
+    ret_identity->is_valid = true;
     return registry_find_key(broker->registry, ret_identity->key, ret_identity->tenant,
                              err);
 }
@@ -154,8 +156,11 @@ static bool may_use(struct broker *broker, const struct request_packet *request,
 
     if (!browser_session_is_text(request->head.credential))
         return has_token(broker, request, TOKEN_ENVD, row);
-    return identify(broker, request->head.credential, &identity, NULL) == CAY_OK &&
-           strcmp(identity.tenant, row->tenant) == 0;
+    int code = identify(broker, request->head.credential, &identity, NULL);
+    if (code == CAY_E_NOT_FOUND && identity.is_valid &&
+        index_knows_key(broker, identity.key, identity.tenant))
+        code = CAY_OK;
+    return !code && strcmp(identity.tenant, row->tenant) == 0;
 }
 
 /* OP_SESSION... */
@@ -362,7 +367,7 @@ static void handle_data(struct broker *broker, struct request_packet *request)
         refuse_unknown(broker, request);
 }
 
-static void refuse_key(struct request_packet *request)
+void broker_refuse_key(struct request_packet *request)
 {
     const char *credential = request->head.credential;
 
@@ -373,6 +378,28 @@ static void refuse_key(struct request_packet *request)
                   browser_session_is_text(credential)
                       ? "sign in again"
                       : "send it as X-API-KEY; cay env prints one");
+}
+
+void broker_handle_as(struct broker *broker, struct request_packet *request,
+                      const char *tenant)
+{
+    bool is_create = request->head.op == OP_CREATE;
+    bool is_session =
+        request->head.op >= OP_SESSION_NEW && request->head.op <= OP_SESSION_END;
+    struct identity identity;
+
+    reply_set_tenant(tenant);
+    journal_set_tenant(broker, tenant);
+    if (is_session) {
+        (void)identify(broker, request->head.credential, &identity, NULL);
+        cay_copy_text(identity.tenant, sizeof identity.tenant, tenant);
+        handle_session(broker, request, &identity);
+    } else {
+        control_handle(broker, request, tenant);
+    }
+    reply_set_tenant("");
+    if (is_create && request->refusal)
+        stats_count_failure(&broker->stats, request->refusal);
 }
 
 static void handle_request(struct broker *broker, struct request_packet *request)
@@ -396,22 +423,18 @@ static void handle_request(struct broker *broker, struct request_packet *request
     }
     struct cay_error error;
     int code = identify(broker, request->head.credential, &identity, &error);
-    if (code == CAY_E_NOT_FOUND)
-        refuse_key(request);
+    bool is_shared =
+        index_is_on(broker) && *request->head.credential && identity.is_valid;
+    if (code == CAY_E_NOT_FOUND && is_shared)
+        index_check_key(broker, request, identity.key);
+    else if (code == CAY_E_NOT_FOUND)
+        broker_refuse_key(request);
     else if (code)
         broker_refuse(request, 503, code, error.message, error.hint);
-    else {
-        bool is_create = request->head.op == OP_CREATE;
-        reply_set_tenant(identity.tenant);
-        journal_set_tenant(broker, identity.tenant);
-        if (request->head.op >= OP_SESSION_NEW && request->head.op <= OP_SESSION_END)
-            handle_session(broker, request, &identity);
-        else
-            control_handle(broker, request, identity.tenant);
-        reply_set_tenant("");
-        if (is_create && request->refusal)
-            stats_count_failure(&broker->stats, request->refusal);
-    }
+    else if (index_is_on(broker))
+        index_check_limit(broker, request, identity.tenant, -1);
+    else
+        broker_handle_as(broker, request, identity.tenant);
     explicit_bzero(request->head.credential, sizeof request->head.credential);
 }
 
@@ -432,9 +455,11 @@ static void on_front(struct broker *broker, struct source *source)
             broker->front = -1;
             return;
         }
+        uint64_t held = broker->held_count;
         journal_begin(broker, &broker->request);
         handle_request(broker, &broker->request);
-        journal_end(broker, &broker->request);
+        if (broker->held_count == held) /* else it ends later */
+            journal_end(broker, &broker->request);
         request_packet_done(&broker->request); /* unless another owner took it over */
     }
 }
@@ -492,6 +517,7 @@ static void on_signal(struct broker *broker, struct source *source)
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         keepers_reaped(broker, pid, status);
         broker_mcp_reaped(broker, pid, status);
+        index_reaped(broker, pid);
         if (pid == broker->front_pid) {
             broker->front_pid = 0;
             broker->front_status = status;
@@ -614,6 +640,7 @@ static void recover(struct broker *broker)
     usage_open(broker);
     journal_open(broker);
     broker->is_keeper_lost = true;
+    index_open(broker);
     broker_expire(broker);
 }
 
@@ -638,6 +665,7 @@ static void end_processes(struct broker *broker)
         (void)close(broker->pool.socket); /* it ends its spares and exits */
     if (broker->hooks.socket >= 0)
         (void)close(broker->hooks.socket); /* it exits */
+    index_close(broker);
     journal_close(broker);
     usage_close(broker);
     keepers_free_dropped(broker);

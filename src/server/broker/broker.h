@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "server/broker/catalog.h"
+#include "server/broker/index.h"
 #include "server/broker/secrets.h"
 #include "server/broker/snapshot.h"
 #include "server/keeper/keeper.h"
@@ -86,6 +87,11 @@ struct broker {
     struct broker_stats stats;
     struct usage *usage;     /* usage.c; NULL: no memory for it */
     struct journal *journal; /* journal.c; the same */
+    struct index *index;     /* index.c, and the two others; NULL: no PostgreSQL */
+    struct index_rows *index_rows;
+    struct index_keys *index_keys;
+    uint64_t held_count; /* requests that have waited for PostgreSQL */
+    int64_t claim; /* of the present request, until a request of the broker takes it */
     struct registry *registry;
     struct secrets secrets;
     const char *domain;
@@ -156,6 +162,12 @@ void broker_poll_remove(struct broker *broker, int fd);
 
 /* Sets the timer to fire at this time, unless it fires earlier. */
 void broker_wake_at(struct broker *broker, int64_t end_ms);
+
+/* Handles a request whose API key is of this tenant. */
+void broker_handle_as(struct broker *broker, struct request_packet *request,
+                      const char *tenant);
+/* Refuses a request whose API key is unknown. */
+void broker_refuse_key(struct request_packet *request);
 
 /* --- Keepers, and requests to them: keepers.c --- */
 
@@ -254,7 +266,9 @@ struct broker_request {
     bool has_no_reply;  /* its channel was closed without a reply */
     bool is_lost;       /* its keeper exited */
     int64_t timeout_s;
-    int64_t number;   /* of broker_request_send() */
+    int64_t number; /* of broker_request_send() */
+    int64_t claim;  /* a place within the limit of the tenant; 0: none */
+    int64_t claim_count;
     int64_t force_ms; /* when to kill a keeper that has not read it; 0: never */
     pid_t keeper;
     char volume[CAY_NAME_MAX]; /* for the keeper of this volume */
@@ -581,6 +595,12 @@ struct node_memory {
     uint64_t available, total;
 };
 struct node_memory node_memory(void);
+struct node_load {
+    uint64_t running;
+    unsigned free; /* percent */
+    enum ready_state state;
+};
+struct node_load node_load(const struct broker *broker);
 /* OP_READY */
 void node_handle_ready(struct broker *broker, struct request_packet *request);
 

@@ -79,8 +79,7 @@ static int killed(struct broker *broker, struct broker_request *pending,
     broker_write_record(broker, &pending->row);
     journal_write_row(broker, "sandbox.end", pending->id, &pending->row, "reason",
                       pending->row.reason);
-    if (pending->client >= 0)
-        (void)reply_send_done(pending->client);
+    index_reply(broker, &pending->client, pending->row.id, INDEX_REPLY_DONE);
     (void)registry_forget(broker->registry, server_clock_ms() - REMEMBERED_MS, NULL);
     return CAY_OK;
 }
@@ -93,8 +92,7 @@ static int paused(struct broker *broker, struct broker_request *pending,
     pending->row.state = RECORD_PAUSED;
     broker_write_record(broker, &pending->row);
     journal_write_row(broker, "sandbox.paused", pending->id, &pending->row, NULL, NULL);
-    if (pending->client >= 0)
-        (void)reply_send_done(pending->client);
+    index_reply(broker, &pending->client, pending->row.id, INDEX_REPLY_DONE);
     return CAY_OK;
 }
 
@@ -158,8 +156,9 @@ static int resumed(struct broker *broker, struct broker_request *pending,
     journal_write_row(broker, "sandbox.resumed", pending->id, row, NULL, NULL);
     if (was_cold)
         broker_confirm(broker, row); /* it has no note */
-    if (pending->client >= 0)
-        (void)broker_reply_sandbox(broker, pending->client, row, true);
+    index_mark(broker, row->id, pending->claim);
+    pending->claim = 0;
+    index_reply(broker, &pending->client, row->id, INDEX_REPLY_RESUMED);
     if (pending->held)
         broker_forward(broker, pending->held, pending->row.id);
     return CAY_OK;
@@ -187,7 +186,10 @@ static bool find(struct broker *broker, struct request_packet *request,
     if (is_id)
         snprintf(message, sizeof message, "sandbox \"%s\" %s", request->head.sandbox,
                  reason);
-    if (code == CAY_E_NOT_FOUND)
+    if (code == CAY_E_NOT_FOUND && request->head.op == OP_KILL &&
+        index_is_lost(broker, request->head.sandbox))
+        index_kill_lost(broker, request, tenant);
+    else if (code == CAY_E_NOT_FOUND)
         node_refuse(broker, request, 404, message, "list the sandboxes");
     else
         broker_refuse(request, 404, CAY_E_NOT_FOUND, message, "list the sandboxes");
@@ -236,6 +238,11 @@ static void start(struct broker *broker, enum op op, struct record_row *row,
                                        : broker_request_resend;
     pending->timeout_s = seconds;
     pending->is_cold = cold;
+    if (op == OP_RESUME) {
+        pending->claim = broker->claim;
+        pending->claim_count = 1;
+        broker->claim = 0;
+    }
     cay_copy_text(pending->row.reason, REASON_MAX, reason);
     if (op == OP_KILL) {
         pending->force_ms = server_clock_ms() + KILL_PATIENCE_MS;

@@ -171,8 +171,7 @@ static int confirmed(struct broker *broker, struct broker_request *pending,
     if (pending->is_new)
         journal_write_row(broker, "sandbox.create", pending->id, &pending->row,
                           "template", pending->row.template_name);
-    if (pending->client >= 0)
-        (void)broker_reply_sandbox(broker, pending->client, &pending->row, false);
+    index_reply(broker, &pending->client, pending->row.id, INDEX_REPLY_SANDBOX);
     if (pending->forks)
         fork_report_created(broker, TAKE_PTR(pending->forks), &pending->row);
     return CAY_OK;
@@ -233,7 +232,7 @@ int create_find_env(struct broker *broker, const char *id, struct buf *ret_env,
 }
 
 /* Forks of the sandbox get its environment, which has secrets of clients. */
-static int add_row(struct broker *broker, const struct broker_request *pending,
+static int add_row(struct broker *broker, struct broker_request *pending,
                    struct cay_error *err)
 {
     AUTO_BUF sealed = {.max = CHANNEL_STRINGS + CREATE_SEAL_MAX};
@@ -243,7 +242,10 @@ static int add_row(struct broker *broker, const struct broker_request *pending,
     if (pending->env.len)
         TRY(stored_seal(&broker->secrets, label, pending->env.data, pending->env.len,
                         &sealed, err));
-    return registry_add(broker->registry, &pending->row, &sealed, err);
+    TRY(registry_add(broker->registry, &pending->row, &sealed, err));
+    index_mark(broker, pending->row.id, pending->claim);
+    pending->claim = 0;
+    return CAY_OK;
 }
 
 /* The sandbox is ready; its time starts now. */
@@ -290,8 +292,12 @@ struct broker_request *create_new(struct broker *broker, const struct record_row
 {
     struct broker_request *pending = broker_request_new(broker, OP_CREATE, row, request);
 
-    if (pending)
+    if (pending) {
         pending->done = created;
+        pending->claim = broker->claim;
+        pending->claim_count = 1;
+        broker->claim = 0;
+    }
     return pending;
 }
 

@@ -79,6 +79,7 @@ static void create_one(struct broker *broker, const struct broker_request *sourc
         return;
     }
     pending->forks = forks;
+    pending->claim = source->claim; /* each of them takes one place of it */
     pending->timeout_s = source->timeout_s;
     (void)buf_append(&pending->env, env->data, env->len);
     const struct broker_template none = BROKER_TEMPLATE_INIT; /* that of the source */
@@ -104,6 +105,7 @@ static int forked(struct broker *broker, struct broker_request *pending,
              (unsigned)reply->head.numbers[CHECKPOINT_ID]);
     while (count-- > 0) /* the last one frees forks */
         create_one(broker, pending, &env, from, forks);
+    pending->claim = 0;
     if (env.data)
         explicit_bzero(env.data, env.len);
     return CAY_OK;
@@ -158,6 +160,9 @@ void broker_fork(struct broker *broker, struct request_packet *request,
         return;
     }
     pending->plan = plan;
+    pending->claim = broker->claim;
+    pending->claim_count = head.numbers[FORK_COUNT];
+    broker->claim = 0;
     pending->done = forked;
     pending->retry = broker_request_resend;
     pending->timeout_s = head.numbers[CREATE_TIMEOUT] < 0 ? DEFAULT_TIMEOUT_S

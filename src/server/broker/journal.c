@@ -251,6 +251,7 @@ void journal_write_row(struct broker *broker, const char *action, uint64_t reque
     const char *const details[] = {key, value, NULL};
     bool is_failure = strcmp(row->reason, "ran out of memory") == 0;
 
+    index_event(broker, action, row);
     journal_write(broker, &(struct journal_entry){.action = action,
                                                   .tenant = row->tenant,
                                                   .sandbox = row->id,

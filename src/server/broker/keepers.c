@@ -437,6 +437,7 @@ void broker_request_free(struct broker *broker, struct broker_request *pending)
     if (pending->forks)
         fork_report_failed(pending->forks, 500, "creating the sandbox failed");
     fork_plan_free(pending->plan);
+    index_release(broker, pending->claim, pending->claim_count);
     free(pending->snapshot);
     if (pending->env.data)
         explicit_bzero(pending->env.data, pending->env.len);

@@ -43,6 +43,12 @@ void node_refuse(struct broker *broker, struct request_packet *request, int stat
         broker_refuse(request, status, CAY_E_NOT_FOUND, message, hint);
         return;
     }
+    if (index_is_lost(broker, request->head.sandbox)) {
+        snprintf(text, sizeof text, "sandbox \"%.16s\" is lost: its machine was lost",
+                 request->head.sandbox);
+        broker_refuse(request, status, CAY_E_NOT_FOUND, text, "create another one");
+        return;
+    }
     /* Not "does not exist": the client would give up a sandbox that lives. */
     snprintf(text, sizeof text, "sandbox \"%.16s\" is on another node, which is away",
              request->head.sandbox);
@@ -110,7 +116,11 @@ bool node_has_room(struct broker *broker, struct request_packet *request, int st
 
     if (most && broker->options->mcp_keep && count_running(broker) >= most)
         broker_read_kept(broker); /* some may have ended */
-    if (broker->node.leave_ms)
+    if (index_is_taken(broker))
+        broker_refuse(request, 503, CAY_E_UNAVAILABLE,
+                      "another server has the name of this node",
+                      "stop it, or give this one another name: --node");
+    else if (broker->node.leave_ms)
         broker_refuse(request, 503, CAY_E_UNAVAILABLE,
                       "the server is draining: it creates no sandboxes",
                       "create it on another server");
@@ -122,15 +132,25 @@ bool node_has_room(struct broker *broker, struct request_packet *request, int st
     return false;
 }
 
+struct node_load node_load(const struct broker *broker)
+{
+    unsigned free = free_percent(broker);
+
+    return (struct node_load){.running = count_running(broker),
+                              .free = free,
+                              .state = index_is_taken(broker)  ? READY_CLAIMED
+                                       : broker->node.leave_ms ? READY_DRAINING
+                                       : free                  ? READY_YES
+                                                               : READY_FULL};
+}
+
 void node_handle_ready(struct broker *broker, struct request_packet *request)
 {
     struct reply reply = {.kind = REPLY_DONE};
-    unsigned free = free_percent(broker);
+    struct node_load load = node_load(broker);
 
-    reply.numbers[READY_STATE] = broker->node.leave_ms ? READY_DRAINING
-                                 : free                ? READY_YES
-                                                       : READY_FULL;
-    reply.numbers[READY_FREE] = free;
+    reply.numbers[READY_STATE] = load.state;
+    reply.numbers[READY_FREE] = load.free;
     (void)reply_send(request->channel, &reply, NULL, -1);
     request_packet_done(request);
 }
@@ -142,7 +162,7 @@ static void on_agent(struct broker *broker, struct source *source)
     struct node *node = (struct node *)source;
     char line[32] = "drain\n";
 
-    if (!node->leave_ms)
+    if (!node->leave_ms && !index_is_taken(broker))
         snprintf(line, sizeof line, "ready up %u%%\n", free_percent(broker));
     for (int i = 0; i < AGENTS_AT_A_TIME; i++) {
         AUTO_FD fd = accept4(node->agent, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);

@@ -59,6 +59,7 @@ void broker_write_record(struct broker *broker, const struct record_row *row)
 
     if (registry_update(broker->registry, row, &error) == CAY_OK) {
         drop_unwritten(link);
+        index_mark(broker, row->id, 0);
         return;
     }
     if (!*link) {
@@ -70,6 +71,7 @@ void broker_write_record(struct broker *broker, const struct record_row *row)
         (*link)->row = *row;
         (*link)->row.metadata = (struct buf){0};
     }
+    index_mark(broker, row->id, 0);
     broker_wake_at(broker, server_clock_ms() + AGAIN_MS);
 }
 
@@ -249,26 +251,18 @@ static int64_t since_start(int64_t shown_ms)
     return shown_ms ? shown_ms - server_clock_step_ms() : 0;
 }
 
-void broker_list(struct broker *broker, struct request_packet *request,
-                 const char *tenant)
+static unsigned wanted_states(const struct request *head)
 {
-    AUTO_FREE char *room = NULL;
-    AUTO_FREE const char **strings = request_strings(request, &room);
+    return (head->flags & LIST_RUNNING ? 1u << RECORD_RUNNING : 0) |
+           (head->flags & LIST_PAUSED ? 1u << RECORD_PAUSED : 0);
+}
+
+static void list_alone(struct broker *broker, struct request_packet *request,
+                       const char *tenant, const char **strings)
+{
     const struct request *head = &request->head;
     struct cay_error error = {0};
     struct reply last = {.kind = REPLY_DONE};
-    /* A page of sandboxes with all their metadata.  Without CAP_NET_ADMIN the buffer and
-     * the pages are smaller. */
-    int buffer = 32 << 20;
-
-    if (!strings || head->numbers[LIST_LIMIT] < 1 ||
-        head->numbers[LIST_LIMIT] > LIST_MAX || head->numbers[LIST_METADATA] < 0 ||
-        2 + 2 * head->numbers[LIST_METADATA] != head->count) {
-        broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
-        return;
-    }
-    (void)setsockopt(request->channel, SOL_SOCKET, SO_SNDBUFFORCE, &buffer,
-                     sizeof buffer);
     struct registry_filter filter = {
         .tenant = tenant,
         .template_name = *strings[0] ? strings[0] : NULL,
@@ -276,11 +270,8 @@ void broker_list(struct broker *broker, struct request_packet *request,
         .oldest_first = head->flags & LIST_OLDEST_FIRST,
         .after_ms = since_start(head->numbers[LIST_AFTER_MS]),
         .after_id = strings[1],
+        .states = wanted_states(head),
     };
-    if (head->flags & LIST_RUNNING)
-        filter.states |= 1u << RECORD_RUNNING;
-    if (head->flags & LIST_PAUSED)
-        filter.states |= 1u << RECORD_PAUSED;
     struct listing listing = {.broker = broker,
                               .request = request,
                               .wanted = strings + 2,
@@ -300,4 +291,140 @@ void broker_list(struct broker *broker, struct request_packet *request,
         (void)reply_send_error(request->channel, 0, &error);
     }
     request_packet_done(request);
+}
+
+/* --- Lists of all nodes --- */
+
+struct shared_list {
+    struct index_call call; /* first */
+    struct index_held *held;
+    struct listing listing;
+    char *room;
+    const char **strings;
+    int64_t rows; /* that have arrived */
+};
+
+/* The node's own store knows best about its own sandboxes. */
+static void list_shared_one(struct shared_list *list, struct record_row *row)
+{
+    struct listing *listing = &list->listing;
+    struct broker *broker = listing->broker;
+    AUTO_RECORD own = RECORD_INIT;
+    int code = broker_find_record(broker, row->id, &own, NULL);
+    bool is_own = code != CAY_E_NOT_FOUND;
+
+    if (listing->more || listing->error || strcmp(row->tenant, list->held->tenant) != 0 ||
+        (is_own ? code || strcmp(own.tenant, row->tenant) != 0
+                : !node_is_foreign(broker, row->id)))
+        return;
+    reply_set_tenant(row->tenant);
+    (void)list_one(is_own ? &own : row, listing);
+    reply_set_tenant("");
+}
+
+static void end_shared(struct broker *broker, struct shared_list *list)
+{
+    index_let_go(broker, list->held);
+    free(list->strings);
+    free(list->room);
+    free(list);
+}
+
+static void shared_done(struct broker *broker, struct index_call *call,
+                        const struct store_packet *packet)
+{
+    struct shared_list *list = (struct shared_list *)call;
+    struct request_packet *request = list->held->request;
+    struct reply last = {.kind = REPLY_DONE};
+    AUTO_RECORD row = RECORD_INIT;
+
+    if (packet->head.kind == STORE_ROW) {
+        list->rows++;
+        if (index_read_row(packet, &row))
+            list_shared_one(list, &row);
+        return;
+    }
+    reply_set_tenant(list->held->tenant);
+    if (packet->head.code && !list->listing.sent)
+        list_alone(broker, request, list->held->tenant, list->strings);
+    else if (!packet->head.code && !list->listing.error) {
+        last.numbers[LISTED_HAS_MORE] =
+            list->listing.more || list->rows > request->head.numbers[LIST_LIMIT];
+        last.numbers[LISTED_RUNNING] = packet->head.numbers[STORE_LIST_RUNNING];
+        (void)reply_send(request->channel, &last, NULL, -1);
+    } else {
+        broker_refuse(request, 503, CAY_E_UNAVAILABLE,
+                      "the database went away during the list", "try again");
+    }
+    reply_set_tenant("");
+    end_shared(broker, list);
+}
+
+static void ask_shared(struct broker *broker, struct shared_list *list)
+{
+    const struct request *head = &list->held->request->head;
+    struct store_message message = {.kind = STORE_LIST};
+    AUTO_BUF strings = {.max = STORE_PACKET};
+
+    message.numbers[STORE_LIST_LIMIT] = head->numbers[LIST_LIMIT] + 1;
+    message.numbers[STORE_LIST_STATES] = wanted_states(head);
+    message.numbers[STORE_LIST_OLDEST_FIRST] = (head->flags & LIST_OLDEST_FIRST) != 0;
+    message.numbers[STORE_LIST_AFTER_MS] = head->numbers[LIST_AFTER_MS];
+    message.numbers[STORE_LIST_STARTED_AFTER_MS] = head->numbers[LIST_STARTED_AFTER_MS];
+    strings_add(&strings, list->held->tenant);
+    for (uint32_t i = 0; i < head->count; i++)
+        strings_add(&strings, list->strings[i]);
+    list->call.done = shared_done;
+    index_ask(broker, &list->call, &message, &strings);
+}
+
+/* Takes the strings of the request. */
+static void list_shared(struct broker *broker, struct request_packet *request,
+                        const char *tenant, char **room, const char ***strings)
+{
+    struct shared_list *list = calloc(1, sizeof *list);
+
+    if (!list) {
+        request_packet_done(request);
+        return;
+    }
+    list->held = index_hold(broker, request, tenant);
+    if (!list->held) {
+        free(list);
+        return;
+    }
+    list->room = TAKE_PTR(*room);
+    list->strings = TAKE_PTR(*strings);
+    const struct request *head = &list->held->request->head;
+    list->listing = (struct listing){.broker = broker,
+                                     .request = list->held->request,
+                                     .wanted = list->strings + 2,
+                                     .pairs = head->numbers[LIST_METADATA],
+                                     .states = wanted_states(head),
+                                     .left = head->numbers[LIST_LIMIT]};
+    ask_shared(broker, list);
+}
+
+void broker_list(struct broker *broker, struct request_packet *request,
+                 const char *tenant)
+{
+    AUTO_FREE char *room = NULL;
+    AUTO_FREE const char **strings = request_strings(request, &room);
+    const struct request *head = &request->head;
+    /* A page of sandboxes with all their metadata.  Without CAP_NET_ADMIN the buffer and
+     * the pages are smaller. */
+    int buffer = 32 << 20;
+
+    if (!strings || head->numbers[LIST_LIMIT] < 1 ||
+        head->numbers[LIST_LIMIT] > LIST_MAX || head->numbers[LIST_METADATA] < 0 ||
+        2 + 2 * head->numbers[LIST_METADATA] != head->count) {
+        broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
+        return;
+    }
+    (void)setsockopt(request->channel, SOL_SOCKET, SO_SNDBUFFORCE, &buffer,
+                     sizeof buffer);
+    if (index_is_up(broker))
+        list_shared(broker, request, tenant, &room, &strings);
+    else
+        list_alone(broker, request, tenant, strings);
 }

@@ -260,16 +260,20 @@ enum { API_KEY_BYTES = 20, DEFAULT_LEN = 4 + 2 * API_KEY_BYTES };
 
 static const char default_name[] = "serve.api-key";
 
-int secrets_new_key(struct registry *registry, const char *tenant,
-                    char ret_key[API_KEY_MAX], struct cay_error *err)
+int secrets_draw_key(char ret_key[API_KEY_MAX], struct cay_error *err)
 {
     unsigned char bytes[API_KEY_BYTES];
 
-    int code = draw(bytes, sizeof bytes, err);
-    if (code)
-        return code;
+    TRY(draw(bytes, sizeof bytes, err));
     memcpy(ret_key, "e2b_", 4);
     to_hex(bytes, sizeof bytes, ret_key + 4);
+    return CAY_OK;
+}
+
+int secrets_new_key(struct registry *registry, const char *tenant,
+                    char ret_key[API_KEY_MAX], struct cay_error *err)
+{
+    TRY(secrets_draw_key(ret_key, err));
     return secrets_add_key(registry, tenant, ret_key, err);
 }
 
@@ -297,6 +301,12 @@ int secrets_add_key(struct registry *registry, const char *tenant, const char *k
 void secrets_hash_key(const char *key, unsigned char ret_hash[KEY_HASH])
 {
     hash(key, ret_hash);
+}
+
+void secrets_hash_text(const unsigned char hash[KEY_HASH],
+                       char ret_text[2 * KEY_HASH + 1])
+{
+    to_hex(hash, KEY_HASH, ret_text);
 }
 
 int secrets_key_tenant(struct registry *registry, const char *key,

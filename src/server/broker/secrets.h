@@ -66,7 +66,10 @@ void secrets_signature(const char *path, const char *operation, const char *user
 
 enum { API_KEY_MAX = 64 };
 
-/* "e2b_" and 40 hexadecimal digits. */
+/* "e2b_" and 40 random hexadecimal digits. */
+int secrets_draw_key(char ret_key[API_KEY_MAX], struct cay_error *err);
+
+/* The same, and adds it. */
 int secrets_new_key(struct registry *registry, const char *tenant,
                     char ret_key[API_KEY_MAX], struct cay_error *err);
 
@@ -76,6 +79,9 @@ int secrets_add_key(struct registry *registry, const char *tenant, const char *k
 
 /* What the store has of a key. */
 void secrets_hash_key(const char *key, unsigned char ret_hash[KEY_HASH]);
+/* As hexadecimal digits. */
+void secrets_hash_text(const unsigned char hash[KEY_HASH],
+                       char ret_text[2 * KEY_HASH + 1]);
 
 /* The tenant that a key belongs to. */
 int secrets_key_tenant(struct registry *registry, const char *key,

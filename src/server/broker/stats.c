@@ -222,6 +222,7 @@ void broker_send_stats(struct broker *broker, struct request_packet *request)
     put_sandboxes(&out, broker);
     put_life(&out, &broker->stats);
     put_restarts(&out, broker);
+    index_put(&out, broker);
     put_files(&out, broker);
     put_pool(&out, broker);
     usage_put(&out, broker);

@@ -121,8 +121,11 @@ static const struct option {
     {"--tls-key", "FILE", "private key for TLS (PEM)", TEXT, AT(tls_key)},
     {"--store", "STORE",
      "sandboxes and keys: PATH, sqlite:PATH or memory:\n"
-     "                         ($CAY_HOME/serve.db)",
+     "                         ($CAY_HOME/serve.db); postgresql://USER@HOST/DATABASE:\n"
+     "                         the index of several servers ($CAY_STORE)",
      STORE},
+    {"--store-password-file", "FILE", "password of that database", TEXT,
+     AT(store_password_file)},
     {"--api-key-file", "FILE", "accept the API key in this file as well", TEXT,
      AT(api_key_file)},
     {"--pool", "N", "keep N sandboxes ready (0)", COUNT, AT(pool), .most = 256,
@@ -303,6 +306,65 @@ static int set_node(struct serve_options *options, const char *value,
     return CAY_OK;
 }
 
+static bool is_database(const char *text)
+{
+    return strncmp(text, "postgresql://", strlen("postgresql://")) == 0 ||
+           strncmp(text, "postgres://", strlen("postgres://")) == 0;
+}
+
+/* "postgresql://user:password@host", or a parameter with one. */
+static bool has_password(const char *url)
+{
+    const char *authority = strstr(url, "://") + 3;
+    size_t len = strcspn(authority, "/?#");
+    const char *at = memchr(authority, '@', len), *colon = memchr(authority, ':', len);
+
+    return (at && colon && colon < at) || strstr(url, "password=");
+}
+
+static int set_store(struct serve_options *options, const char *value,
+                     struct cay_error *err)
+{
+    if (!is_database(value)) {
+        options->store = value;
+        return CAY_OK;
+    }
+    if (has_password(value))
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--store",
+                        "the password would be visible to all users of this machine",
+                        "give it with --store-password-file, or the URL in the variable "
+                        "CAY_STORE");
+    options->store_url = value;
+    return CAY_OK;
+}
+
+/* The variable is for a URL that has a password. */
+static int add_environment(struct serve_options *options, struct cay_error *err)
+{
+    const char *value = getenv("CAY_STORE");
+
+    if (!value || !*value || options->store_url)
+        return CAY_OK;
+    if (!is_database(value))
+        return cay_fail(err, CAY_E_INVALID, 0, op, "CAY_STORE", "invalid URL",
+                        "give postgresql://USER:PASSWORD@HOST/DATABASE; --store takes a "
+                        "path");
+    options->store_url = value;
+    return CAY_OK;
+}
+
+void options_hide_store(struct serve_options *options)
+{
+    char *value = getenv("CAY_STORE");
+
+    if (!value)
+        return;
+    if (options->store_url == value)
+        options->store_url = "postgresql://";
+    explicit_bzero(value, strlen(value));
+    (void)unsetenv("CAY_STORE");
+}
+
 static int set(struct serve_options *options, const struct option *option,
                const char *value, struct cay_error *err)
 {
@@ -323,8 +385,7 @@ static int set(struct serve_options *options, const struct option *option,
     case NETWORK_LIMIT:
         return set_network_limit(options, value, err);
     case STORE:
-        options->store = value;
-        return CAY_OK;
+        return set_store(options, value, err);
     case NODE:
         return set_node(options, value, err);
     case SIZE:
@@ -357,6 +418,9 @@ static int set(struct serve_options *options, const struct option *option,
 
 static int check_node(const struct serve_options *options, struct cay_error *err)
 {
+    if (options->store_password_file && !options->store_url)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--store-password-file",
+                        "there is no database", "add --store postgresql://HOST/DATABASE");
     if (options->prints_haproxy || *options->node || !options->agent_port)
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, op, "--agent",
@@ -480,5 +544,6 @@ int options_parse(char *const *argv, struct serve_options *ret_options,
                             "cay serve takes only options");
         TRY(take_option(argv, ret_options, &words, err));
     }
+    TRY(add_environment(ret_options, err));
     return check(ret_options, err);
 }

@@ -56,8 +56,9 @@ struct serve_options {
     unsigned max_sandboxes;      /* 0: as many as memory allows */
     const char *server_key_file; /* NULL: serve.key in home */
     const char *require_level;   /* NULL: any */
-    const char *store_url;       /* of PostgreSQL, without a password; NULL: none */
-    char *const *nodes;          /* of prints_haproxy: NODE=ADDRESS, NULL-terminated */
+    const char *store_url;       /* of PostgreSQL; NULL: none */
+    const char *store_password_file;
+    char *const *nodes; /* of prints_haproxy: NODE=ADDRESS, NULL-terminated */
 };
 
 /* Finds the state directory, and creates it if `make` is set: sys/state-home.h. */
@@ -70,6 +71,9 @@ int options_store(const struct serve_options *options, char ret_path[PATH_MAX],
 /* The next part of a copy of --mcp-tools, which is cut up: a tenant, or "" for all
  * others, and its list: "all", "read-only" or names.  False past the last one. */
 bool options_next_tools(char **at, const char **ret_tenant, const char **ret_list);
+
+/* Erases a URL that came from the environment, which has a password. */
+void options_hide_store(struct serve_options *options);
 
 void options_help(struct buf *text);
 

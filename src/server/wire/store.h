@@ -27,9 +27,19 @@ enum {
     STORE_STRINGS = 4096,
     STORE_NAME_MAX = 256, /* of a name or a digest, with its NUL */
     STORE_DETAIL_MAX = 32 << 10,
+    STORE_PAGE = 256,   /* rows of OWN_ROWS */
     STORE_LEASE_S = 30, /* a node that was not seen for so long is lost */
-    STORE_BEAT_MS = 5000
+    STORE_BEAT_MS = 5000,
+    /* Descriptors of cay-store: the socket, and a file with its strings, each with its
+     * NUL: the URL, the path of the password's file or "", the name of the node or "" for
+     * requests about keys alone, and the identity of its store. */
+    STORE_SOCKET = 3,
+    STORE_PLAN = 4,
+    STORE_PLAN_MAX = 16 << 10
 };
+
+/* The strings of STORE_PLAN. */
+enum store_plan { PLAN_URL, PLAN_PASSWORD_FILE, PLAN_NODE, PLAN_INSTANCE, PLAN_STRINGS };
 
 /* Columns: name, least and greatest number of strings. */
 #define STORE_KINDS(X)                                                                   \
@@ -39,6 +49,9 @@ enum {
     /* Strings: tenant, template or "", id of the last row of the previous page, then    \
      * wanted metadata.  Rows: as PUT. */                                                \
     X(LIST, 3, STORE_STRINGS)                                                            \
+    /* String: id of the last row of the previous page, or "".  Rows of this node's      \
+     * sandboxes that have not ended, as PUT: at most STORE_PAGE. */                     \
+    X(OWN_ROWS, 1, 1)                                                                    \
     X(KEY, 1, 1)     /* string: SHA-256 as hexadecimal digits; row: tenant */            \
     X(KEY_ADD, 3, 3) /* strings: hash, tenant, shown */                                  \
     X(KEY_REMOVE, 0, 0)                                                                  \
@@ -74,7 +87,7 @@ enum {
     X(TAKEN, 0, 0)                                                                       \
     X(NODES, 0, STORE_STRINGS) /* after each BEAT: "naaa+", "naab-": lost */             \
     X(KILL, 1, STORE_STRINGS)  /* sandboxes of this node that clients have killed */     \
-    X(KEYS_CHANGED, 0, 0)
+    X(KEYS_CHANGED, 1, 1)      /* hash of the key, or "": limits */
 
 enum store_kind {
     STORE_NONE = 0,
