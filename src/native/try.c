@@ -69,6 +69,9 @@ static struct timespec adjust(const struct try_base *base)
     return (struct timespec){ns / 1000000000, ns % 1000000000};
 }
 
+/* Without fsync, which takes longer than all else before the first command: a crash of
+ * the machine right then loses what the command has written as well.  try_open() syncs
+ * it. */
 static int save_info(int dir, const struct cay_try_info *info, struct cay_error *err)
 {
     struct buf file;
@@ -87,9 +90,18 @@ static int save_info(int dir, const struct cay_try_info *info, struct cay_error 
     kvfile_add_number(&file, "marks",
                       idmap_is_root() ? CAY_DIFF_MARKS_TRUSTED : CAY_DIFF_MARKS_USER);
     int code = file.failed ? cay_fail_memory(err, op)
-                           : state_write(dir, "info", file.data, file.len, err);
+                           : state_replace(dir, "info", file.data, file.len, err);
     buf_done(&file);
     return code;
+}
+
+static int sync_info(int dir, struct cay_error *err)
+{
+    AUTO_FD fd = path_open(dir, "info", O_RDONLY, 0, PATH_PLAIN);
+
+    if (fd >= 0 && fsync(fd) == 0)
+        return CAY_OK;
+    return cay_fail_errno(err, fd < 0 ? -fd : errno, op, "info");
 }
 
 static bool load_info(int dir, const char *id, struct try *ret_try)
@@ -193,6 +205,7 @@ int try_open(const char *id, struct try *ret_try, struct cay_error *err)
     while (flock(ret_try->target, LOCK_EX) != 0)
         if (errno != EINTR)
             return cay_fail_errno(err, errno, op, ret_try->info.dir);
+    TRY(sync_info(ret_try->dir, err)); /* before an apply relies on it */
     return recover(ret_try, err);
 }
 
