@@ -164,10 +164,15 @@ static size_t waiting(const struct server *server)
     return server->output.len - server->output_at;
 }
 
+bool mcp_is_full(const struct server *server)
+{
+    return waiting(server) >= OUT_MAX;
+}
+
 /* Calls that wait would take memory without bound. */
 static bool takes_more(const struct server *server)
 {
-    return waiting(server) < OUT_MAX && server->queued < QUEUE_MAX;
+    return !mcp_is_full(server) && server->queued < QUEUE_MAX;
 }
 
 static void take_messages(struct server *server)
@@ -198,6 +203,19 @@ static void read_client(struct server *server)
         server->is_over = true;
 }
 
+/* What is written would count for the limit of the buffer, since new messages follow
+ * while less than OUT_MAX waits. */
+static void make_room(struct server *server)
+{
+    struct buf *output = &server->output;
+
+    if (server->output_at < OUT_MAX || mcp_is_full(server))
+        return;
+    memmove(output->data, output->data + server->output_at, waiting(server));
+    output->len = waiting(server);
+    server->output_at = 0;
+}
+
 static void write_client(struct server *server)
 {
     struct buf *output = &server->output;
@@ -206,8 +224,10 @@ static void write_client(struct server *server)
     if (done < 0 && errno != EINTR && errno != EAGAIN)
         server->is_over = true;
     server->output_at += done > 0 ? (size_t)done : 0;
-    if (waiting(server))
+    if (waiting(server)) {
+        make_room(server);
         return;
+    }
     buf_done(output);
     buf_init(output, 2 * (size_t)MCP_REPLY_MAX + OUT_MAX);
     server->output_at = 0;
@@ -246,7 +266,7 @@ static void step(struct server *server)
     struct pollfd fds[2 + MCP_WORKERS_MAX];
     struct task *tasks[2 + MCP_WORKERS_MAX] = {NULL};
     nfds_t count = 2;
-    bool is_full = waiting(server) >= OUT_MAX;
+    bool is_full = mcp_is_full(server);
 
     fds[0] = (struct pollfd){takes_more(server) ? server->in : -1, POLLIN, 0};
     fds[1] = (struct pollfd){server->out, waiting(server) ? POLLOUT : 0, 0};
@@ -266,7 +286,7 @@ static void step(struct server *server)
     else if (fds[1].revents & (POLLERR | POLLHUP | POLLNVAL))
         server->is_over = true; /* the client reads no more */
     for (nfds_t i = 2; i < count; i++)
-        if (fds[i].revents)
+        if (fds[i].revents && !mcp_is_full(server))
             mcp_task_read(server, tasks[i]);
     if (fds[0].revents)
         read_client(server);

@@ -82,6 +82,9 @@ struct server {
     bool is_over;        /* the client is gone */
 };
 
+/* The client has to read first. */
+bool mcp_is_full(const struct server *server);
+
 /* --- Messages to the client (reply.c) --- */
 
 /* A message is complete or not there. */

@@ -172,7 +172,8 @@ void mcp_tasks_start(struct server *server)
         struct task *task = &server->tasks[(server->next + i) % MCP_CALLS_MAX];
         if (!task->tool || task->pid)
             continue;
-        if (server->roots_until_ms || server->workers == MCP_WORKERS_MAX)
+        if (server->roots_until_ms || server->workers == MCP_WORKERS_MAX ||
+            mcp_is_full(server))
             return;
         start_task(server, task);
     }

@@ -4,8 +4,10 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import httpx
 import pytest
 import raw
 from described import undescribed
-from serving import CAY, PATIENCE, ROOT, Server, name_of, state, unavailable, wait_until
+from serving import CAY, PATIENCE, ROOT, Server, name_of, rss_kib, state, unavailable, wait_until
 
 sys.path.append(str(ROOT / "tests" / "python"))
 
@@ -581,6 +583,62 @@ def test_slow_readers_and_clients_that_vanish_do_not_stop_others(mcp):
         assert client.output("echo own") == "own\n"
         for connection in slow[1::2]:
             connection.close()
+
+
+def test_messages_for_sessions_that_do_not_read_are_bounded(mcp):
+    """45 MiB for one of 32 and the message that passes it, 64 MiB for the sessions of a tenant."""
+    large = json.dumps({"jsonrpc": "2.0", "method": "notifications/none",
+                        "params": {"x": "x" * (15 << 20)}}).encode()
+    small = {"jsonrpc": "2.0", "method": "notifications/none"}
+    key, before = mcp.new_key("stopped"), set(sessions(mcp))
+    with Client(mcp, key) as one, Client(mcp, key) as other, Client(mcp) as neighbour:
+        def post(client):
+            return client.http.post(client.url, content=large, headers={
+                "Content-Type": "application/json"}).status_code
+
+        one.output("true")
+        stopped = set(sessions(mcp)) - before
+        held = rss_kib(mcp.front())
+        try:
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            assert [post(one) for _ in range(4)] == [202, 202, 202, 503]
+            assert [post(other) for _ in range(2)] == [202, 503]
+            assert other.post(small).status_code == 202
+            assert post(neighbour) == 202
+            assert rss_kib(mcp.front()) - held < 256 << 10
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+        for client in one, other:
+            wait_until(lambda client=client: client.post(client.request("ping")).status_code == 200,
+                       "a session does not read what it was sent")
+        assert one.output("echo one") == "one\n" and other.output("echo other") == "other\n"
+        assert neighbour.output("echo neighbour") == "neighbour\n"
+
+
+def test_a_client_that_does_not_read_a_large_reply_gets_all_of_it_later(mcp):
+    """Control characters have six letters each in JSON: 12 MB, twice in the reply."""
+    size, key = 1_000_000, mcp.new_key("large")
+    with Client(mcp, key) as client, ExitStack() as stack:
+        client.result("write_file", path="/tmp/big", content="\x01" * size)
+        held, slow = rss_kib(mcp.front()), []
+        for number in range(4):
+            connection = stack.enter_context(raw.connect(mcp))
+            message = {**client.call("read_file", path="/tmp/big"), "id": f"slow{number}"}
+            connection.sendall(raw.sized(
+                "POST /mcp", json.dumps(message).encode(), f"X-API-Key: {key}",
+                "Content-Type: application/json", "Accept: text/event-stream",
+                f"Mcp-Session-Id: {client.http.headers['Mcp-Session-Id']}", "Connection: close"))
+            slow.append(connection)
+        with Client(mcp) as other:
+            for _ in range(10):
+                assert other.output("echo other") == "other\n"
+        assert rss_kib(mcp.front()) - held < 96 << 10
+        with ThreadPoolExecutor(len(slow)) as pool:
+            for number, heard in enumerate(pool.map(raw.hear, slow)):
+                assert f'"slow{number}"'.encode() in heard, heard[:1000]
+                assert heard.count(b"\\u0001") >= size, heard[-300:]
 
 
 def test_sessions_are_limited(mcp):
