@@ -125,22 +125,33 @@ bool control_attach(struct peer *peer, const struct packet *packet)
 
 enum { ROWS = 24, COLUMNS = 80, TERMINAL_MODE = 0620 };
 
-static int terminals = -1; /* /dev/pts */
+static dev_t terminals; /* of /dev/pts; 0: there are none */
 static const char *maker = "ptmx";
+
+/* A checkpoint replaces the mounts, and Landlock denies all below one that is not in the
+ * root any more: a descriptor of /dev/pts cannot be kept. */
+static int open_terminals(void)
+{
+    struct statfs fs;
+    struct stat st;
+    AUTO_FD dir =
+        openat(AT_FDCWD, "/dev/pts", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (dir < 0)
+        return -errno;
+    if (fstatfs(dir, &fs) != 0 || fs.f_type != DEVPTS_SUPER_MAGIC || fstat(dir, &st) != 0)
+        return -ENODEV;
+    if (!terminals)
+        terminals = st.st_dev;
+    return terminals == st.st_dev ? TAKE_FD(dir) : -ENODEV;
+}
 
 void control_prepare_terminals(bool are_ours)
 {
-    struct statfs fs;
-
     /* Only our own devpts has a ptmx with mode 0666. */
     if (!are_ours)
         maker = "/dev/ptmx";
-    terminals = openat(AT_FDCWD, "/dev/pts", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (terminals >= 0 &&
-        (fstatfs(terminals, &fs) != 0 || fs.f_type != DEVPTS_SUPER_MAGIC)) {
-        (void)close(terminals);
-        terminals = -1;
-    }
+    AUTO_FD unused = open_terminals();
 }
 
 static int resize(int master, uint16_t rows, uint16_t columns)
@@ -158,9 +169,10 @@ int control_open_terminal(uid_t owner, uint16_t rows, uint16_t columns, int *ret
     struct termios settings;
     int locked = 0;
 
-    if (terminals < 0)
-        return -ENODEV;
-    AUTO_FD master = openat(terminals, maker, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    AUTO_FD dir = terminals ? open_terminals() : -ENODEV;
+    if (dir < 0)
+        return TAKE_FD(dir);
+    AUTO_FD master = openat(dir, maker, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
     if (master < 0 || ioctl(master, TIOCSPTLCK, &locked) != 0)
         return -errno;
     AUTO_FD slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);

@@ -30,6 +30,20 @@ def sh(box, script):
     return cay("exec", "-u", "root", box, "--", "sh", "-c", script).stdout
 
 
+def test_terminals_can_be_opened_after_a_checkpoint_and_a_rollback(box):
+    for change in (["checkpoint", box], ["rollback", box, "1"]):
+        sh(box, "date > /a")
+        cay(*change)
+        main, end = os.openpty()
+        try:
+            done = subprocess.run([CAY, "exec", "-t", box, "--", "tty"], stdin=end, stdout=end, stderr=end,
+                                  timeout=PATIENCE, check=False)
+            assert (done.returncode, os.read(main, 1000).split()) == (0, [b"/dev/pts/0"])
+        finally:
+            os.close(main)
+            os.close(end)
+
+
 def test_a_rollback_restores_the_files_and_can_be_undone(box):
     sh(box, "echo one > /a")
     assert cay("checkpoint", box, "first").stdout == "1\n"
