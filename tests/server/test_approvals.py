@@ -208,6 +208,27 @@ def test_the_number_of_requests_is_bounded(asker):
             client.close()
 
 
+def test_the_memory_of_commands_that_wait_is_bounded(asker):
+    """Also if all of them are the same one."""
+    sandbox = asker.create(commands=["*"])
+    command = raw.start(sandbox, "echo", "x" * 900000)
+    waiting, refused, clients = 0, 0, []
+    try:
+        while not refused and len(clients) < 40:
+            clients.append(raw.connect(asker.server))
+            clients[-1].sendall(command)
+            stream = raw.Stream(clients[-1])
+            while stream.status is None or not ("cay-approval:" in stream.head or stream.data):
+                assert stream.more()
+            waiting += "cay-approval:" in stream.head
+            refused += b"resource_exhausted" in stream.data
+            assert waiting + refused == len(clients), stream.data
+        assert refused and 10 <= waiting <= 19
+    finally:
+        for client in clients:
+            client.close()
+
+
 def test_a_client_that_asks_for_them_gets_events_while_it_waits(asker):
     sandbox = asker.create(commands=["*guarded*"])
     with raw.connect(asker.server) as client:

@@ -628,9 +628,12 @@ struct waiting {
     struct request head;
     char id[CAY_PENDING_ID_MAX], cwd[PATH_MAX];
     const char **strings; /* and their text */
+    size_t size;          /* of both */
 };
 
-enum { REPLY_LOOK_MS = 250 };
+/* Clients may send the same command any number of times, and a request is up to
+ * CHANNEL_STRINGS, which this process has until there is a reply. */
+enum { REPLY_LOOK_MS = 250, WAITING_MAX = 256, WAITING_BYTES = 16 << 20 };
 
 static void waiting_done(struct task *task)
 {
@@ -638,13 +641,15 @@ static void waiting_done(struct task *task)
     free(task);
 }
 
-static const char **copy_strings(const char *const *strings, uint32_t count)
+static const char **copy_strings(const char *const *strings, uint32_t count,
+                                 size_t *ret_size)
 {
     size_t len = 0;
 
     for (uint32_t i = 0; i < count; i++)
         len += strlen(strings[i]) + 1;
-    const char **copy = malloc((count + 1) * sizeof *copy + len);
+    *ret_size = (count + 1) * sizeof(char *) + len;
+    const char **copy = malloc(*ret_size);
     char *at = copy ? (char *)(copy + count + 1) : NULL;
     for (uint32_t i = 0; at && i < count; i++) {
         size_t size = strlen(strings[i]) + 1;
@@ -692,18 +697,41 @@ static void look_for_reply(struct keeper *keeper, struct task *task)
         (void)close(request.channel);
 }
 
+static int check_room(const struct keeper *keeper, size_t size, struct cay_error *err)
+{
+    size_t count = 1;
+
+    for (const struct task *task = keeper->tasks; task; task = task->next)
+        if (task->tick == look_for_reply && !task->is_over) {
+            size += ((const struct waiting *)task)->size;
+            count++;
+        }
+    if (count <= WAITING_MAX && size <= WAITING_BYTES)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_LIMIT, 0, "process.start", NULL,
+                    "too many commands of the sandbox wait for approval",
+                    "the limits are %d commands, and %d MiB of arguments and variables",
+                    WAITING_MAX, WAITING_BYTES >> 20);
+}
+
 static int wait_for_reply(struct keeper *keeper, struct keeper_request *request,
                           const char *id, const char *cwd, struct cay_error *err)
 {
     struct reply reply = {.kind = REPLY_WAITING, .count = 1};
-    struct waiting *waiting = calloc(1, sizeof *waiting);
+    size_t size = 0;
+    const char **copy = copy_strings(request->strings, request->head.count, &size);
+    struct waiting *waiting = copy ? calloc(1, sizeof *waiting) : NULL;
     AUTO_BUF strings = {.max = CAY_PENDING_ID_MAX};
+    int code =
+        waiting ? check_room(keeper, size, err) : cay_fail_memory(err, "process.start");
 
-    if (!waiting ||
-        !(waiting->strings = copy_strings(request->strings, request->head.count))) {
+    if (code) {
+        free(copy);
         free(waiting);
-        return cay_fail_memory(err, "process.start");
+        return code;
     }
+    waiting->strings = copy;
+    waiting->size = size;
     waiting->head = request->head;
     cay_copy_text(waiting->id, sizeof waiting->id, id);
     cay_copy_text(waiting->cwd, sizeof waiting->cwd, cwd);
