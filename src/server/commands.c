@@ -21,14 +21,6 @@
 #include "server/wire/warn.h"
 #include "json/json.h"
 
-bool commands_is_tenant(const char *name)
-{
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-
-    return *name && strlen(name) < TENANT_MAX && strspn(name, letters) == strlen(name);
-}
-
 /* The value of "--store STORE" and "--store=STORE"; NULL: another word.  *argv moves to
  * the last word of it. */
 static const char *take_value(const char *name, char *const **argv)

@@ -78,7 +78,6 @@ enum { COMMAND_WORDS = 4 };
 int commands_take_options(char *const *argv, char *ret_words[COMMAND_WORDS + 1],
                           bool *ret_json, const char **ret_tenant,
                           struct serve_options *options, struct cay_error *err);
-bool commands_is_tenant(const char *name);
 
 /* Flushes standard output and reports a failed write. */
 int commands_finish_output(struct cay_error *err);

@@ -58,7 +58,7 @@ static int list_keys(struct registry *registry, bool as_json, struct cay_error *
 
 static int check_tenant(const char *tenant, struct cay_error *err)
 {
-    if (commands_is_tenant(tenant))
+    if (options_is_tenant(tenant))
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, "key", tenant, "invalid tenant name",
                     "use letters, digits, \"-\", \"_\" and \".\"");

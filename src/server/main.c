@@ -438,7 +438,7 @@ static int check_tools(const struct serve_options *options, struct cay_error *er
 
     for (char *at = policy; options_next_tools(&at, &tenant, &list);) {
         const struct mcp_options wanted = {.tools = list};
-        if (*tenant && !commands_is_tenant(tenant))
+        if (*tenant && !options_is_tenant(tenant))
             return cay_fail(err, CAY_E_INVALID, 0, "serve.mcp", tenant,
                             "invalid tenant name in --mcp-tools",
                             "give TENANT=read-only, or names; \";\" separates tenants");

@@ -167,7 +167,7 @@ int secret_command(char *const *argv, bool *ret_json, struct cay_error *err)
         fputs(usage, stdout);
         return CAY_OK;
     }
-    if (command.tenant && !commands_is_tenant(command.tenant))
+    if (command.tenant && !options_is_tenant(command.tenant))
         return cay_fail(err, CAY_E_INVALID, 0, op, command.tenant, "invalid tenant name",
                         "use letters, digits, \"-\", \"_\" and \".\"");
     code = server_state_open(&command.state, false, err);

@@ -298,6 +298,16 @@ def test_a_key_that_was_unknown_is_valid_once_it_is_added(both, database):
     assert status_with(both[1], new_key(both[0], database, "bob")) == 200
 
 
+def test_names_of_tenants_from_the_database_are_checked(both, database):
+    """A name is part of paths, and of lines of logs."""
+    for number, name in enumerate(("mallory/../../escaped", "", "a b", "a\nb", "x" * 64)):
+        key = new_key(both[0], database, f"mallory-{number}")
+        quoted = name.replace("\n", "' || chr(10) || '")
+        database.ask(f"UPDATE cay.keys SET tenant = '{quoted}' WHERE tenant = 'mallory-{number}'")
+        assert status_with(both[0], key) == 401, name
+    database.ask("DELETE FROM cay.keys WHERE tenant <> 'default' AND tenant !~ '^[a-z-]+$'")
+
+
 def test_known_keys_hold_while_the_database_is_away_and_others_get_503(both, database):
     known, unseen = new_key(both[0], database, "carol"), new_key(both[0], database, "dora")
     revoked = new_key(both[0], database, "erik")

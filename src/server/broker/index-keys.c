@@ -183,7 +183,7 @@ static void key_done(struct broker *broker, struct index_call *call,
     char hash[sizeof held->hash];
 
     if (packet->head.kind == STORE_ROW) {
-        if (!tenant || strlen(tenant) >= TENANT_MAX || !*tenant)
+        if (!tenant || !options_is_tenant(tenant))
             return;
         cay_copy_text(held->tenant, sizeof held->tenant, tenant);
         held->most = packet->head.numbers[STORE_MAX_RUNNING];

@@ -506,6 +506,7 @@ bool index_read_row(const struct store_packet *packet, struct record_row *row)
 
     if (!store_strings(packet, strings, ROW_STRINGS) || !record_is_id(strings[0]) ||
         packet->head.count % 2 || state < RECORD_RUNNING || state > RECORD_GONE ||
+        !options_is_tenant(strings[1]) ||
         !copy_checked(row->id, sizeof row->id, strings[0]) ||
         !copy_checked(row->tenant, sizeof row->tenant, strings[1]) ||
         !copy_checked(row->template_name, sizeof row->template_name, strings[2]) ||

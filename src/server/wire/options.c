@@ -13,6 +13,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "base/quantity.h"
+#include "server/wire/channel.h"
 #include "sys/state-home.h"
 
 static const char op[] = "serve.options";
@@ -295,6 +296,14 @@ static int set_network_limit(struct serve_options *options, const char *value,
 bool options_is_node(const char *text)
 {
     return strlen(text) == NODE_LEN && strspn(text, NODE_LETTERS) == NODE_LEN;
+}
+
+bool options_is_tenant(const char *name)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+
+    return *name && strlen(name) < TENANT_MAX && strspn(name, letters) == strlen(name);
 }
 
 static int set_node(struct serve_options *options, const char *value,

@@ -15,6 +15,8 @@ enum { NODE_LEN = 4 };
 /* The letters of names of nodes, and of ids. */
 #define NODE_LETTERS "abcdefghijklmnopqrstuvwxyz234567"
 bool options_is_node(const char *text);
+/* A valid name of a tenant. */
+bool options_is_tenant(const char *name);
 
 struct serve_options {
     char address[64];   /* "127.0.0.1", "::1" */
