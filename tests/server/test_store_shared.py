@@ -331,6 +331,30 @@ def test_known_keys_hold_while_the_database_is_away_and_others_get_503(both, dat
 
 # --- Limits ---
 
+def test_a_limit_holds_for_sandboxes_that_requests_resume(both, database):
+    key = {"X_API_KEY": new_key(both[0], database, "resumer")}
+    assert cay_key(both[0], database, "limit", "resumer", "1").returncode == 0
+    status, paused = both[0].api("POST", "/sandboxes", {
+        "templateID": "base", "autoPause": True, "autoResume": {"enabled": True}}, **key)
+    assert status == 201, paused
+    touch = {"E2b_Sandbox_Id": paused["sandboxID"], "X_Access_Token": paused["envdAccessToken"]}
+    assert both[0].api("GET", "/envs", **touch)[0] == 200
+    assert both[0].api("POST", f"/sandboxes/{paused['sandboxID']}/pause", **key)[0] == 204
+    status, other = both[0].api("POST", "/sandboxes", {"templateID": "base"}, **key)
+    assert status == 201, other
+    status, body = both[0].api("GET", "/envs", **touch)
+    assert status == 429 and "as many running sandboxes" in body["message"], (status, body)
+    assert listed(both[0], "?state=running", **key) == [other["sandboxID"]]
+    assert both[0].api("DELETE", f"/sandboxes/{other['sandboxID']}", **key)[0] == 204
+    with ThreadPoolExecutor(4) as pool:  # the place is the sandbox's, not the request's
+        found = list(pool.map(lambda _: both[0].api("GET", "/envs", **touch)[0], range(4)))
+    assert found == [200] * 4
+    assert listed(both[0], "?state=running", **key) == [paused["sandboxID"]]
+    wait_until(lambda: database.ask("SELECT count(*) FROM cay.claims WHERE tenant = 'resumer'")
+               == [["0"]], "a claim is left")
+    assert both[0].api("DELETE", f"/sandboxes/{paused['sandboxID']}", **key)[0] == 204
+
+
 def test_a_limit_holds_on_all_nodes_together(both, database):
     key = {"X_API_KEY": new_key(both[0], database, "frank")}
     assert cay_key(both[0], database, "limit", "frank", "3").returncode == 0

@@ -316,7 +316,14 @@ static void add_mask(struct request_packet *request, const struct record_row *ro
     request->head.strings_len = (uint32_t)len;
 }
 
-static void handle_data(struct broker *broker, struct request_packet *request)
+/* A sandbox that this request resumes is one more that runs. */
+static bool needs_check(const struct broker *broker, const struct record_row *row)
+{
+    return index_is_on(broker) && !broker->is_admitted &&
+           !broker_request_find(broker, OP_RESUME, row->id);
+}
+
+void broker_handle_data(struct broker *broker, struct request_packet *request)
 {
     bool is_file = request_credential((enum op)request->head.op) == CREDENTIAL_FILE;
     AUTO_RECORD row = RECORD_INIT;
@@ -355,11 +362,16 @@ static void handle_data(struct broker *broker, struct request_packet *request)
     if (!check_credential(broker, request, &row))
         return;
     journal_set_tenant(broker, row.tenant);
+    bool resumes = row.flags & CREATE_AUTO_RESUME && request->head.op != OP_HEALTH &&
+                   control_is_paused(broker, &row) && !control_is_cold(broker, &row);
+    if (resumes && needs_check(broker, &row)) {
+        index_check_limit(broker, request, row.tenant, -1);
+        return;
+    }
     if (row.state == RECORD_RUNNING || row.flags & CREATE_AUTO_RESUME)
         journal_accept(broker, request);
     add_mask(request, &row);
-    if (row.flags & CREATE_AUTO_RESUME && request->head.op != OP_HEALTH &&
-        control_is_paused(broker, &row) && !control_is_cold(broker, &row))
+    if (resumes)
         control_resume_for(broker, request, &row);
     else if (row.state == RECORD_RUNNING)
         broker_forward(broker, request, row.id);
@@ -418,7 +430,7 @@ static void handle_request(struct broker *broker, struct request_packet *request
     if (credential != CREDENTIAL_KEY) {
         (credential == CREDENTIAL_VOLUME   ? broker_handle_content
          : credential == CREDENTIAL_UPLOAD ? broker_upload
-                                           : handle_data)(broker, request);
+                                           : broker_handle_data)(broker, request);
         return;
     }
     struct cay_error error;

@@ -91,7 +91,8 @@ struct broker {
     struct index_rows *index_rows;
     struct index_keys *index_keys;
     uint64_t held_count; /* requests that have waited for PostgreSQL */
-    int64_t claim; /* of the present request, until a request of the broker takes it */
+    int64_t claim;    /* of the present request, until a request of the broker takes it */
+    bool is_admitted; /* the limit of its tenant was checked */
     struct registry *registry;
     struct secrets secrets;
     const char *domain;
@@ -163,6 +164,8 @@ void broker_poll_remove(struct broker *broker, int fd);
 /* Sets the timer to fire at this time, unless it fires earlier. */
 void broker_wake_at(struct broker *broker, int64_t end_ms);
 
+/* Handles a request with the credential of a sandbox. */
+void broker_handle_data(struct broker *broker, struct request_packet *request);
 /* Handles a request whose API key is of this tenant. */
 void broker_handle_as(struct broker *broker, struct request_packet *request,
                       const char *tenant);

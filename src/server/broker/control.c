@@ -455,6 +455,9 @@ void control_resume_for(struct broker *broker, struct request_packet *request,
     memcpy(held, request, sizeof *held);
     request->channel = request->memfd = -1;
     pending->held = held;
+    pending->claim = broker->claim;
+    pending->claim_count = 1;
+    broker->claim = 0;
     pending->done = resumed;
     pending->retry = broker_request_resend;
     pending->timeout_s = DEFAULT_LONG_TIMEOUT_S;

@@ -256,26 +256,47 @@ void index_check_key(struct broker *broker, struct request_packet *request,
 
 /* --- Limits --- */
 
+static bool is_data(const struct request_packet *request)
+{
+    return request_credential((enum op)request->head.op) != CREDENTIAL_KEY;
+}
+
+/* Whether the request resumes its sandbox, and no other request does so already. */
+static bool is_resume(struct broker *broker, const struct request_packet *request,
+                      const char *tenant)
+{
+    const char *id = request->head.sandbox;
+    AUTO_RECORD row = RECORD_INIT;
+
+    return (is_data(request) || request->head.op == OP_CONNECT ||
+            request->head.op == OP_RESUME) &&
+           record_is_id(id) && broker_find_record(broker, id, &row, NULL) == CAY_OK &&
+           control_is_paused(broker, &row) && strcmp(row.tenant, tenant) == 0 &&
+           !broker_request_find(broker, OP_RESUME, id);
+}
+
 /* Sandboxes that run after the request and did not before. */
 static int64_t count_wanted(struct broker *broker, const struct request_packet *request,
                             const char *tenant)
 {
-    AUTO_RECORD row = RECORD_INIT;
     int64_t forks = request->head.numbers[FORK_COUNT];
 
-    switch (request->head.op) {
-    case OP_CREATE:
+    if (request->head.op == OP_CREATE)
         return 1;
-    case OP_FORK:
+    if (request->head.op == OP_FORK)
         return forks >= 1 && forks <= 100 ? forks : 0; /* else it is refused */
-    case OP_CONNECT:
-    case OP_RESUME:
-        return record_is_id(request->head.sandbox) &&
-               broker_find_record(broker, request->head.sandbox, &row, NULL) == CAY_OK &&
-               row.state == RECORD_PAUSED && strcmp(row.tenant, tenant) == 0;
-    default:
-        return 0;
+    return is_resume(broker, request, tenant);
+}
+
+/* Of a tenant whose keys were checked; 0: none, or it is not known. */
+static int64_t find_limit(const struct index_keys *keys, const char *tenant)
+{
+    for (size_t i = 0; i < SETS * (size_t)WAYS; i++) {
+        const struct slot *slot = &keys->hits[i / WAYS][i % WAYS];
+        if (slot->checked_ms && strcmp(slot->tenant, tenant) == 0)
+            return slot->most;
     }
+    return 0;
 }
 
 static void refuse_limit(struct request_packet *request)
@@ -300,10 +321,15 @@ static void handle_admitted(struct broker *broker, struct request_packet *reques
                             const char *tenant, int64_t claim, int64_t count)
 {
     broker->claim = claim;
-    broker_handle_as(broker, request, tenant);
+    broker->is_admitted = true;
+    if (is_data(request))
+        broker_handle_data(broker, request);
+    else
+        broker_handle_as(broker, request, tenant);
     if (broker->claim) /* the request was refused */
         index_release(broker, broker->claim, count);
     broker->claim = 0;
+    broker->is_admitted = false;
 }
 
 /* While the database is away each node applies the limit to its own sandboxes. */
@@ -312,6 +338,8 @@ static void check_alone(struct broker *broker, struct request_packet *request,
 {
     int64_t running = 0;
 
+    if (most < 0)
+        most = find_limit(broker->index_keys, tenant);
     if (most > 0 && (registry_count(broker->registry, tenant, RECORD_RUNNING, &running,
                                     NULL) != CAY_OK ||
                      running + count > most))
@@ -330,8 +358,13 @@ static void admit_done(struct broker *broker, struct index_call *call,
         return;
     }
     uint64_t count = begin_again(broker, held);
-    if (packet->head.code == CAY_E_LIMIT)
+    journal_set_tenant(broker, held->tenant);
+    /* Another request may have resumed the sandbox, and has its place. */
+    bool is_wanted = count_wanted(broker, held->request, held->tenant) > 0;
+    if (packet->head.code == CAY_E_LIMIT && is_wanted)
         refuse_limit(held->request);
+    else if (packet->head.code == CAY_E_LIMIT)
+        handle_admitted(broker, held->request, held->tenant, 0, 0);
     else if (packet->head.code)
         check_alone(broker, held->request, held->tenant, held->most, held->count);
     else
@@ -347,7 +380,7 @@ void index_check_limit(struct broker *broker, struct request_packet *request,
     int64_t count = most ? count_wanted(broker, request, tenant) : 0;
 
     if (!count) {
-        broker_handle_as(broker, request, tenant);
+        handle_admitted(broker, request, tenant, 0, 0);
         return;
     }
     if (!index_is_up(broker)) {
