@@ -519,6 +519,22 @@ def test_malformed_messages_are_refused(mcp, body, code):
         assert client.post(client.request("ping")).json()["result"] == {}
 
 
+def test_what_the_front_keeps_of_a_request_is_bounded(mcp):
+    """Its id and its token wait there for the answer, without a connection, too."""
+    long = "x" * 1025
+    with Client(mcp) as client:
+        for message in ({**client.request("ping"), "id": long},
+                        client.request("ping", _meta={"progressToken": long})):
+            done = client.post(message)
+            assert (done.status_code, done.json()["error"]["code"]) == (400, -32600), done.text
+            assert "1024 bytes" in done.json()["error"]["message"]
+        done = client.post({**client.request("ping"), "id": long[1:]})
+        assert done.json()["result"] == {} and done.json()["id"] == long[1:]
+    with Client(mcp, hello={**HELLO, "params": {**HELLO["params"], "protocolVersion": "2025-03-26"}}) as client:
+        done = client.post([client.request("ping"), {**client.request("ping"), "id": long}])
+        assert done.status_code == 400 and "1024 bytes" in done.text
+
+
 def test_a_message_that_is_too_large_is_refused(mcp):
     with Client(mcp) as client:
         message = client.call("write_file", path="/tmp/x", content="x" * (17 << 20))

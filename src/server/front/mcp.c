@@ -20,7 +20,8 @@
 
 enum {
     BATCH_MAX = 64,
-    HEAD_MS = 2000 /* until a response begins in any case */
+    LABEL_MAX = 1024, /* of an id and a token, which stay until there is an answer */
+    HEAD_MS = 2000    /* until a response begins in any case */
 };
 
 #define MODERN "2026-07-28"
@@ -162,15 +163,27 @@ static void send_to(struct mcp_session *session, struct exchange *exchange)
     respond(exchange, is_sent);
 }
 
+static bool has_long_label(const struct mcp_message *message)
+{
+    const json_t *meta = json_object_get(message->params, "_meta");
+
+    return message->kind == MCP_REQUEST &&
+           (json_string_length(message->id) > LABEL_MAX ||
+            json_string_length(json_object_get(meta, "progressToken")) > LABEL_MAX);
+}
+
 static const char *check_items(const struct mcp_call *call)
 {
+    static const char too_long[] = "an id or progress token is longer than 1024 bytes";
     struct mcp_message message;
     json_t *item;
     size_t i;
 
     if (!call->is_batch) {
         mcp_message(call->message, &message);
-        return message.kind == MCP_MALFORMED ? "the message is not JSON-RPC 2.0" : NULL;
+        return message.kind == MCP_MALFORMED ? "the message is not JSON-RPC 2.0"
+               : has_long_label(&message)    ? too_long
+                                             : NULL;
     }
     if (!call->takes_stream)
         return "the answers to a batch are text/event-stream: accept it";
@@ -182,22 +195,25 @@ static const char *check_items(const struct mcp_call *call)
         if (message.kind == MCP_MALFORMED ||
             (message.kind == MCP_REQUEST && strcmp(message.method, "initialize") == 0))
             return "the batch has a message that is not allowed there";
+        if (has_long_label(&message))
+            return too_long;
     }
     return NULL;
 }
 
-/* False if the body was refused. */
+/* False if the body was refused.  Its tree may take more than the text, and stays until a
+ * new session has its process. */
 static bool parse(struct exchange *exchange)
 {
     struct mcp_call *call = front_mcp_call(exchange);
-    const char *wrong = "";
+    const char *wrong = "", *text = exchange->body.data ? exchange->body.data : "";
+    size_t size = mcp_tree_size(text, exchange->body.len);
 
-    if (!exchange_charge_client(exchange, exchange->body.len)) {
+    if (!exchange_charge_client(exchange, size < MCP_TREE_MAX ? size : MCP_TREE_MAX)) {
         exchange_refuse(exchange, 503, "the client has too many open requests");
         return false;
     }
-    call->message = mcp_parse(exchange->body.data ? exchange->body.data : "",
-                              exchange->body.len, &wrong);
+    call->message = mcp_parse(text, exchange->body.len, &wrong);
     buf_done(&exchange->body);
     (void)exchange_charge_body(exchange, 0);
     call->is_batch = json_is_array(call->message);
