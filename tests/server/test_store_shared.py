@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -327,6 +328,28 @@ def test_known_keys_hold_while_the_database_is_away_and_others_get_503(both, dat
     for node in both:
         wait_up(node)
     assert [status_with(node, unseen) for node in both] == [200, 200]
+
+
+def test_unknown_keys_leave_room_for_known_ones_while_the_database_is_slow(both, database):
+    one, clients = create(both[0]), []
+    frozen = [database.process.pid, *children(database.process.pid)]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        for number in range(300):
+            clients.append(both[0].connect())
+            clients[-1].sendall(f"GET /v2/sandboxes HTTP/1.1\r\nHost: localhost\r\nX-API-Key: "
+                                f"e2b_{number + 9000:040x}\r\nConnection: close\r\n\r\n".encode())
+        refused = clients[-1].recv(4096)  # those before it wait, or are refused
+        assert refused.startswith(b"HTTP/1.1 503"), refused
+        assert one in listed(both[0])
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+        for client in clients:
+            client.close()
+    wait_up(both[0])
+    assert both[0].api("DELETE", f"/sandboxes/{one}")[0] == 204
 
 
 # --- Limits ---

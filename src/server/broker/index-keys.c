@@ -20,7 +20,8 @@ enum {
     HIT_MS = 30 * 1000,
     MISS_MS = 5 * 1000,
     STALE_MS = 3600 * 1000, /* while the database is away */
-    HELD_MAX = 256
+    HELD_MAX = 256,
+    STRANGERS_MAX = HELD_MAX / 2 /* of them with keys that are to be checked */
 };
 
 struct slot {
@@ -33,7 +34,7 @@ struct slot {
 /* Unknown keys cannot displace known ones. */
 struct index_keys {
     struct slot hits[SETS][WAYS], misses[SETS][WAYS];
-    unsigned held;
+    unsigned held, strangers;
 };
 
 struct index_keys *index_keys_new(void)
@@ -189,6 +190,7 @@ static void key_done(struct broker *broker, struct index_call *call,
         held->most = packet->head.numbers[STORE_MAX_RUNNING];
         return;
     }
+    keys->strangers--;
     memcpy(hash, held->hash, sizeof hash);
     uint64_t count = begin_again(broker, held);
     if (packet->head.code) {
@@ -208,10 +210,17 @@ static void ask_key(struct broker *broker, struct request_packet *request,
 {
     struct store_message message = {.kind = STORE_KEY};
     AUTO_BUF strings = {.max = 2 * KEY_HASH + 1};
-    struct index_held *held = index_hold(broker, request, "");
+    struct index_keys *keys = broker->index_keys;
 
+    /* Clients without a key must leave room for the others. */
+    if (keys->strangers >= STRANGERS_MAX) {
+        refuse_away(request, "too many requests with unknown keys wait for the database");
+        return;
+    }
+    struct index_held *held = index_hold(broker, request, "");
     if (!held)
         return;
+    keys->strangers++;
     cay_copy_text(held->hash, sizeof held->hash, hash);
     strings_add(&strings, hash);
     held->call.done = key_done;
