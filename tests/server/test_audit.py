@@ -285,6 +285,9 @@ def test_no_tenant_can_use_up_the_record_of_the_others(own_server):
         lines = [json.loads(line) for line in file.read().splitlines() if line.startswith(b'{"number"')]
     of_team = [line for line in lines if line["tenant"] == "team"]
     assert 20 < len(of_team) < 290 and lines[-1]["tenant"] == "default"
+    gap, = [line for line in lines if line["action"] == "audit.gap"]  # the record says so once
+    assert gap["details"] == {"of": "team", "lines": "requests"} and gap["actor"] == "server"
+    assert gap["number"] > of_team[20]["number"]
     found = read(server)
     assert f"cay_audit_left_out_total {300 - len(of_team)}\n" in found
     assert "cay_audit_failures_total 0\n" in found

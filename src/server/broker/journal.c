@@ -36,6 +36,7 @@ struct share {
     char tenant[TENANT_MAX]; /* "": unknown clients */
     int64_t day;
     uint64_t bytes;
+    bool has_gap; /* a line of the day was left out */
 };
 
 /* A request that is being handled. */
@@ -77,6 +78,7 @@ static struct share *find_share(struct journal *journal, enum share_kind kind,
     if (share && share->day != day) {
         share->day = day;
         share->bytes = 0;
+        share->has_gap = false;
     }
     return share;
 }
@@ -110,17 +112,24 @@ static bool may_log(struct journal *journal, const char *tenant, int64_t now_ms,
     return true;
 }
 
+static enum share_kind kind_of(const struct journal_entry *entry)
+{
+    static const char network[] = "network.";
+
+    return strncmp(entry->action, network, strlen(network)) == 0 ? SHARE_AUDIT_NETWORK
+                                                                 : SHARE_AUDIT;
+}
+
 /* The server's own lines are few. */
 static bool may_record(struct journal *journal, const struct journal_entry *entry,
                        int64_t now_ms, size_t len)
 {
-    static const char network[] = "network.";
-    bool is_network = strncmp(entry->action, network, strlen(network)) == 0;
+    enum share_kind kind = kind_of(entry);
 
     return (!entry->tenant && !entry->request) ||
-           take_share(journal, is_network ? SHARE_AUDIT_NETWORK : SHARE_AUDIT,
-                      entry->tenant, now_ms, len,
-                      audit_room(journal->audit, now_ms) / (is_network ? 4 : 1));
+           take_share(journal, kind, entry->tenant, now_ms, len,
+                      audit_room(journal->audit, now_ms) /
+                          (kind == SHARE_AUDIT_NETWORK ? 4 : 1));
 }
 
 /* --- Entries --- */
@@ -202,6 +211,30 @@ static void put_time(struct json *json, int64_t now_ms)
 }
 
 static void write_audit(const struct broker *broker, const struct journal_entry *entry,
+                        int64_t now_ms);
+
+/* A tenant that writes much must not have its next actions missing unnoticed: the record
+ * itself says from where on it lacks lines of the day. */
+static void note_gap(const struct broker *broker, const struct journal_entry *entry,
+                     int64_t now_ms)
+{
+    const char *tenant = entry->tenant ? entry->tenant : "";
+    enum share_kind kind = kind_of(entry);
+    struct share *share = find_share(broker->journal, kind, tenant, now_ms / DAY_MS);
+    const char *const details[] = {"of", tenant, "lines",
+                                   kind == SHARE_AUDIT_NETWORK ? "network" : "requests",
+                                   NULL};
+
+    if (!share || share->has_gap)
+        return;
+    share->has_gap = true;
+    write_audit(broker,
+                &(struct journal_entry){
+                    .action = "audit.gap", .verdict = "fail", .details = details},
+                now_ms);
+}
+
+static void write_audit(const struct broker *broker, const struct journal_entry *entry,
                         int64_t now_ms)
 {
     struct audit *audit = broker->journal->audit;
@@ -233,6 +266,8 @@ static void write_audit(const struct broker *broker, const struct journal_entry 
     text.data[text.len - 1] = '\0'; /* without its braces */
     if (may_record(broker->journal, entry, now_ms, text.len + 2 * AUDIT_HASH))
         audit_append(audit, now_ms, text.data + 1);
+    else
+        note_gap(broker, entry, now_ms);
 }
 
 void journal_write(struct broker *broker, const struct journal_entry *entry)
