@@ -128,6 +128,11 @@ static void put_head(const struct serve_options *options, struct buf *text)
                options->port, options->tls_cert ? " ssl crt " : "",
                options->tls_cert ? options->tls_cert : "",
                options->tls_cert ? " alpn h2,http/1.1" : "");
+    /* The server marks the cookies of sessions for TLS, and limits logins by address.
+     * Without a certificate something before HAProxy may speak TLS, and say so. */
+    buf_format(text, "    http-request set-header X-Forwarded-For %%[src]\n%s",
+               options->tls_cert ? "    http-request set-header X-Forwarded-Proto https\n"
+                                 : "");
 }
 
 /* The id of a sandbox: in the host name PORT-ID.DOMAIN, a header of the SDKs, or a path.

@@ -4,6 +4,7 @@
 import os
 import re
 import signal
+import ssl
 import subprocess
 import urllib.request
 
@@ -230,6 +231,38 @@ def test_haproxy_follows_names_and_not_addresses(tmp_path):
 
 
 # --- Behind HAProxy ---
+
+def test_sessions_behind_a_proxy_with_tls_are_for_tls_alone(cluster, tmp_path):
+    """A cookie with __Host- cannot be set by the page of a sandbox."""
+    pem = tmp_path / "tls.pem"
+    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                           "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=localhost", "-days",
+                           "1", "-keyout", "-", "-out", "-"], check=True, capture_output=True,
+                          timeout=PATIENCE)
+    pem.write_bytes(made.stdout)
+    proxy = Proxy(tmp_path, cluster.nodes, "--domain", "localhost", "--tls-cert", str(pem)).start()
+    try:
+        context = ssl.create_default_context(cadata=re.search(
+            "-----BEGIN CERT.*END CERTIFICATE-----\n", made.stdout.decode(), re.S)[0])
+
+        def sign_in():
+            request = urllib.request.Request(
+                f"https://localhost:{proxy.port}/ui/session", b'{"apiKey": "%s"}' % KEY.encode(),
+                {"Content-Type": "application/json", "X-Forwarded-Proto": "http"})
+            try:
+                with urllib.request.urlopen(request, timeout=PATIENCE, context=context) as reply:
+                    return reply.headers.get_all("Set-Cookie")
+            except urllib.error.HTTPError as error:  # until HAProxy has checked a server
+                with error:
+                    assert error.code == 503
+                    return None
+
+        cookies = wait_until(sign_in, "no node is up")
+        assert cookies[0].startswith("__Host-cay_session=s1_") and len(cookies) == 2
+        assert all("; Secure" in cookie for cookie in cookies)
+    finally:
+        proxy.stop()
+
 
 def test_sandboxes_on_all_nodes_work_through_the_proxy(cluster):
     from e2b import Sandbox
