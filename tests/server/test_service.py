@@ -191,6 +191,12 @@ def test_a_log_of_text_has_one_line_for_each_request_whatever_clients_send(own_s
     (line,) = (server.home / "access.log").read_text().splitlines()
     assert re.fullmatch(r"\S+Z warn req_[0-9a-f]{16} 404 GET \S+ \d+ms in=0 out=\d+.* reason=not found", line)
     assert line.isascii() and line.isprintable()
+    server.start()
+    head_of(server, "/health", X_API_KEY=server.key, E2b_Sandbox_Id="x tenant=a\x1b[31m\x7f")
+    server.stop()
+    line = (server.home / "access.log").read_text().splitlines()[-1]
+    assert line.isascii() and line.isprintable()
+    assert " sandbox=x?tenant=a?[31m?" in line and " tenant=" not in line
     (server.home / "access.log").write_text("")
 
 

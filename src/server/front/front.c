@@ -153,8 +153,10 @@ static void put_text(struct exchange *exchange, uint64_t took_ms, struct buf *lo
                (unsigned long long)exchange->sent);
     if (*exchange->tenant)
         buf_format(log, " tenant=%s", exchange->tenant);
-    if (*exchange->route.sandbox)
-        buf_format(log, " sandbox=%s", exchange->route.sandbox);
+    if (*exchange->route.sandbox) {
+        (void)buf_text(log, " sandbox=");
+        put_word(log, exchange->route.sandbox, SANDBOX_ID_MAX);
+    }
     if (status >= 400 && *exchange->reason) {
         (void)buf_text(log, " reason=");
         for (const char *at = exchange->reason; *at; at++)
