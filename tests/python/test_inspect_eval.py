@@ -97,7 +97,7 @@ def waiting_eval(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     with running:
         try:
             assert wait_for(
-                lambda: running.poll() is not None or busy(ids(tmp_path)) == 20, 120
+                lambda: running.poll() is not None or busy(ids(tmp_path)) == 20, 600
             )
             assert running.poll() is None
             yield running
