@@ -19,6 +19,9 @@ struct mcp_options {
     enum mcp_roots roots; /* how directories that the client names are shown inside */
     /* Called with each new sandbox; may be NULL. */
     int (*created)(void *cookie, cay_sandbox *sandbox, struct cay_error *err);
+    /* Called before each call of a tool that changes something, with the argument that it
+     * is about (`key` may be ""); may be NULL. */
+    void (*called)(void *cookie, const char *tool, const char *key, const char *subject);
     void *cookie;
     const sigset_t *mask;     /* of ppoll(2) */
     int (*take_signal)(void); /* a signal that ends the server, or 0 */

@@ -144,6 +144,26 @@ static void start_worker(struct server *server, struct task *task)
     server->workers++;
 }
 
+static void report_call(const struct server *server, const struct task *task)
+{
+    static const char *const keys[] = {"command", "code", "path", "from",
+                                       "process", "name", "id",   "sandbox"};
+    const char *key = "";
+    const json_t *value = NULL;
+
+    if (!server->options->called || task->tool->flags & MCP_TOOL_READS)
+        return;
+    for (size_t i = 0; !value && i < sizeof keys / sizeof *keys; i++)
+        if ((value = json_object_get(task->arguments, keys[i])))
+            key = keys[i];
+    AUTO_FREE char *text = value && !json_is_string(value)
+                               ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY)
+                               : NULL;
+    const char *subject = json_is_string(value) ? json_string_value(value) : text;
+    server->options->called(server->options->cookie, task->tool->name, subject ? key : "",
+                            subject ? subject : "");
+}
+
 /* A failed creation is the result of a worker, too; the sandbox itself is the server's,
  * which lives longer. */
 static void start_task(struct server *server, struct task *task)
@@ -154,6 +174,7 @@ static void start_task(struct server *server, struct task *task)
     AUTO_BUF text = {0};
     struct json json;
 
+    report_call(server, task);
     if (task->tool->flags & MCP_TOOL_WAITS &&
         (task->tool->flags & MCP_TOOL_BOXES ||
          mcp_session_box(&server->session, id, &box, NULL) == CAY_OK)) {

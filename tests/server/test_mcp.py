@@ -657,6 +657,31 @@ def test_a_client_that_does_not_read_a_large_reply_gets_all_of_it_later(mcp):
                 assert heard.count(b"\\u0001") >= size, heard[-300:]
 
 
+def test_calls_that_change_something_are_in_the_audit_record(own_server):
+    server = own_server("--mcp")
+
+    def record():
+        done = server.cay("audit", "export")
+        assert done.returncode == 0, done.stderr
+        return [one for one in map(json.loads, done.stdout.splitlines()) if one["action"].startswith("mcp.")]
+
+    with Client(server, server.new_key("ann")) as client:
+        client.output("echo one")
+        client.result("write_file", path="/tmp/note", content="not in the record")
+        client.result("read_file", path="/tmp/note")
+        client.result("run_code", code="print(6 * 7)" + " " * 1000)
+        client.result("run_command", command=["true"])  # refused: it has another type
+    wait_until(lambda: not sessions(server), "a session did not end")
+    begin, *calls = record()
+    assert begin["action"] == "mcp.start" and begin["tenant"] == "ann"
+    assert [one["details"] for one in calls] == [
+        {"tool": "run_command", "command": "echo one"}, {"tool": "write_file", "path": "/tmp/note"},
+        {"tool": "run_code", "code": ("print(6 * 7)" + " " * 1000)[:511]}]
+    assert {(one["action"], one["actor"], one["tenant"], one["verdict"], one["request"]) for one in calls} == {
+        ("mcp.call", "client", "ann", "allow", begin["request"])}
+    assert server.cay("audit", "verify").returncode == 0
+
+
 def test_sessions_are_limited(mcp):
     key = mcp.new_key("many")
     clients = []

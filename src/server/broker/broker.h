@@ -124,8 +124,11 @@ struct broker {
         int64_t checked_ms;
     } node;
     struct mcp_process {
+        struct source source; /* of `notes` */
         struct mcp_process *next;
         pid_t pid;
+        int notes;           /* struct mcp_note; -1: none */
+        uint64_t request_id; /* of the request that started it */
         struct keeper_mcp spec;
         struct request_packet *request; /* of a removal: refused or done at its end */
     } * mcp;                            /* sessions */
@@ -222,8 +225,10 @@ enum { KEEPERS_QUIET_MS = 5 };
 bool keepers_want_next(const struct broker *broker);
 void keepers_start_next(struct broker *broker);
 
-/* Starts the process of an MCP session on this socket: its pid, or -1. */
-pid_t keepers_start_mcp(struct broker *broker, int socket, const struct keeper_mcp *spec);
+/* Starts the process of an MCP session on this socket, with one for struct mcp_note: its
+ * pid, or -1. */
+pid_t keepers_start_mcp(struct broker *broker, int socket, int notes,
+                        const struct keeper_mcp *spec);
 
 /* Starts the process with the pool of --pool, unless there is one. */
 void keepers_start_pool(struct broker *broker);

@@ -45,14 +45,20 @@ static void zero_pages(void *memory, size_t len)
 
 /* Keepers, the pool and the sampler may reach sandboxes, but keep nothing else of the
  * broker: no row, no secret, no socket of another keeper.  The socket becomes KEPT_FD. */
-void keepers_leave_broker(struct broker *broker, int socket, const char *name)
+/* `other` becomes KEPT_FD + 1; -1: none. */
+static void leave_with(struct broker *broker, int socket, int other, const char *name)
 {
+    const bool has_other = other >= 0;
     sigset_t blocked;
+
+    if (has_other && (other = fcntl(other, F_DUPFD_CLOEXEC, KEPT_FD + 2)) < 0)
+        _exit(1);
 
     explicit_bzero(&broker->secrets, sizeof broker->secrets);
     zero_pages(&broker->request, sizeof broker->request);
     if ((socket != KEPT_FD && dup3(socket, KEPT_FD, O_CLOEXEC) != KEPT_FD) ||
-        syscall(SYS_close_range, KEPT_FD + 1, ~0u, 0) != 0)
+        (has_other && dup3(other, KEPT_FD + 1, O_CLOEXEC) != KEPT_FD + 1) ||
+        syscall(SYS_close_range, KEPT_FD + 1 + has_other, ~0u, 0) != 0)
         _exit(1);
     /* The broker ends its keepers after the drain; PID 1 of a sandbox resets the mask. */
     sigemptyset(&blocked);
@@ -62,6 +68,11 @@ void keepers_leave_broker(struct broker *broker, int socket, const char *name)
     sigaddset(&blocked, SIGUSR2);
     sigprocmask(SIG_SETMASK, &blocked, NULL);
     (void)prctl(PR_SET_NAME, name);
+}
+
+void keepers_leave_broker(struct broker *broker, int socket, const char *name)
+{
+    leave_with(broker, socket, -1, name);
 }
 
 static _Noreturn void become_keeper(struct broker *broker, int socket,
@@ -342,15 +353,16 @@ void keepers_start_pool(struct broker *broker)
         lose_pool(broker);
 }
 
-pid_t keepers_start_mcp(struct broker *broker, int socket, const struct keeper_mcp *spec)
+pid_t keepers_start_mcp(struct broker *broker, int socket, int notes,
+                        const struct keeper_mcp *spec)
 {
     const struct serve_options options = *broker->options;
     const struct keeper_mcp wanted = *spec; /* leave_broker() frees the broker's */
     pid_t pid = fork(); /* allow: fork one process for each session; no threads here */
 
     if (pid == 0) {
-        keepers_leave_broker(broker, socket, "cay-mcp");
-        keeper_serve_mcp(KEPT_FD, &wanted, &options);
+        leave_with(broker, socket, notes, "cay-mcp");
+        keeper_serve_mcp(KEPT_FD, KEPT_FD + 1, &wanted, &options);
     }
     return pid;
 }

@@ -6,6 +6,7 @@
  * A sandbox that outlives its sessions (--mcp-keep) has a name that is made of this
  * server, the tenant and the client's name for it, so that no other tenant has it, and
  * that a broker which starts later finds again. */
+#include <errno.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/broker/broker.h"
+#include "server/broker/journal.h"
 
 enum { SESSIONS_MAX = 32 /* of a tenant */, HOME_BYTES = 4, TENANT_BYTES = 8 };
 
@@ -112,6 +114,47 @@ static unsigned count_kept(const struct broker *broker, const char *owner)
     return count;
 }
 
+/* --- Calls --- */
+
+static void stop_listening(struct broker *broker, struct mcp_process *process)
+{
+    if (process->notes < 0)
+        return;
+    broker_poll_remove(broker, process->notes);
+    (void)close(process->notes);
+    process->notes = -1;
+}
+
+/* Writes a call to the audit record, with the request that began the session.  1, 0 at
+ * the end or -EAGAIN. */
+static int take_note(struct broker *broker, struct mcp_process *process)
+{
+    struct mcp_note note;
+    ssize_t len = recv(process->notes, &note, sizeof note, MSG_DONTWAIT | MSG_TRUNC);
+
+    if (len < 0 && (errno == EAGAIN || errno == EINTR))
+        return -EAGAIN;
+    if (len != (ssize_t)sizeof note || note.version != CHANNEL_VERSION)
+        return 0;
+    note.tool[sizeof note.tool - 1] = note.key[sizeof note.key - 1] =
+        note.subject[sizeof note.subject - 1] = '\0';
+    const char *const details[] = {"tool", note.tool, *note.key ? note.key : NULL,
+                                   note.subject, NULL};
+    journal_write(broker, &(struct journal_entry){.action = "mcp.call",
+                                                  .tenant = process->spec.tenant,
+                                                  .request = process->request_id,
+                                                  .details = details});
+    return 1;
+}
+
+static void on_note(struct broker *broker, struct source *source)
+{
+    struct mcp_process *process = (struct mcp_process *)source;
+
+    if (take_note(broker, process) == 0)
+        stop_listening(broker, process);
+}
+
 /* --- Sessions --- */
 
 static unsigned count_sessions(const struct broker *broker, const char *tenant)
@@ -140,6 +183,24 @@ static void refuse_overloaded(struct request_packet *request)
                   "try again in a moment");
 }
 
+/* -1: refused. */
+static pid_t fork_process(struct broker *broker, struct mcp_process *process, int socket)
+{
+    int notes[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, notes) != 0)
+        return -1;
+    process->source.ready = on_note;
+    process->notes = notes[0];
+    pid_t pid = broker_poll_add(broker, notes[0], &process->source)
+                    ? keepers_start_mcp(broker, socket, notes[1], &process->spec)
+                    : -1;
+    (void)close(notes[1]);
+    if (pid < 0)
+        stop_listening(broker, process);
+    return pid;
+}
+
 /* The request of a removal is answered when the process has ended. */
 static void start(struct broker *broker, struct request_packet *request,
                   const struct keeper_mcp *spec)
@@ -155,7 +216,8 @@ static void start(struct broker *broker, struct request_packet *request,
         return;
     }
     process->spec = *spec;
-    process->pid = keepers_start_mcp(broker, ends[1], &process->spec);
+    process->request_id = request->head.id;
+    process->pid = fork_process(broker, process, ends[1]);
     (void)close(ends[1]);
     if (process->pid < 0) {
         (void)close(ends[0]);
@@ -256,6 +318,9 @@ void broker_mcp_reaped(struct broker *broker, pid_t pid, int status)
     if (!process)
         return;
     *link = process->next;
+    while (process->notes >= 0 && take_note(broker, process) == 1)
+        ; /* what it sent before its end */
+    stop_listening(broker, process);
     if (*process->spec.kept)
         broker_read_kept(broker);
     if (process->request) {

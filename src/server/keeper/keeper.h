@@ -55,8 +55,15 @@ struct keeper_mcp {
     bool removes;            /* no session: only that sandbox is removed */
 };
 
-/* The main function of the process of an MCP session. */
-_Noreturn void keeper_serve_mcp(int socket, const struct keeper_mcp *spec,
+/* What it sends to the broker before each call that changes something, as a packet. */
+struct mcp_note {
+    uint32_t version; /* CHANNEL_VERSION */
+    char tool[60], key[16], subject[512];
+};
+
+/* The main function of the process of an MCP session; `notes` is a socket to the broker.
+ */
+_Noreturn void keeper_serve_mcp(int socket, int notes, const struct keeper_mcp *spec,
                                 const struct serve_options *options);
 
 /* In the state directory: the logs of builds, and the files for them, in a directory for

@@ -5,9 +5,11 @@
  * sandbox that a session has left. */
 #include "mcp/mcp.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -17,6 +19,20 @@
 static int no_signal(void)
 {
     return 0;
+}
+
+/* The broker writes it to the audit record. */
+static void send_note(void *cookie, const char *tool, const char *key,
+                      const char *subject)
+{
+    const int *notes = cookie;
+    struct mcp_note note = {.version = CHANNEL_VERSION};
+
+    cay_copy_text(note.tool, sizeof note.tool, tool);
+    cay_copy_text(note.key, sizeof note.key, key);
+    cay_copy_text(note.subject, sizeof note.subject, subject);
+    while (send(*notes, &note, sizeof note, MSG_NOSIGNAL) < 0 && errno == EINTR)
+        ;
 }
 
 /* The patterns as a list, which points into a copy. */
@@ -64,11 +80,13 @@ static void set_keep(const struct keeper_mcp *spec, const struct serve_options *
     ret->sandbox.ttl_ms = ret->keep_ms;
 }
 
-static int serve(int socket, const struct keeper_mcp *spec,
+static int serve(int socket, int notes, const struct keeper_mcp *spec,
                  const struct serve_options *options, struct cay_error *err)
 {
     struct mcp_options wanted = {.sandbox = keeper_sandbox_options(options),
                                  .sandboxes = options->mcp_sandboxes,
+                                 .called = send_note,
+                                 .cookie = &notes,
                                  .take_signal = no_signal};
     struct keeper_network network = {0};
     cay_policy *policy = NULL;
@@ -113,7 +131,7 @@ static int remove_kept(const char *name, struct cay_error *err)
     return code == CAY_E_NOT_FOUND ? CAY_OK : code;
 }
 
-_Noreturn void keeper_serve_mcp(int socket, const struct keeper_mcp *spec,
+_Noreturn void keeper_serve_mcp(int socket, int notes, const struct keeper_mcp *spec,
                                 const struct serve_options *options)
 {
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
@@ -121,6 +139,6 @@ _Noreturn void keeper_serve_mcp(int socket, const struct keeper_mcp *spec,
 
     (void)sigaction(SIGPIPE, &ignore, NULL); /* allow: sigaction a process of its own */
     int code = spec->removes ? remove_kept(spec->kept, &error)
-                             : serve(socket, spec, options, &error);
+                             : serve(socket, notes, spec, options, &error);
     _exit(code == CAY_OK ? 0 : 1);
 }
