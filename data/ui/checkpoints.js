@@ -116,7 +116,11 @@ class Checkpoints {
 
   async compare(element) {
     await act(element, async () => {
-      const reply = await request("GET", routeOf(this.id, "diff") + query({ from: this.from.value, to: this.to.value, format: this.format.value }), { signal: this.signal });
+      const reply = await request("GET", routeOf(this.id, "diff") + query({ from: this.from.value, to: this.to.value, format: this.format.value }), { signal: this.signal }).catch((error) => {
+        if (error.status === 501)
+          error.next = "Sandboxes of other templates can be compared.";
+        throw error;
+      });
       this.result.replaceChildren(...diffBox(await reply.text()));
       this.result.scrollIntoView({ block: "nearest" });
     });

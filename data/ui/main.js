@@ -40,6 +40,13 @@ function pageOf(parts) {
   return pages[parts[0]] || listPage;
 }
 
+// On a phone the links are wider than the page.
+function showCurrentLink() {
+  const nav = document.getElementById("nav"), link = nav.querySelector("[aria-current]");
+  if (link)
+    nav.scrollLeft += link.getBoundingClientRect().left - nav.getBoundingClientRect().left - (nav.clientWidth - link.clientWidth) / 2;
+}
+
 function end() {
   leave?.();
   leave = null;
@@ -55,6 +62,7 @@ function show() {
     link.toggleAttribute("aria-current", link.dataset.page === name);
   for (const link of document.querySelectorAll("#nav a[aria-current]"))
     link.setAttribute("aria-current", "page");
+  showCurrentLink();
   content.replaceChildren();
   try {
     leave = pageOf(address.parts)(content, address, session) || null;
@@ -65,6 +73,8 @@ function show() {
   document.title = heading ? `${heading.textContent} – Cay` : "Cay";
   const place = address.parts.slice(0, 2).join("/");
   if (shown && shown !== place) { // the reader is on another page: begin at its top
+    for (const message of document.querySelectorAll("#messages .error")) // of the page before
+      message.remove();
     content.focus({ preventScroll: true });
     scrollTo(0, 0);
   }
@@ -99,6 +109,7 @@ async function begin() {
     for (const link of document.querySelectorAll("#nav a"))
       if (link.dataset.page === (readAddress().parts[0] || "sandboxes"))
         link.setAttribute("aria-current", "page");
+    showCurrentLink();
   }
 }
 

@@ -343,6 +343,24 @@ def test_events_are_listed_filtered_and_have_details(show, shared, page):
     says(page, "It has not tried to reach anything.")
 
 
+def test_network_attempts_have_a_verdict(browser, own_server):
+    from e2b import Sandbox
+
+    server = own_server("--internet", "pypi")
+    context = browser.new_context(viewport=WIDE)
+    page = watch(context.new_page())
+    with Sandbox.create(timeout=300) as made:
+        made.commands.run("""python3 -c "import socket; socket.getaddrinfo('denied.test', 80)" || true""")
+        log_in(page, server.url, server.key)
+        page.goto(f"{server.url}/ui/#/sandboxes/{made.sandbox_id}/network")
+        row = page.get_by_role("row", name="denied.test:53")
+        row.get_by_text("denied", exact=True).first.wait_for()
+        row.get_by_text("python3").first.wait_for()
+        made.kill()
+    assert page.wrong == []
+    context.close()
+
+
 def test_checkpoints_are_a_tree_with_differences_and_rollback(server, show, create, page):
     made = create()
     made.files.write("file", "one\n")
@@ -578,6 +596,21 @@ def test_the_list_shows_a_failure_and_recovers(show, page):
     page.unroute_all(behavior="ignoreErrors")
     page.get_by_role("button", name="Try again").click()
     page.get_by_role("alert").wait_for(state="detached")
+
+
+def test_an_error_of_an_action_goes_with_its_page(show, page, shared):
+    page.route("**/pause", lambda route: route.fulfill(
+        status=409, content_type="application/json", body='{"code": 409, "message": "not now"}'))
+    show("sandboxes", shared.sandbox_id)
+    page.get_by_role("button", name="Pause").click()
+    message = page.locator("#messages .error")
+    message.get_by_text("not now").wait_for()
+    page.get_by_role("link", name="Events").click()  # another part of the same page
+    page.get_by_label("Level").wait_for()
+    assert message.count() == 1
+    page.get_by_role("link", name="Templates").click()
+    message.wait_for(state="detached")
+    page.unroute_all(behavior="ignoreErrors")
 
 
 def refuse(page, path):
