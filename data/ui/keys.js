@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// API keys of a tenant: the own one's, and for admins those of others.
+// API keys of a tenant: the own one's, and for admin keys those of others.  Only an admin key
+// may change them.
 
 import { get, send } from "./api.js";
 import { confirm, errorBox, openDialog, prompt } from "./dialog.js";
@@ -16,14 +17,14 @@ function showKey(key) {
   return openDialog({ title: "The new key", content: [h("p", null, "Copy it now: it is not shown again."), text], action: "Done" });
 }
 
-// `route`: "/api-keys", or that of a tenant.  Renaming exists for the own ones only.
-export function keyList(place, route, canRename) {
+// `route`: "/api-keys", or that of a tenant.
+export function keyList(place, route, session) {
   const list = h("div", null, h("p", null, "Loading…"));
 
   async function load() {
     try {
       const all = await get(route);
-      list.replaceChildren(all.length ? table("API keys", ["Name", "Key", "Created", "Last used", "Actions"], all.map(row)) : h("p", { class: "empty" }, "There are no keys."));
+      list.replaceChildren(all.length ? table("API keys", ["Name", "Key", "Created", "Kind", session.admin && "Actions"].filter(Boolean), all.map(row)) : h("p", { class: "empty" }, "There are no keys."));
     } catch (error) {
       list.replaceChildren(errorBox(error, load));
     }
@@ -32,8 +33,8 @@ export function keyList(place, route, canRename) {
   function row(one) {
     const name = visible(one.name || "");
     return h("tr", null, h("th", { scope: "row" }, name || "–"), h("td", { class: "mono" }, maskOf(one)),
-      h("td", { title: time(one.createdAt) }, relative(one.createdAt)), h("td", null, one.lastUsed ? relative(one.lastUsed) : "–"), h("td", { class: "buttons" },
-        canRename && button("Rename", async () => {
+      h("td", { title: time(one.createdAt) }, relative(one.createdAt)), h("td", null, one.admin ? "admin" : "tenant"), session.admin && h("td", { class: "buttons" },
+        button("Rename", async () => {
           await prompt({ title: "Rename the key", label: "Name", value: one.name, action: "Rename", submit: (value) => send("PATCH", `${route}/${encodeURIComponent(one.id)}`, { name: value }).then(() => true) });
           load();
         }, { class: "small", "aria-label": `Rename the key ${name || maskOf(one)}` }),
@@ -44,16 +45,16 @@ export function keyList(place, route, canRename) {
         }, { class: "small", "aria-label": `Revoke the key ${name || maskOf(one)}` })));
   }
 
-  place.append(h("div", { class: "bar" }, button("Create a key", async () => {
+  place.append(session.admin ? h("div", { class: "bar" }, button("Create a key", async () => {
     const made = await prompt({ title: "Create a key", label: "Name", hint: "What or who will use it.", action: "Create", submit: (name) => send("POST", route, { name }) });
     if (made)
       await showKey(made.key);
     load();
-  }, { class: "main" })), list);
+  }, { class: "main" })) : h("p", { class: "hint" }, "With an admin key (cay key new --admin) this page creates, renames and revokes keys."), list);
   load();
 }
 
 export function keysPage(content, address, session) {
   content.append(h("h1", null, "API keys"), h("p", { class: "hint" }, `Keys of the tenant ${visible(session.tenant)}.`));
-  keyList(content, "/api-keys", true);
+  keyList(content, "/api-keys", session);
 }

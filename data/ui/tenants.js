@@ -1,76 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants, their limits and their keys: for admin keys only.
+// Tenants and their keys: for admin keys only.
 
-import { get, send } from "./api.js";
-import { errorBox, openDialog } from "./dialog.js";
-import { button, field, h, pathOf, table } from "./dom.js";
+import { get } from "./api.js";
+import { errorBox, prompt } from "./dialog.js";
+import { button, h, pathOf, table } from "./dom.js";
 import { visible } from "./format.js";
 import { keyList } from "./keys.js";
 
-function limitInput(value) {
-  return h("input", { type: "number", min: 0, required: true, value: value || 0 });
-}
+const NAME = /^[A-Za-z0-9_.-]{1,63}$/;
 
-function tenantRoute(name) {
-  return `/admin/tenants/${encodeURIComponent(name)}`;
-}
-
-function tenantKeys(content, name) {
+function tenantKeys(content, name, session) {
   content.append(h("p", { class: "crumbs" }, h("a", { href: "#/tenants" }, "Tenants")), h("h1", null, visible(name)), h("h2", null, "API keys"));
-  keyList(content, `${tenantRoute(name)}/keys`, false);
+  keyList(content, `/admin/tenants/${encodeURIComponent(name)}/keys`, session);
 }
 
-export function tenantsPage(content, address) {
+export function tenantsPage(content, address, session) {
   if (address.parts[1]) {
-    tenantKeys(content, address.parts[1]);
+    tenantKeys(content, address.parts[1], session);
     return;
   }
   const list = h("div", null, h("p", null, "Loading…"));
 
+  function row(one) {
+    return h("tr", null, h("th", { scope: "row" }, h("a", { href: pathOf("tenants", one.name) }, visible(one.name))),
+      [one.running, one.paused, one.keys].map((count) => h("td", { class: "number" }, String(count ?? ""))));
+  }
+
   async function load() {
     try {
       const all = await get("/admin/tenants");
-      list.replaceChildren(table("Tenants", ["Name", { text: "Running", class: "number" }, { text: "At most", class: "number" }, { text: "Keys", class: "number" }, "Actions"], all.map(row)));
+      list.replaceChildren(table("Tenants", ["Name", ...["Running", "Paused", "Keys"].map((text) => ({ text, class: "number" }))], all.map(row)));
     } catch (error) {
-      if (error.status === 404 || error.status === 501) { // a server without this list has the keys
-        create.hidden = true;
-        list.replaceChildren(openByName());
-      } else {
-        list.replaceChildren(errorBox(error, load));
-      }
+      list.replaceChildren(errorBox(error, load));
     }
   }
 
-  function openByName() {
-    const name = h("input", { required: true, spellcheck: "false", autocomplete: "off" });
-    return h("form", {
-      class: "card",
-      onsubmit: (event) => {
-        event.preventDefault();
-        location.hash = pathOf("tenants", name.value);
-      },
-    }, field("Tenant", name, "cay key ls lists the tenants of the server."), h("button", { type: "submit", class: "main" }, "Show its keys"));
+  // A tenant exists as soon as it has a key.
+  function open(name) {
+    if (!NAME.test(name))
+      throw Object.assign(new Error(`"${name}" is not a name of a tenant.`), { next: 'Use letters, digits, "-", "_" and ".".' });
+    location.hash = pathOf("tenants", name);
+    return true;
   }
 
-  function row(one) {
-    const name = visible(one.name);
-    return h("tr", null, h("th", { scope: "row" }, h("a", { href: pathOf("tenants", one.name) }, name)), h("td", { class: "number" }, String(one.running ?? "")),
-      h("td", { class: "number" }, one.maxRunning ? String(one.maxRunning) : "no limit"), h("td", { class: "number" }, String(one.keys ?? "")), h("td", null,
-        button("Set limit", async () => {
-          const limit = limitInput(one.maxRunning);
-          await openDialog({ title: `Limit of ${name}`, content: field("Sandboxes that run at once", limit, "0 is no limit."), action: "Set", submit: () => send("PATCH", tenantRoute(one.name), { maxRunning: Number(limit.value) }) });
-          load();
-        }, { class: "small", "aria-label": `Set the limit of ${name}` })));
-  }
-
-  const create = button("Create a tenant", async () => {
-    const name = h("input", { required: true, spellcheck: "false", autocomplete: "off" }), limit = limitInput();
-    await openDialog({
-      title: "Create a tenant", action: "Create", content: [field("Name", name), field("Sandboxes that run at once", limit, "0 is no limit.")],
-      submit: () => send("POST", "/admin/tenants", { name: name.value, maxRunning: Number(limit.value) }),
-    });
-    load();
-  }, { class: "main" });
-  content.append(h("h1", null, "Tenants"), h("div", { class: "bar" }, create), list);
+  content.append(h("h1", null, "Tenants"), h("div", { class: "bar" }, button("Create a tenant", () => prompt({
+    title: "Create a tenant", label: "Name", hint: "Its first key creates it.", action: "Continue", submit: open,
+  }), { class: "main" })), list);
   load();
 }

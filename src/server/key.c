@@ -8,6 +8,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "server/broker/keys.h"
 #include "server/commands.h"
 #include "server/store-client.h"
 #include "json/json.h"
@@ -25,8 +26,12 @@ static void print_key(const struct key_row *row, void *cookie)
     gmtime_r(&made, &tm);
     if (!json) {
         strftime(text, sizeof text, "%Y-%m-%d %H:%M", &tm);
-        printf("%lld\t%s\t%s\t%s\n", (long long)row->number, row->tenant, row->shown,
-               text);
+        printf("%lld\t%s\t%s\t%s%s%s%s\n", (long long)row->number, row->tenant,
+               row->shown, text,
+               row->is_admin ? "\tadmin"
+               : *row->name  ? "\t"
+                             : "",
+               *row->name ? "\t" : "", row->name);
         return;
     }
     strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
@@ -35,6 +40,9 @@ static void print_key(const struct key_row *row, void *cookie)
     json_set_text(json, "tenant", row->tenant);
     json_set_text(json, "key", row->shown);
     json_set_text(json, "created", text);
+    if (*row->name)
+        json_set_text(json, "name", row->name);
+    json_set_bool(json, "admin", row->is_admin);
     json_put_end(json);
 }
 
@@ -86,13 +94,17 @@ static int print_new(const char *key, const char *tenant, bool as_json,
     return code;
 }
 
-static int new_key(struct registry *registry, const char *tenant, bool as_json,
-                   struct cay_error *err)
+static int new_key(struct registry *registry, const char *tenant, bool is_admin,
+                   bool as_json, struct cay_error *err)
 {
     char key[API_KEY_MAX];
+    unsigned char hash[KEY_HASH];
 
     TRY(check_tenant(tenant, err));
     TRY(secrets_new_key(registry, tenant, key, err));
+    secrets_hash_key(key, hash);
+    if (is_admin)
+        TRY(keys_describe(registry, hash, "", true, err));
     return print_new(key, tenant, as_json, err);
 }
 
@@ -108,14 +120,15 @@ static int parse_number(const char *text, const char *what, int64_t *ret_number,
                     "give a whole number; cay key ls shows those of keys");
 }
 
-static int run_alone(struct state *state, char *const *words, bool as_json,
+static int run_alone(struct state *state, char *const *words, bool is_admin, bool as_json,
                      struct cay_error *err)
 {
     bool has_word = words[1] != NULL, has_more = has_word && words[2];
     int64_t number;
 
     if (strcmp(words[0], "new") == 0 && !has_more)
-        return new_key(state->registry, has_word ? words[1] : "default", as_json, err);
+        return new_key(state->registry, has_word ? words[1] : "default", is_admin,
+                       as_json, err);
     if (strcmp(words[0], "ls") == 0 && !has_word)
         return list_keys(state->registry, as_json, err);
     if (strcmp(words[0], "rm") == 0 && has_word && !has_more) {
@@ -126,9 +139,11 @@ static int run_alone(struct state *state, char *const *words, bool as_json,
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, "key.limit", "--store",
                         "limits of tenants need PostgreSQL",
                         "give --store postgresql://USER@HOST/DATABASE");
-    return cay_fail(err, CAY_E_INVALID, 0, "key", words[0],
-                    "unknown command or wrong number of arguments",
-                    "use cay key new [TENANT], ls, rm NUMBER, or limit [TENANT N]");
+    return cay_fail(
+        err, CAY_E_INVALID, 0, "key", words[0],
+        "unknown command or wrong number of arguments",
+        "use cay key new [--admin] [TENANT], cay key ls, cay key rm NUMBER, or "
+        "cay key limit [TENANT N]");
 }
 
 /* --- In the database of several servers --- */
@@ -245,9 +260,11 @@ static int run_shared(struct store_client *client, char *const *words, bool as_j
                    : cay_fail(err, code, 0, "key.rm", words[1], "no such key",
                               "cay key ls shows the numbers");
     }
-    return cay_fail(err, CAY_E_INVALID, 0, "key", words[0],
-                    "unknown command or wrong number of arguments",
-                    "use cay key new [TENANT], ls, rm NUMBER, or limit [TENANT N]");
+    return cay_fail(
+        err, CAY_E_INVALID, 0, "key", words[0],
+        "unknown command or wrong number of arguments",
+        "use cay key new [--admin] [TENANT], cay key ls, cay key rm NUMBER, or "
+        "cay key limit [TENANT N]");
 }
 
 /* --- The command --- */
@@ -263,12 +280,29 @@ static int use_database(const struct serve_options *options, char *const *words,
     return code;
 }
 
+/* Takes "--admin" out of the words of "new". */
+static bool take_admin(char **words)
+{
+    size_t at = 1;
+
+    while (words[0] && words[at] && strcmp(words[at], "--admin") != 0)
+        at++;
+    if (!words[0] || !words[at] || strcmp(words[0], "new") != 0)
+        return false;
+    for (; words[at]; at++)
+        words[at] = words[at + 1];
+    return true;
+}
+
 int key_command(char *const *argv, bool *ret_json, struct cay_error *err)
 {
     static const char usage[] =
         "Usage: cay key [-o text|json] [--store STORE] [--store-password-file FILE]\n"
-        "               new [TENANT] | ls | rm NUMBER | limit [TENANT N]\n"
-        "All keys of a tenant see the sandboxes of that tenant, and no others.  With\n"
+        "               new [--admin] [TENANT] | ls | rm NUMBER | limit [TENANT N]\n"
+        "All keys of a tenant see the sandboxes of that tenant, and no others.  An "
+        "admin\n"
+        "key also manages the keys of all tenants, over HTTP and in the dashboard.  "
+        "With\n"
         "PostgreSQL as STORE the keys are those of all servers, and tenants can have a\n"
         "limit of running sandboxes (0: none).\n";
     struct state state = {0};
@@ -281,12 +315,17 @@ int key_command(char *const *argv, bool *ret_json, struct cay_error *err)
         fputs(usage, stdout);
         return CAY_OK;
     }
+    bool is_admin = take_admin(words);
+    if (state.options.store_url && is_admin)
+        return cay_fail(err, CAY_E_UNSUPPORTED, 0, "key.new", "--admin",
+                        "keys of a database cannot be admin keys",
+                        "leave it out: cay key --store manages them");
     if (state.options.store_url)
         return use_database(&state.options, words, *ret_json, err);
     code = server_state_open(&state, false, err);
     if (code)
         return code;
-    code = run_alone(&state, words, *ret_json, err);
+    code = run_alone(&state, words, is_admin, *ret_json, err);
     registry_close(state.registry);
     return code;
 }

@@ -30,6 +30,7 @@
 #include "mcp/mcp.h"
 #include "server/broker/broker.h"
 #include "server/broker/hooks.h"
+#include "server/broker/keys.h"
 #include "server/broker/recovery.h"
 #include "server/commands.h"
 #include "server/front/front.h"

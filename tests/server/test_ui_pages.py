@@ -390,6 +390,69 @@ def test_checkpoints_are_a_tree_with_differences_and_rollback(server, show, crea
     assert branches == ["2 (second)", str(server.api("GET", f"/sandboxes/{made.sandbox_id}/checkpoints")[1][-1]["id"])]
 
 
+# --- Keys and tenants -----------------------------------------------------------------
+
+
+@pytest.fixture(name="office")
+def fixture_office(browser, origin, server):
+    """A page that is logged in with an admin key."""
+    key = server.cay("key", "new", "--admin", "office").stdout.strip()
+    context = browser.new_context(viewport=WIDE)
+    page = watch(context.new_page())
+    log_in(page, origin, key)
+    yield page
+    assert (page.wrong, page.evaluate("window.pwned")) == ([], None)
+    context.close()
+
+
+def create_key(page, name):
+    page.get_by_role("button", name="Create a key").click()
+    page.get_by_role("textbox", name="Name").fill(name)
+    page.get_by_role("dialog").get_by_role("button", name="Create").click()
+    key = page.get_by_role("textbox", name="The new key").input_value()
+    accept(page, "Done")
+    return key
+
+
+def test_an_admin_manages_tenants_and_their_keys(server, office, axe):
+    page = office
+    page.get_by_role("link", name="Tenants").click()
+    page.get_by_role("row", name="office").get_by_role("cell").last.get_by_text("1").wait_for()
+    assert findings(page, axe) == []
+    page.get_by_role("button", name="Create a tenant").click()
+    page.get_by_role("textbox", name="Name").fill("a/b")
+    page.get_by_role("dialog").get_by_role("button", name="Continue").click()
+    assert "not a name of a tenant" in page.get_by_role("dialog").get_by_role("alert").inner_text()
+    page.get_by_role("textbox", name="Name").fill("guests")
+    accept(page, "Continue")
+    says(page, "There are no keys.")
+    key = create_key(page, HOSTILE_NAME)
+    assert server.api("GET", "/v2/sandboxes", X_API_KEY=key) == (200, [])
+    row = page.get_by_role("row", name=key[:10])
+    row.get_by_text(HOSTILE_NAME).wait_for()
+    assert markup(page) == 0 and key not in page.content() and findings(page, axe) == []
+    page.set_viewport_size(NARROW)
+    until(page, "document.documentElement.scrollWidth <= innerWidth")
+    row.get_by_role("button", name="Rename").click()
+    page.get_by_role("textbox", name="Name").fill("visitors")
+    accept(page, "Rename")
+    row.get_by_role("rowheader", name="visitors").wait_for()
+    row.get_by_role("button", name="Revoke").click()
+    accept(page, "Revoke")
+    says(page, "There are no keys.")
+    assert server.api("GET", "/v2/sandboxes", X_API_KEY=key)[0] == 401
+
+
+def test_a_key_of_a_tenant_lists_keys_and_changes_none(server, show, page):
+    show("keys")
+    page.get_by_role("row", name=server.key[:10]).wait_for()
+    says(page, "cay key new --admin")
+    assert page.get_by_role("button", name=re.compile("Create a key|Revoke|Rename")).count() == 0
+    assert page.get_by_role("link", name="Tenants").count() == 0
+    show("tenants")
+    says(page, "only an admin key may do this")
+
+
 # --- Approvals ------------------------------------------------------------------------
 
 
@@ -496,9 +559,10 @@ def test_hostile_replies_of_the_server_stay_text(show, shared, page):
     page.route("**/checkpoints", give([point]))
     page.route("**/diff?*", lambda route: route.fulfill(status=200, content_type="text/plain", body=f"+{HOSTILE}\n"))
     page.route("**/api-keys", give([key]))
+    page.route("**/admin/tenants", give([{"name": HOSTILE, "running": 1, "paused": HOSTILE, "keys": 1}]))
     page.route("**/approvals", give([{"approvalID": HOSTILE, "kind": HOSTILE, "scope": HOSTILE, "subject": HOSTILE, "summary": HOSTILE}]))
     page.route("**/approval-rules", give([{"ruleID": HOSTILE, "verdict": HOSTILE, "kind": HOSTILE, "scope": HOSTILE, "subject": HOSTILE}]))
-    for parts in (("templates",), ("templates", "x"), ("keys",), ("approvals",), *(
+    for parts in (("templates",), ("templates", "x"), ("keys",), ("tenants",), ("approvals",), *(
             ("sandboxes", shared.sandbox_id, tab) for tab in ("events", "network", "checkpoints"))):
         show(*parts)
         body(page).get_by_text("<img src=x").first.wait_for()
@@ -537,7 +601,7 @@ def findings(page, axe):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_has_serious_accessibility_findings_and_none_is_wider_than_a_phone(scheme, show, page, hostile, axe):
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-    pages = [("sandboxes",), ("create",), ("templates",), ("keys",)] + [("sandboxes", hostile.sandbox_id, tab) for tab in TABS]
+    pages = [("sandboxes",), ("create",), ("templates",), ("keys",), ("approvals",)] + [("sandboxes", hostile.sandbox_id, tab) for tab in TABS]
     found = {}
     for parts in pages:
         page.set_viewport_size(WIDE)

@@ -6,6 +6,7 @@
  * (keepers.c). */
 #include "server/broker/broker.h"
 #include "server/broker/journal.h"
+#include "server/broker/keys.h"
 #include "server/broker/session.h"
 
 #include <errno.h>
@@ -148,6 +149,14 @@ static int identify(struct broker *broker, const char *credential,
                              err);
 }
 
+bool broker_is_admin(struct broker *broker, const struct request_packet *request)
+{
+    struct identity identity;
+
+    return identify(broker, request->head.credential, &identity, NULL) == CAY_OK &&
+           keys_is_admin(broker->registry, identity.key);
+}
+
 /* The sandbox's own token, or a session of its tenant. */
 static bool may_use(struct broker *broker, const struct request_packet *request,
                     const struct record_row *row)
@@ -198,6 +207,8 @@ static void handle_session(struct broker *broker, struct request_packet *request
     }
     reply.numbers[SESSION_EXPIRES_S] =
         is_new ? now_s + SESSION_S : identity->session.expires_s;
+    reply.numbers[SESSION_IS_ADMIN] =
+        !index_is_on(broker) && keys_is_admin(broker->registry, identity->key);
     (void)reply_send(request->channel, &reply, &strings, -1);
     explicit_bzero(strings.data, strings.len);
     request_packet_done(request);

@@ -511,6 +511,15 @@ int broker_reply_build(int channel, const struct catalog_build *build, int log);
 /* OP_UPLOAD, which needs no key. */
 void broker_upload(struct broker *broker, struct request_packet *request);
 
+/* --- API keys and tenants: key-requests.c --- */
+
+/* OP_KEYS to OP_TENANTS. */
+void broker_handle_keys(struct broker *broker, struct request_packet *request,
+                        const char *tenant);
+
+/* Whether the credential of a request is an admin key, or a session of one: broker.c. */
+bool broker_is_admin(struct broker *broker, const struct request_packet *request);
+
 /* --- Stored secrets: secret-requests.c --- */
 
 /* OP_SECRETS and OP_SECRET...: never with a value. */

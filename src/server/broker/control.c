@@ -491,6 +491,8 @@ static bool handle_of_tenant(struct broker *broker, struct request_packet *reque
         broker_list_snapshots(broker, request, tenant);
     else if (op >= OP_SECRETS && op <= OP_SECRET_REMOVE)
         broker_handle_secret(broker, request, tenant);
+    else if (op >= OP_KEYS && op <= OP_TENANTS)
+        broker_handle_keys(broker, request, tenant);
     else if (op >= OP_VOLUMES && op <= OP_VOLUME_REMOVE)
         broker_handle_volume(broker, request, tenant);
     else if (op >= OP_APPROVALS && op <= OP_APPROVAL_RULE_REMOVE)

@@ -52,6 +52,10 @@ static const char listeners[] =
     "  UNIQUE (tenant, name, tag)) STRICT, WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS ended_sessions (id TEXT PRIMARY KEY,"
     "  expires_s INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS key_facts (hash BLOB PRIMARY KEY, name TEXT NOT NULL,"
+    "  is_admin INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TRIGGER IF NOT EXISTS key_removed AFTER DELETE ON keys BEGIN"
+    "  DELETE FROM key_facts WHERE hash = OLD.hash; END;"
     "CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL) STRICT;"
     "INSERT INTO identity SELECT lower(hex(randomblob(16)))"
     "  WHERE NOT EXISTS (SELECT 1 FROM identity)";
@@ -105,7 +109,8 @@ static const char *const texts[STATEMENTS] = {
     [ADD_KEY] = "INSERT INTO keys (hash, tenant, shown, created_ms) VALUES (?, ?, ?, ?)",
     [FIND_KEY] = "SELECT tenant FROM keys WHERE hash = ?",
     [REMOVE_KEY] = "DELETE FROM keys WHERE number = ?",
-    [KEYS] = "SELECT number, tenant, shown, created_ms FROM keys ORDER BY number",
+    [KEYS] = "SELECT number, tenant, shown, created_ms, hash, name, is_admin FROM keys "
+             "LEFT JOIN key_facts USING (hash) ORDER BY number",
     [ADD_STORED] = "INSERT OR IGNORE INTO secrets (" STORED_COLUMNS
                    ") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     [CHANGE_STORED] = "UPDATE secrets SET version = ?1, updated_ms = ?2, metadata = ?3, "
@@ -510,9 +515,13 @@ int registry_visit_keys(struct registry *registry,
 
     while ((result = sqlite3_step(statement)) == SQLITE_ROW) {
         struct key_row row = {.number = sqlite3_column_int64(statement, 0),
-                              .created_ms = sqlite3_column_int64(statement, 3)};
+                              .created_ms = sqlite3_column_int64(statement, 3),
+                              .is_admin = sqlite3_column_int(statement, 6)};
         copy(statement, 1, row.tenant, sizeof row.tenant);
         copy(statement, 2, row.shown, sizeof row.shown);
+        copy(statement, 5, row.name, sizeof row.name);
+        if (sqlite3_column_bytes(statement, 4) == KEY_HASH)
+            memcpy(row.hash, sqlite3_column_blob(statement, 4), KEY_HASH);
         visit(&row, cookie);
     }
     int code = result == SQLITE_DONE ? CAY_OK : fail(registry, "keys", err);

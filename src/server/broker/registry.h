@@ -50,14 +50,17 @@ void registry_set_waiting(struct registry *registry, bool waits);
 
 /* --- Keys --- */
 
+enum { KEY_HASH = 32, KEY_NAME_MAX = 129 /* includes the NUL */ };
+
 struct key_row {
     int64_t number;
     char tenant[TENANT_MAX];
     char shown[16]; /* first characters of the key */
     int64_t created_ms;
+    unsigned char hash[KEY_HASH];
+    char name[KEY_NAME_MAX];
+    bool is_admin; /* may manage the keys of all tenants: keys.h */
 };
-
-enum { KEY_HASH = 32 };
 
 int registry_add_key(struct registry *registry, const unsigned char hash[KEY_HASH],
                      const struct key_row *row, struct cay_error *err);

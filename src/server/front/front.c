@@ -30,7 +30,7 @@ enum {
     BODY_BYTES = 4096,    /* minimum in that time */
     BODY_UNUSED = 4096,   /* if the handler does not need the body */
     UNREAD_MAX = 1 << 20, /* of a body after its request was refused */
-    PARTS = 16
+    PARTS = 17
 };
 
 enum {
@@ -313,7 +313,7 @@ static const struct handler *const planes[][PARTS] = {
                        sandbox_handlers, secret_handlers, volume_handlers,
                        content_handlers, fork_handlers, checkpoint_handlers,
                        snapshot_handlers, metrics_handlers, mcp_handlers,
-                       session_handlers, ui_handlers, approval_handlers},
+                       session_handlers, ui_handlers, approval_handlers, key_handlers},
     [PLANE_ENVD] = {process_handlers, filesystem_handlers, file_handlers},
     [PLANE_CODE] = {code_handlers},
 };

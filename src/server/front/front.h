@@ -565,7 +565,7 @@ extern const struct handler sandbox_handlers[], missing_handlers[], process_hand
     volume_handlers[], content_handlers[], fork_handlers[], checkpoint_handlers[],
     snapshot_handlers[], template_handlers[], metrics_handlers[], usage_handlers[],
     log_handlers[], mcp_handlers[], ui_handlers[], session_handlers[],
-    approval_handlers[];
+    approval_handlers[], key_handlers[];
 extern const struct handler port_handler;
 
 /* --- Confinement (confine.c) --- */

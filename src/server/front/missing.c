@@ -35,8 +35,7 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
 #define FOR_ALL     .act = refuse
 
 static const char builds[] = "older routes of builds (use POST /v3/templates)",
-                  teams[] = "teams", keys[] = "API keys over HTTP (use cay key)",
-                  nodes[] = "nodes";
+                  teams[] = "teams", nodes[] = "nodes";
 
 const struct handler missing_handlers[] = {
     ON("DELETE", "/sandboxes/{id}/checkpoints", "removal of checkpoints", FOR_SANDBOX),
@@ -48,10 +47,6 @@ const struct handler missing_handlers[] = {
     ON("GET", "/teams", teams, FOR_ALL),
     ON("GET", "/teams/{id}/metrics", teams, FOR_ALL),
     ON("GET", "/teams/{id}/metrics/max", teams, FOR_ALL),
-    ON("GET", "/api-keys", keys, FOR_ALL),
-    ON("POST", "/api-keys", keys, FOR_ALL),
-    ON("PATCH", "/api-keys/{id}", keys, FOR_ALL),
-    ON("DELETE", "/api-keys/{id}", keys, FOR_ALL),
     ON("POST", "/access-tokens", "access tokens", FOR_ALL),
     ON("DELETE", "/access-tokens/{id}", "access tokens", FOR_ALL),
     ON("GET", "/nodes", nodes, FOR_ALL),

@@ -391,6 +391,7 @@ static void on_session(struct exchange *exchange, struct reply_packet *reply)
     json_put_object(json);
     json_set_text(json, "tenant", reply_next(reply, NULL));
     json_set_text(json, "csrf", csrf);
+    json_set_bool(json, "admin", reply->head.numbers[SESSION_IS_ADMIN]);
     connect_put_time(json, "expiresAt", expires_s, 0, 3);
     exchange_end_json(exchange, 200);
     if (exchange->response)

@@ -88,6 +88,12 @@ enum {
     X(SECRET, KEY, 1, 1)       /* strings of these: a name or an id */                   \
     X(SECRET_SET, KEY, 2, 128) /* and the value, metadata */                             \
     X(SECRET_REMOVE, KEY, 1, 1)                                                          \
+    /* The last string of these is a tenant, or "": the own one. */                      \
+    X(KEYS, KEY, 1, 1)                                                                   \
+    X(KEY_NEW, KEY, 2, 2)    /* and a name */                                            \
+    X(KEY_NAME, KEY, 3, 3)   /* and an id, a name */                                     \
+    X(KEY_REMOVE, KEY, 2, 2) /* and an id */                                             \
+    X(TENANTS, KEY, 0, 0)                                                                \
     X(VOLUMES, KEY, 0, 1)                                                                \
     X(VOLUME, KEY, 1, 1) /* strings of these: a name */                                  \
     X(VOLUME_CREATE, KEY, 1, 1)                                                          \
@@ -308,8 +314,12 @@ enum reply_kind {
     /* Numbers: enum approval_number; strings: id, kind, scope, subject, summary.
      * APPROVAL: with a descriptor of the content. */
     REPLY_APPROVAL = 23,
-    REPLY_RULE = 24,   /* numbers: enum rule_number; strings: id, kind, scope, subject */
-    REPLY_WAITING = 25 /* START: it waits for approval; string: the id of its request */
+    REPLY_RULE = 24,    /* numbers: enum rule_number; strings: id, kind, scope, subject */
+    REPLY_WAITING = 25, /* START: it waits for approval; string: the id of its request */
+    /* Numbers: enum key_number; strings: id, name, first characters, and of KEY_NEW the
+     * key. */
+    REPLY_KEY = 26,
+    REPLY_TENANT = 27 /* numbers: enum tenant_number; string: its name */
 };
 
 enum { REPLY_NUMBERS = 12 };
@@ -363,7 +373,9 @@ enum checkpoint_number {
 };
 /* REPLY_TEXT of SESSION_NEW and SESSION.  Strings: the tenant, and of a new session its
  * text. */
-enum session_number { SESSION_EXPIRES_S };
+enum session_number { SESSION_EXPIRES_S, SESSION_IS_ADMIN };
+enum key_number { KEY_CREATED_MS, KEY_IS_ADMIN };
+enum tenant_number { TENANT_KEYS, TENANT_RUNNING, TENANT_PAUSED };
 enum snapshot_number { SNAPSHOT_CREATED_MS };
 enum approval_number {
     APPROVAL_CREATED_MS,
