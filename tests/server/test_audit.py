@@ -208,6 +208,25 @@ def test_a_changed_record_is_found(own_server, change):
     path.write_text(kept)
 
 
+def test_lines_that_are_missing_at_the_end_are_found_by_an_earlier_hash(own_server):
+    """Without that hash a record that was cut after a line is whole."""
+    server = own_server()
+    for _ in range(4):
+        server.api("POST", "/v2/sandboxes", {"templateID": "none"})
+    known = json.loads(audit(server, "-o", "json", "verify").stdout)
+    assert audit(server, "verify", known["last_hash"]).returncode == 0
+    (path,) = (server.home / "serve.db-audit").glob("*.jsonl")
+    kept = path.read_text()
+    path.write_text("".join(kept.splitlines(keepends=True)[:-1]))
+    assert json.loads(audit(server, "-o", "json", "verify").stdout)["lines"] == known["lines"] - 1
+    done = audit(server, "verify", known["last_hash"])
+    assert done.returncode != 0 and "does not have this hash" in done.stderr
+    server.api("POST", "/v2/sandboxes", {"templateID": "none"})  # the chain goes on, not over the gap
+    assert audit(server, "verify").returncode == 0
+    assert audit(server, "verify", known["last_hash"]).returncode != 0
+    path.write_text(kept)
+
+
 def test_a_line_that_was_cut_off_does_not_end_the_record(own_server):
     server = started(own_server)
     server.kill()
