@@ -101,6 +101,16 @@ def test_lost_processes_are_counted(own_server):
         sandbox.kill()
 
 
+def test_a_server_that_was_killed_is_counted_and_one_that_was_stopped_is_not(own_server):
+    server = own_server()
+    for number in range(3):
+        assert value(server, "cay_restarts_total", process="broker") == number
+        server.stop()
+        server.start()
+        assert value(server, "cay_restarts_total", process="broker") == number
+        server.restart()
+
+
 def test_clients_cannot_add_series(server):
     before = set(samples(server))
     for number in range(20):

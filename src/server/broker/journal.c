@@ -2,6 +2,7 @@
 #include "server/broker/journal.h"
 
 #include <linux/sockios.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +59,7 @@ struct journal {
     struct share *shares;
     int64_t logs_day;
     uint64_t logs_bytes; /* on that day */
+    uint64_t restarts;   /* of the broker, without an end of the one before */
 };
 
 /* --- Shares --- */
@@ -576,6 +578,27 @@ void journal_send_logs(struct broker *broker, struct request_packet *request,
 
 /* --- The life of the journal --- */
 
+/* Servers of one store are told apart by their port. */
+static uint64_t note_life(const struct broker *broker, const char *text)
+{
+    struct sqlite3 *db = registry_db(broker->registry);
+    sqlite3_stmt *statement = NULL;
+    uint64_t restarts = 0;
+
+    if (db && sqlite3_prepare_v2(db, text, -1, &statement, NULL) == SQLITE_OK) {
+        sqlite3_bind_int(statement, 1, broker->options->port);
+        while (sqlite3_step(statement) == SQLITE_ROW)
+            restarts = (uint64_t)sqlite3_column_int64(statement, 0);
+    }
+    (void)sqlite3_finalize(statement);
+    return restarts;
+}
+
+uint64_t journal_restarts(const struct broker *broker)
+{
+    return broker->journal ? broker->journal->restarts : 0;
+}
+
 void journal_open(struct broker *broker)
 {
     const char *store = registry_path(broker->registry);
@@ -583,6 +606,10 @@ void journal_open(struct broker *broker)
     struct cay_error error;
 
     broker->journal = calloc(1, sizeof *broker->journal);
+    if (broker->journal)
+        broker->journal->restarts = note_life(
+            broker, "INSERT INTO lives VALUES (?1, 1, 0) ON CONFLICT (port) DO UPDATE "
+                    "SET restarts = restarts + runs, runs = 1 RETURNING restarts");
     if (!broker->journal || !broker->options->audit_days ||
         strcmp(store, ":memory:") == 0)
         return;
@@ -599,6 +626,7 @@ void journal_close(struct broker *broker)
     if (!broker->journal)
         return;
     journal_write(broker, &(struct journal_entry){.action = "server.stop"});
+    (void)note_life(broker, "UPDATE lives SET runs = 0 WHERE port = ?1 RETURNING port");
     audit_close(broker->journal->audit);
     for (struct share *share; (share = broker->journal->shares);) {
         broker->journal->shares = share->next;

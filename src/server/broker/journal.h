@@ -22,6 +22,10 @@ struct journal_entry {
 
 void journal_open(struct broker *broker);
 void journal_close(struct broker *broker);
+
+/* How often a broker of this store and port began although the one before had not ended
+ * by itself. */
+uint64_t journal_restarts(const struct broker *broker);
 void journal_write(struct broker *broker, const struct journal_entry *entry);
 /* About a sandbox; `key` may be NULL. */
 void journal_write_row(struct broker *broker, const char *action, uint64_t request,

@@ -39,6 +39,8 @@ static const char schema[] =
 static const char listeners[] =
     "CREATE TABLE IF NOT EXISTS listeners (port INTEGER PRIMARY KEY,"
     "  has_tls INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE IF NOT EXISTS lives (port INTEGER PRIMARY KEY, runs INTEGER NOT NULL,"
+    "  restarts INTEGER NOT NULL) STRICT;"
     "CREATE TABLE IF NOT EXISTS clock (boot TEXT PRIMARY KEY,"
     "  offset_ms INTEGER NOT NULL) STRICT;"
     "CREATE TABLE IF NOT EXISTS secrets (id TEXT PRIMARY KEY, tenant TEXT NOT NULL,"

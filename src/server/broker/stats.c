@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "cay/pool.h"
 #include "server/broker/broker.h"
+#include "server/broker/journal.h"
 #include "server/wire/samples.h"
 
 enum { TEXT_MAX = 256 << 10 };
@@ -176,6 +177,8 @@ static void put_restarts(struct samples *out, const struct broker *broker)
         pending++;
     samples_type(out, "cay_restarts_total", "counter",
                  "Processes of the server that ended unexpectedly and were replaced");
+    samples_label(out, "cay_restarts_total", "process", "broker",
+                  journal_restarts(broker));
     samples_label(out, "cay_restarts_total", "process", "front", stats->front_restarts);
     samples_label(out, "cay_restarts_total", "process", "keeper", stats->keeper_failures);
     samples_label(out, "cay_restarts_total", "process", "pool", stats->pool_restarts);
