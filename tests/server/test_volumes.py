@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes of tenants, with the real SDK."""
 
+import shutil
 import tempfile
 
 import javascript
@@ -8,6 +9,7 @@ import pytest
 import raw
 from e2b import Sandbox, Volume
 from e2b.exceptions import (
+    RateLimitException,
     SandboxException,
     VolumeException,
     VolumeNotFoundException,
@@ -52,6 +54,20 @@ def test_sandboxes_share_a_volume_that_outlives_them(tenant):
             Volume.destroy(volume.volume_id, **tenant)
     with Sandbox.create(volume_mounts={"/d": volume}, **tenant) as later:
         assert later.files.read("/d/file") == "shared"
+
+
+def test_a_tenant_has_a_limit_of_volumes(own_server):
+    server = own_server()
+    first = Volume.create("v0")
+    [made] = (server.home / "volumes").iterdir()
+    for i in range(1, 500):
+        shutil.copytree(made, made.with_name(f"{made.name[:-1]}{i}"))
+    assert {one.name for one in Volume.list()} == {f"v{i}" for i in range(500)}
+    with pytest.raises(RateLimitException, match="too many volumes"):
+        Volume.create("more")
+    assert Volume.create("more", **server.options_of("others")).name == "more"
+    assert Volume.destroy(first.volume_id)
+    assert Volume.create("more").name == "more"
 
 
 def test_tenants_do_not_see_each_others_volumes(server, tenant):

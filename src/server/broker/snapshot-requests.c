@@ -14,6 +14,7 @@
 
 enum {
     PAGE_MAX = 100,
+    SNAPSHOTS_MAX = 1000, /* of a tenant */
     /* Another server of this store may be about to write the row. */
     ORPHAN_MS = 60000
 };
@@ -122,6 +123,33 @@ static int parse_name(struct broker *broker, const char *tenant, const char *tex
                     "use another name, or delete the template first");
 }
 
+static bool count_one(const struct snapshot_row *row, void *cookie)
+{
+    (void)row;
+    return ++*(unsigned *)cookie < SNAPSHOTS_MAX;
+}
+
+/* One that replaces another needs no room. */
+static int check_number(struct broker *broker, const struct snapshot_row *snapshot,
+                        struct cay_error *err)
+{
+    struct snapshot_filter filter = {
+        .tenant = snapshot->tenant, .sandbox = "", .name = "", .tag = "", .after_id = ""};
+    unsigned count = 0, same = 0;
+
+    TRY(snapshot_visit(broker->registry, &filter, count_one, &count, err));
+    if (count < SNAPSHOTS_MAX)
+        return CAY_OK;
+    filter.name = snapshot->name;
+    filter.tag = snapshot->tag;
+    if (*snapshot->name)
+        TRY(snapshot_visit(broker->registry, &filter, count_one, &same, err));
+    return same ? CAY_OK
+                : cay_fail(err, CAY_E_LIMIT, 0, "server.snapshot", NULL,
+                           "too many snapshots", "the limit is %d: delete some",
+                           SNAPSHOTS_MAX);
+}
+
 void broker_create_snapshot(struct broker *broker, struct request_packet *request,
                             const struct record_row *row)
 {
@@ -148,6 +176,12 @@ void broker_create_snapshot(struct broker *broker, struct request_packet *reques
         cay_copy_text(snapshot->tag, sizeof snapshot->tag, "default");
     cay_copy_text(snapshot->tenant, sizeof snapshot->tenant, row->tenant);
     cay_copy_text(snapshot->sandbox, sizeof snapshot->sandbox, row->id);
+    code = check_number(broker, snapshot, &error);
+    if (code) {
+        broker_refuse(request, code == CAY_E_LIMIT ? 429 : 503, code, error.message,
+                      error.hint);
+        return;
+    }
     if (!create_has_room(broker, request, 503))
         return;
     struct broker_request *pending =

@@ -10,6 +10,9 @@
 #include "base/error.h"
 #include "server/keeper/keeper.h"
 
+/* Of a tenant: a list of them fits a packet. */
+enum { PREFIX = sizeof "e2b.0123456789abcdef." - 1, VOLUMES_MAX = 500 };
+
 static const char op[] = "server.volume";
 
 static int fail_unknown(struct cay_error *err)
@@ -37,6 +40,20 @@ static int add_names(const char *prefix, bool is_whole, struct buf *strings,
                            : CAY_OK;
 }
 
+static int check_room(const char *name, struct cay_error *err)
+{
+    AUTO_BUF strings = {.max = CHANNEL_PACKET};
+    char prefix[PREFIX + 1];
+    uint32_t count = 0;
+
+    cay_copy_text(prefix, sizeof prefix, name);
+    TRY(add_names(prefix, false, &strings, &count, err));
+    return count < VOLUMES_MAX
+               ? CAY_OK
+               : cay_fail(err, CAY_E_LIMIT, 0, op, NULL, "too many volumes",
+                          "the limit is %d: remove some", VOLUMES_MAX);
+}
+
 static int run(struct keeper *keeper, const struct keeper_request *request,
                struct cay_error *err)
 {
@@ -53,8 +70,10 @@ static int run(struct keeper *keeper, const struct keeper_request *request,
             (void)reply_send_done(request->channel);
         return code == CAY_E_NOT_FOUND ? fail_unknown(err) : code;
     }
-    if (request->head.op == OP_VOLUME_CREATE)
+    if (request->head.op == OP_VOLUME_CREATE) {
+        TRY(check_room(request->strings[0], err));
         TRY(cay_volume_create(&options, err));
+    }
     TRY(add_names(request->strings[0], !is_list, &strings, &reply.count, err));
     if (!is_list && !reply.count)
         return fail_unknown(err);
