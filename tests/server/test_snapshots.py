@@ -2,6 +2,9 @@
 """Snapshots of E2B's API, with the real SDK."""
 
 import json
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 from e2b import Sandbox
@@ -137,6 +140,15 @@ def test_a_snapshot_is_removed_once(server, tenant, make):
     assert server.cay("snapshot", "ls").stdout.count("e2b.") == before
 
 
+def test_snapshots_are_removed_at_the_same_time(tenant, make):
+    sandbox = make()
+    made = [sandbox.create_snapshot(name=f"one-{i}").snapshot_id for i in range(6)]
+    with ThreadPoolExecutor(len(made)) as threads:
+        removed = threads.map(lambda one: Sandbox.delete_snapshot(one, **tenant), made)
+        assert list(removed) == [True] * len(made)
+    assert listed(tenant) == []
+
+
 def test_a_snapshot_that_a_sandbox_uses_is_not_removed(tenant, make):
     snapshot = make().create_snapshot()
     copy = make(snapshot.snapshot_id)
@@ -206,3 +218,19 @@ def test_a_row_without_files_is_removed_at_a_start(own_server):
     assert server.cay("snapshot", "rm", source).returncode == 0
     server.restart()
     wait_until(lambda: listed({}) == [], "the row stays")
+
+
+def test_a_tenant_has_a_limit_of_snapshots(own_server):
+    server = own_server()
+    with Sandbox.create() as sandbox:
+        path = f"/sandboxes/{sandbox.sandbox_id}/snapshots"
+        sandbox.create_snapshot(name="first")
+        with closing(sqlite3.connect(server.home / "serve.db")) as store, store:
+            store.executemany("INSERT INTO snapshots SELECT ?1, tenant, ?1, tag, sandbox, created_ms "
+                              "FROM snapshots WHERE name = 'first'", [(f"made{i}",) for i in range(999)])
+        status, reply = server.api("POST", path, {"name": "more"})
+        assert status == 429 and "too many snapshots" in reply["message"]
+        assert server.api("POST", path, {})[0] == 429
+        assert server.api("POST", path, {"name": "first"})[0] == 201
+        assert Sandbox.delete_snapshot("first")
+        assert server.api("POST", path, {"name": "more"})[0] == 201

@@ -15,12 +15,15 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "native/record/runtime.h"
 #include "native/record/state.h"
 #include "native/record/storage.h"
 #include "native/template/template.h"
 #include "sys/path.h"
+
+enum { LOCK_MS = 1000 };
 
 struct release {
     const char *name;             /* the template */
@@ -103,6 +106,20 @@ static void drop_unused(struct release *release, int store, const char *name,
     release->bytes += info->shown.bytes;
 }
 
+/* A build holds the lock as long as it runs, another removal or a snapshot only for a
+ * moment. */
+static bool lock_layers(int layers)
+{
+    uint64_t end = clock_ms() + LOCK_MS;
+
+    while (flock(layers, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK || clock_ms() >= end)
+            return false;
+        clock_sleep_ms(1);
+    }
+    return true;
+}
+
 /* A layer that stands on one that goes, or on the template itself, is of no use. */
 static void drop_layer(struct release *release, int store, const char *name,
                        const struct template_info *info)
@@ -124,7 +141,7 @@ static int remove_with_layers(struct release *release, int store, struct cay_err
 
     /* A build holds a shared lock from before its first lookup of a template until its
      * own template lists the layers, so none is missed. */
-    if (layers >= 0 && flock(layers, LOCK_EX | LOCK_NB) != 0)
+    if (layers >= 0 && !lock_layers(layers))
         return cay_fail(err, CAY_E_BUSY, 0, "template.remove", release->name,
                         "a build is running, and may use this template",
                         "try again when it has ended");
@@ -193,7 +210,7 @@ void template_drop_layers(const char *const *keys, size_t count)
     AUTO_FD layers = state_open(TEMPLATE_LAYERS, false, &none);
     AUTO_FD store = state_open("templates", false, &none);
 
-    if (layers < 0 || store < 0 || flock(layers, LOCK_EX | LOCK_NB) != 0)
+    if (layers < 0 || store < 0 || !lock_layers(layers))
         return;
     visit_all(&release, store, note_use);
     bool is_known = !release.is_out_of_memory && !*release.damaged;
@@ -234,7 +251,7 @@ int cay_template_prune(size_t *ret_count, uint64_t *ret_bytes, struct cay_error 
         return CAY_OK;
     if (layers < 0)
         return cay_fail_as(err, layers, &none);
-    if (flock(layers, LOCK_EX | LOCK_NB) != 0)
+    if (!lock_layers(layers))
         return cay_fail(err, CAY_E_BUSY, 0, "template.prune", TEMPLATE_LAYERS,
                         "a build is running, and uses layers",
                         "try again when it has ended");
