@@ -36,9 +36,12 @@ int path_rename(int from_dir, const char *from, int to_dir, const char *to,
 
 int path_chmod(int dir, const char *name, unsigned mode)
 {
+    enum { FCHMODAT2 = 452 }; /* which older C libraries do not use, since Linux 6.6 */
     char link[32];
 
-    if (fchmodat(dir, name, mode, AT_SYMLINK_NOFOLLOW) == 0)
+    if (syscall(FCHMODAT2, dir, name, mode, AT_SYMLINK_NOFOLLOW) == 0 ||
+        ((errno == EPERM || errno == ENOSYS) &&
+         fchmodat(dir, name, mode, AT_SYMLINK_NOFOLLOW) == 0))
         return 0;
     if (errno != EPERM && errno != ENOSYS)
         return -errno;

@@ -56,8 +56,9 @@ struct change {
     struct inherited inherited; /* if the sandbox is a fork */
     struct layer_tree tree;
     struct template template;
-    uint64_t held_ms; /* when PID 1 was held */
-    bool is_torn;     /* "tree" may name a next layer, which must not be removed */
+    uint64_t held_ms;  /* when PID 1 was held */
+    size_t above_flat; /* layers below the new live one, if the root was switched */
+    bool is_torn;      /* "tree" may name a next layer, which must not be removed */
     const struct checkpoint_differ *differ;
 };
 
@@ -259,9 +260,9 @@ static int open_template(struct change *change, struct cay_error *err)
 }
 
 /* An overlay of a part of the layers, and what is below them all. */
-static int mount_part(const struct change *change, uint32_t parent, int top,
-                      const int *below, size_t below_count, const char *part,
-                      const char *work, int *ret_mount, struct cay_error *err)
+static int mount_part(struct change *change, uint32_t parent, int top, const int *below,
+                      size_t below_count, const char *part, const char *work,
+                      int *ret_mount, struct cay_error *err)
 {
     struct layer_stack stack;
     int lowers[LAYER_DEPTH_MAX + OVERLAY_BELOW_MAX + 1];
@@ -271,6 +272,7 @@ static int mount_part(const struct change *change, uint32_t parent, int top,
     if (below_count)
         memcpy(lowers + stack.count, below, below_count * sizeof *lowers);
     *ret_mount = overlay_create(lowers, stack.count + below_count, top, part, work);
+    change->above_flat = stack.above_flat;
     layer_stack_close(&stack);
     return *ret_mount < 0 ? cay_fail_errno(err, -*ret_mount, change->op, "overlay")
                           : CAY_OK;
@@ -672,7 +674,8 @@ int native_checkpoint(void *cookie, const struct cay_checkpoint_options *options
         code = hold(&change, err);
     if (!code)
         code = release(&change, checkpoint(&change, options, ret_checkpoint, err), err);
-    if (!code) /* a checkpoint without it is complete; the next one tries again */
+    /* A checkpoint without it is complete; the next one tries again. */
+    if (!code && change.above_flat >= SQUASH_DEPTH)
         (void)squash_layers(change.store, change.tree.parent, &change.inherited,
                             &change.template);
     end(&change);

@@ -19,12 +19,15 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/buf.h"
 #include "init/plan.h"
 #include "native/make/visit.h"
 #include "sys/clone.h"
 #include "sys/path.h"
 
 /* --- The mounts on the root --- */
+
+enum { READ_SIZE = 16 << 10, MOUNTINFO_MAX = 16 << 20 };
 
 struct mounts {
     struct switch_mount *list;
@@ -96,17 +99,35 @@ static int scan_mounts(FILE *file, int *root, struct mounts *mounts)
     return error;
 }
 
+/* The kernel formats all mounts again for each pass over the file itself. */
+static int read_all(const char *path, struct buf *ret_text)
+{
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : 1;
+
+    while (got > 0) {
+        if (!buf_reserve(ret_text, READ_SIZE))
+            return -E2BIG;
+        got = read(fd, ret_text->data + ret_text->len, READ_SIZE);
+        ret_text->len += got > 0 ? (size_t)got : 0;
+    }
+    return got < 0 ? -errno : 0;
+}
+
 /* PID 1 sees only the root and what is on it. */
 static int read_mounts(pid_t init, struct mounts *mounts)
 {
     char path[64];
     int root = -1;
+    AUTO_BUF text;
 
+    buf_init(&text, MOUNTINFO_MAX);
     snprintf(path, sizeof path, "/proc/%d/mountinfo", (int)init);
-    FILE *file = fopen(path, "re");
+    int error = read_all(path, &text);
+    FILE *file = error || !text.len ? NULL : fmemopen(text.data, text.len, "r");
     if (!file)
-        return -errno;
-    int error = scan_mounts(file, &root, NULL);
+        return error ? error : text.len ? -errno : -EPROTO;
+    error = scan_mounts(file, &root, NULL);
     if (!error)
         error = root < 0 ? -EPROTO : scan_mounts(file, &root, mounts);
     (void)fclose(file);

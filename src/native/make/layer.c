@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -23,7 +24,8 @@ enum {
     FILE_MAX = 64 << 10,
     SIZE_DEPTH_MAX = 200,
     LOCK_MS = 10000,
-    RESERVE_BYTES = 256 << 10
+    RESERVE_BYTES = 256 << 10,
+    PLENTY_BYTES = 16 * RESERVE_BYTES
 };
 
 /* --- Files --- */
@@ -160,6 +162,16 @@ static int collect(int layers, uint32_t live, uint32_t *ret_last)
     return list ? 0 : -errno;
 }
 
+/* On tmpfs, allocating it and releasing it each take as long as 20 other calls. */
+static void release_reserve(int store)
+{
+    struct statvfs space;
+
+    if (fstatvfs(store, &space) != 0 ||
+        (uint64_t)space.f_bavail * space.f_frsize < PLENTY_BYTES)
+        (void)unlinkat(store, reserve_file, 0);
+}
+
 void layer_reserve(int store)
 {
     AUTO_FD file =
@@ -185,7 +197,7 @@ static int make_directory(int layers, uint32_t id)
 int layer_create(int store, struct layer_tree *tree, uint32_t like, bool has_usr,
                  struct cay_error *err)
 {
-    (void)unlinkat(store, reserve_file, 0);
+    release_reserve(store);
     int error = store_mkdir(store, "layers", 0700, 0);
 
     AUTO_FD layers =
@@ -634,11 +646,12 @@ static int add_own(int store, uint32_t id, const char *part, size_t room,
     if (stack->count >= room)
         return layer_fail_depth(err);
     TRY(layer_step(store, id, &shown, ret_below, err));
-    AUTO_FD dir = store_open_layer(store, shown);
-    int fd = dir < 0 ? dir : path_open(dir, part, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    int fd = store_open_part(store, shown, part);
     if (fd < 0)
         return cay_fail_errno(err, -fd, op, "layer");
     stack->fds[stack->count++] = fd;
+    stack->has_flat = stack->has_flat || shown & LAYER_FLAT;
+    stack->above_flat += !stack->has_flat;
     return CAY_OK;
 }
 
@@ -650,7 +663,8 @@ int layer_stack_open(int store, uint32_t id, const struct inherited *inherited,
     size_t room = LAYER_DEPTH_MAX - inherited->layer_count, more = 0;
     int code = CAY_OK;
 
-    ret_stack->count = 0;
+    ret_stack->count = ret_stack->above_flat = 0;
+    ret_stack->has_flat = false;
     for (; !code && id; id = below)
         code = add_own(store, id, part, room, ret_stack, &below, err);
     int error =

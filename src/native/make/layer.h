@@ -123,7 +123,8 @@ int layer_find(int store, const char *which, struct cay_checkpoint *ret_checkpoi
  * `part` ("upper" or "usr") of each.  The kind of marks is trusted.overlay.* */
 struct layer_stack {
     int fds[LAYER_DEPTH_MAX];
-    size_t count;
+    size_t count, above_flat; /* all; those before the first flat one */
+    bool has_flat;
 };
 int layer_stack_open(int store, uint32_t id, const struct inherited *inherited,
                      const char *part, struct layer_stack *ret_stack,

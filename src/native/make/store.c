@@ -17,7 +17,10 @@ int store_mkdir(int dir, const char *name, unsigned mode, uint32_t owner)
         return -errno;
     /* The umask belongs to the whole process.  In the root of a sandbox the name may be a
      * link meanwhile. */
-    int error = path_chmod(dir, name, mode);
+    struct stat st;
+    int error = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : -errno;
+    if (!error && (st.st_mode & 07777) != mode)
+        error = path_chmod(dir, name, mode);
     if (!error && owner && fchownat(dir, name, owner, owner, AT_SYMLINK_NOFOLLOW) != 0)
         error = -errno;
     return error;
@@ -30,29 +33,32 @@ int store_mkdir_like(int dir, const char *name, int like)
 
     if (fstat(like, &st) != 0)
         return -errno;
-    int error = store_mkdir(dir, name, 0700, 0);
-    if (error)
-        return error;
     const struct timespec times[2] = {st.st_atim, st.st_mtim};
-    if (fchownat(dir, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) != 0)
+    if (mkdirat(dir, name, 0700) != 0 ||
+        fchownat(dir, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) != 0)
         return -errno;
-    error = path_chmod(dir, name, st.st_mode & 07777);
+    int error = path_chmod(dir, name, st.st_mode & 07777);
     if (!error && utimensat(dir, name, times, AT_SYMLINK_NOFOLLOW) != 0)
         error = -errno;
     return error;
 }
 
-int store_open_layer(int store, uint32_t id)
+int store_open_part(int store, uint32_t id, const char *part)
 {
-    char path[48] = ".";
+    char path[48];
     const char *flat = id & LAYER_FLAT ? "/flat" : "";
     uint32_t number = id & ~(uint32_t)LAYER_FLAT;
 
     if (number == LAYER_FIRST)
-        snprintf(path, sizeof path, ".%s", flat);
+        snprintf(path, sizeof path, ".%s/%s", flat, part);
     else
-        snprintf(path, sizeof path, "layers/%u%s", number, flat);
+        snprintf(path, sizeof path, "layers/%u%s/%s", number, flat, part);
     return path_open(store, path, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+}
+
+int store_open_layer(int store, uint32_t id)
+{
+    return store_open_part(store, id, ".");
 }
 
 void store_done(struct store *store)

@@ -42,5 +42,6 @@ int store_mkdir_like(int dir, const char *name, int like);
  * "flat" of that layer, see layer.h. */
 enum { LAYER_FIRST = 1, LAYER_DEPTH_MAX = 400, LAYER_FLAT = 1 << 30 };
 int store_open_layer(int store, uint32_t id);
+int store_open_part(int store, uint32_t id, const char *part);
 
 #endif
