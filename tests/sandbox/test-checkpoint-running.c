@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "checkpoints.h"
+#include "native/layer/restore.h"
 #include "templates.h"
 
 static const char sleeper[] = "setsid sleep 1000 > /dev/null 2>&1 < /dev/null & "
@@ -402,6 +403,43 @@ TEST(a_rollback_keeps_the_processes_whose_files_do_not_change)
     use_own_home();
     keep_processes(&memory);
     keep_processes(&disk);
+}
+
+TEST(files_that_cannot_be_copied_in_time_change_nothing)
+{
+    static const struct cay_change changes[] = {
+        {.kind = CAY_CHANGE_MODIFIED,
+         .path = "d/file",
+         .before.mode = S_IFREG | 0644,
+         .after.mode = S_IFREG | 0644},
+        {.kind = CAY_CHANGE_DELETED, .path = "gone", .before.mode = S_IFREG | 0644}};
+
+    need_root();
+    put_file("root/d/file", "now");
+    put_file("root/gone", "now");
+    put_file("root/.cay-rollback/0/file", "from inside");
+    put_file("after/d/file", "then");
+    AUTO_FD root = open(scratch_path("root"), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    AUTO_FD after = open(scratch_path("after"), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const struct cay_diff_layer layer = {.fd = after};
+    struct restore restore = {
+        .root = root, .after = &layer, .after_count = 1, .changes = changes, .count = 2};
+
+    ASSERT_INT(restore_init(&restore), 0);
+    ASSERT_INT(restore_stage(&restore, 0), -ETIME);
+    restore_done(&restore);
+    ASSERT_STR(get_file("root/d/file"), "now");
+    ASSERT_STR(get_file("root/gone"), "now");
+    ASSERT(access(scratch_path("root/.cay-rollback"), F_OK) != 0);
+
+    ASSERT_INT(restore_init(&restore), 0);
+    ASSERT_INT(restore_stage(&restore, UINT64_MAX), 0);
+    ASSERT_STR(get_file("root/d/file"), "now");
+    ASSERT_INT(restore_apply(&restore), 0);
+    restore_done(&restore);
+    ASSERT_STR(get_file("root/d/file"), "then");
+    ASSERT(access(scratch_path("root/gone"), F_OK) != 0);
+    ASSERT(access(scratch_path("root/.cay-rollback"), F_OK) != 0);
 }
 
 /* --- Traps of the switch --- */

@@ -776,7 +776,8 @@ static int apply(const struct change *change, const struct cay_change *changes,
                  struct cay_rollback *rollback, struct cay_error *err)
 {
     char path[64];
-    struct restore restore = {.after = after->layers,
+    struct restore restore = {.work = -1,
+                              .after = after->layers,
                               .after_count = after->count,
                               .id_base = change->native->record.id_base,
                               .changes = changes,
@@ -787,10 +788,18 @@ static int apply(const struct change *change, const struct cay_change *changes,
     restore.root = root;
     int error = root < 0 ? -errno : restore_init(&restore);
     if (!error)
+        error = restore_stage(&restore, change->held_ms + COPY_MS);
+    if (!error)
         error = end_concerned(change, &restore, rollback);
     if (!error)
         error = restore_apply(&restore);
     restore_done(&restore);
+    if (error == -ETIME)
+        return cay_fail(err, CAY_E_TIMEOUT, 0, change->op, change->native->record.id,
+                        "writing the files takes too long for frozen processes",
+                        "the limit is %d seconds, and nothing has changed; roll back "
+                        "without the option that keeps them",
+                        COPY_MS / 1000);
     return error ? cay_fail_errno(err, -error, change->op, "files") : CAY_OK;
 }
 

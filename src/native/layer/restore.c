@@ -13,12 +13,16 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "native/layer/copy.h"
 #include "native/layer/held.h"
 #include "native/make/store.h"
+#include "native/record/state.h"
 #include "sys/path.h"
 
-/* New files are created here and then renamed. */
+/* New files are created here, each in a directory with the number of its change, and
+ * then renamed. */
+static const char op[] = "sandbox.rollback";
 static const char draft[] = ".cay-rollback";
 
 struct restore_file {
@@ -48,6 +52,7 @@ int restore_init(struct restore *restore)
     struct stat st;
 
     restore->file_count = 0;
+    restore->work = -1;
     restore->files = calloc(restore->count + 1, sizeof *restore->files);
     if (!restore->files)
         return -ENOMEM;
@@ -68,6 +73,10 @@ int restore_init(struct restore *restore)
 void restore_done(struct restore *restore)
 {
     free(restore->files);
+    if (restore->work < 0)
+        return;
+    auto_close(&restore->work);
+    (void)!state_remove_tree(restore->root, draft, op, draft, NULL);
 }
 
 static int check(void *cookie, int fd)
@@ -144,9 +153,69 @@ static int open_source(const struct restore *restore, const char *path,
     return -ENOENT;
 }
 
-static int put(const struct restore *restore, int work, const struct cay_change *change)
+/* Directories are created in their place, and links of restored files too. */
+static bool is_staged(const struct cay_change *change, const struct stat *st)
 {
+    return !S_ISDIR(st->st_mode) && !change->hard_link;
+}
+
+static int copy_staged(const struct restore *restore, size_t i, int source,
+                       const struct stat *st)
+{
+    const char *path = restore->changes[i].path, *slash = strrchr(path, '/');
+    char directory[24];
+
+    snprintf(directory, sizeof directory, "%zu", i);
+    int error = store_mkdir(restore->work, directory, 0700, 0);
+    AUTO_FD to =
+        error ? -1
+              : path_open(restore->work, directory, O_PATH | O_DIRECTORY, 0, PATH_PLAIN);
+    if (error || to < 0)
+        return error ? error : TAKE_FD(to);
+    return copy_entry(source, to, slash ? slash + 1 : path, st);
+}
+
+static int stage(const struct restore *restore, size_t i)
+{
+    struct stat st;
+
+    if (restore->changes[i].kind == CAY_CHANGE_DELETED)
+        return 0;
+    AUTO_FD source = open_source(restore, restore->changes[i].path, &st);
+    if (source < 0)
+        return TAKE_FD(source);
+    return is_staged(&restore->changes[i], &st) ? copy_staged(restore, i, source, &st)
+                                                : 0;
+}
+
+static int make_draft(struct restore *restore)
+{
+    int error = store_mkdir(restore->root, draft, 0700, 0);
+
+    if (error == -EEXIST) { /* of a process that died, or from inside */
+        (void)!state_remove_tree(restore->root, draft, op, draft, NULL);
+        error = store_mkdir(restore->root, draft, 0700, 0);
+    }
+    if (!error)
+        restore->work = path_open(restore->root, draft, O_PATH | O_DIRECTORY, 0,
+                                  PATH_PLAIN | RESOLVE_NO_XDEV);
+    return error ? error : restore->work < 0 ? restore->work : 0;
+}
+
+int restore_stage(struct restore *restore, uint64_t end_ms)
+{
+    int error = make_draft(restore);
+
+    for (size_t i = 0; !error && i < restore->count; i++)
+        error = clock_ms() < end_ms ? stage(restore, i) : -ETIME;
+    return error || clock_ms() < end_ms ? error : -ETIME;
+}
+
+static int put(const struct restore *restore, size_t i)
+{
+    const struct cay_change *change = &restore->changes[i];
     const char *name;
+    char staged[NAME_MAX + 32];
     struct stat st;
     AUTO_FD parent = open_parent(restore->root, change->path, RESOLVE_NO_XDEV, &name);
     AUTO_FD source = open_source(restore, change->path, &st);
@@ -157,8 +226,9 @@ static int put(const struct restore *restore, int work, const struct cay_change 
         return copy_entry(source, parent, name, &st);
     if (change->hard_link && add_link(restore, change->hard_link, parent, name) == 0)
         return 0;
-    int error = copy_entry(source, work, name, &st);
-    if (!error && renameat(work, name, parent, name) != 0)
+    int error = change->hard_link ? copy_staged(restore, i, source, &st) : 0;
+    snprintf(staged, sizeof staged, "%zu/%s", i, name);
+    if (!error && renameat(restore->work, staged, parent, name) != 0)
         error = -errno;
     return error;
 }
@@ -171,17 +241,8 @@ int restore_apply(const struct restore *restore)
     for (size_t i = restore->count; !error && i-- > 0;)
         if (changes[i].kind == CAY_CHANGE_DELETED || changes[i].kind == CAY_CHANGE_TYPE)
             error = drop(restore, &changes[i]);
-    if (error)
-        return error;
-    error = store_mkdir(restore->root, draft, 0700, 0);
-    AUTO_FD work = error && error != -EEXIST
-                       ? error
-                       : path_open(restore->root, draft, O_PATH | O_DIRECTORY, 0,
-                                   PATH_PLAIN | RESOLVE_NO_XDEV);
-    error = work < 0 ? work : 0;
     for (size_t i = 0; !error && i < restore->count; i++)
         if (changes[i].kind != CAY_CHANGE_DELETED)
-            error = put(restore, work, &changes[i]);
-    (void)unlinkat(restore->root, draft, AT_REMOVEDIR);
+            error = put(restore, i);
     return error;
 }
