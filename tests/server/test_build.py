@@ -15,6 +15,7 @@ import javascript
 import pytest
 from e2b import AsyncTemplate, Sandbox, Template, wait_for_file, wait_for_timeout
 from e2b.exceptions import BuildException, NotFoundException, SandboxException, TemplateException
+from e2b_code_interpreter import Sandbox as Interpreter
 from serving import PATIENCE, children, name_of, wait_until
 from system import make_system
 
@@ -562,6 +563,20 @@ def test_a_template_of_the_operator_is_the_code_interpreter(own_server, tmp_path
     assert output("code-interpreter-v1", "cat /made-by") == "operator\n"
     Template.build(from_base().run_cmd("true"), "code-interpreter-v1")
     assert output("code-interpreter-v1", "cat /made-by || echo mine") == "mine\n"
+
+
+def test_builds_take_the_place_of_both_default_templates(own_server, tmp_path):
+    make_base(own_server(), tmp_path / "system")
+    assert output(None, "cat /made-by || echo nobody") == "nobody\n"
+    for name in ("base", "code-interpreter-v1"):
+        Template.build(from_base().run_cmd(f"echo {name} > /made-by", user="root"), name)
+    assert output(None, "cat /made-by") == "base\n"
+    sandbox = Interpreter.create(timeout=PATIENCE)
+    try:
+        done = sandbox.run_code("cat /made-by", language="bash", timeout=PATIENCE)
+        assert done.logs.stdout == ["code-interpreter-v1\n"] and not done.error
+    finally:
+        sandbox.kill()
 
 
 # --- Tenants ---
