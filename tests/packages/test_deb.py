@@ -31,7 +31,7 @@ count() {
 def packages():
     names = [path.name.split("_")[0] for arch in (ARCHITECTURE, "all")
              for path in sorted(PACKAGES.glob(f"*_{arch}.deb"))]
-    assert names == ["cay", "libcay-dev", "libcay0", "python3-cay"], "run `package/deb dist`"
+    assert names == ["cay-store", "cay", "libcay-dev", "libcay0", "python3-cay"], "run `package/deb dist`"
 
 
 def test_lintian_finds_no_error():
@@ -185,6 +185,33 @@ END
 """)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "inside\n"
+
+
+SERVE_STORE = """
+store=(cay serve --node naaa --reserve 0 --listen 127.0.0.1:0 --store postgresql://cay@127.0.0.1:1/cay)
+"""
+
+
+def test_servers_share_a_database_with_a_package_of_its_own(bookworm):
+    """No database listens there: the server goes on, and logs the attempt of cay-store."""
+    done = bookworm.run(INSTALL + SERVE_STORE + """
+! "${store[@]}" 2>/tmp/error
+grep -o 'install the Debian package cay-store' /tmp/error
+install /share/cay-store_*_$arch.deb
+serve "${store[@]}" >/tmp/said
+until grep -q '^cay.*: store: ' /tmp/serve.log; do
+    kill -0 $server || { cat /tmp/serve.log; exit 1; }
+    sleep 0.1
+done
+grep -o "lists have only this node's sandboxes" /tmp/serve.log
+kill $server
+wait $server
+apt-get -qq -y remove cay >/dev/null
+test ! -e /usr/libexec/cay && echo removed
+""")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == ["install the Debian package cay-store",
+                                        "lists have only this node's sandboxes", "removed"]
 
 
 def test_a_program_is_built_with_the_development_package(bookworm):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The licences of the libraries that are linked into the programs are beside them."""
+"""The licences of the libraries that are linked into the programs, and of the scripts that the
+dashboard has from others, are beside them."""
 
 import tarfile
 import zipfile
@@ -10,6 +11,7 @@ from conftest import PACKAGES, ROOT
 LINKED = {line.split()[0] for line in
           (ROOT / "package" / "sources").read_text(encoding="utf-8").splitlines()
           if not line.startswith("#")} | {"musl", "zig"}
+VENDORED = {f"{path.parents[1].name}-vendor" for path in ROOT.glob("data/*/vendor/LICENSE")}
 TEXTS = {"LGPL-2.1", "LGPL-3", "GPL-2", "GPL-3"}  # which Debian's files only name
 FILES = sorted([*PACKAGES.glob("cay-*.whl"), *PACKAGES.glob("cay-*-linux-*.tar.gz")])
 
@@ -30,4 +32,4 @@ def test_there_are_packages():
 def test_every_linked_library_has_its_license(path):
     folder = ".dist-info/licenses/" if path.suffix == ".whl" else "/share/doc/cay/licenses/"
     found = {name.rpartition("/")[2] for name in names(path) if folder in name}
-    assert LINKED | TEXTS <= found
+    assert VENDORED and LINKED | TEXTS | VENDORED <= found

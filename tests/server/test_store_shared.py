@@ -223,7 +223,7 @@ def test_options_of_the_database_are_checked(tmp_path, options, environment, say
     assert "secret" not in done.stderr
 
 
-def test_a_build_without_libpq_says_what_is_missing(tmp_path):
+def test_an_installation_without_cay_store_says_what_is_missing(tmp_path):
     for name in ("cay", "cay-full", "cay-serve"):
         path = Path(CAY).parent / name
         if path.exists():
@@ -234,7 +234,7 @@ def test_a_build_without_libpq_says_what_is_missing(tmp_path):
                           env={**os.environ, "CAY_HOME": str(tmp_path / "h")})
     assert done.returncode != 0
     assert "cay-store is missing" in done.stderr
-    assert "libpq" in done.stderr
+    assert "the Debian package cay-store" in done.stderr and "libpq-dev" in done.stderr
 
 
 def test_the_url_with_its_password_comes_from_the_environment(tmp_path, database):

@@ -47,9 +47,9 @@ int store_plan(const struct serve_options *options, const char *node,
     if (!find_program(path))
         return cay_fail(
             err, CAY_E_UNSUPPORTED, 0, op, "--store",
-            "cay-store is missing: this build of Cay has no PostgreSQL",
-            "install libpq (Debian: libpq-dev) and build Cay with it, or give "
-            "a path");
+            "cay-store is missing: this installation of Cay has no PostgreSQL",
+            "install the Debian package cay-store, or build Cay with libpq "
+            "(Debian: libpq-dev), or give a path");
     AUTO_BUF text = {.max = STORE_PLAN_MAX};
     for (int i = 0; i < PLAN_STRINGS; i++)
         (void)buf_append(&text, strings[i], strlen(strings[i]) + 1);
