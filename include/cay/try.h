@@ -101,6 +101,10 @@ struct cay_apply_options {
     /* Only these paths, relative to the directory, and what is below them; NULL: all. */
     const char *const *paths;
     size_t path_count;
+    /* Of those only these, without what is below them, and the new directories that they
+     * need; NULL: all.  What is held back has to be in `paths`, too. */
+    const char *const *only;
+    size_t only_count;
 };
 
 enum cay_apply_verdict {

@@ -118,6 +118,9 @@ static int merge_conflicts(struct apply *apply, size_t *conflicts, struct cay_er
             applied->verdict = CAY_APPLY_MERGED;
             applied->reason = NULL;
             --*conflicts;
+        } else {
+            applied->reason =
+                "it was changed in the directory, and its lines cannot be merged";
         }
     }
     return CAY_OK;

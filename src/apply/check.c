@@ -220,12 +220,27 @@ static const char *check_parents(const struct apply *apply, const char *path)
     return NULL;
 }
 
-static bool is_exactly_named(const struct apply *apply, const char *path)
+static bool is_in(const char *const *list, size_t count, const char *path)
 {
-    for (size_t i = 0; i < apply->options->path_count; i++)
-        if (strcmp(apply->options->paths[i], path) == 0)
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(list[i], path) == 0)
             return true;
     return false;
+}
+
+static bool is_exactly_named(const struct apply *apply, const char *path)
+{
+    const struct cay_apply_options *options = apply->options;
+
+    return is_in(options->paths, options->path_count, path);
+}
+
+static bool is_wanted(const struct apply *apply, const char *path)
+{
+    const struct cay_apply_options *options = apply->options;
+
+    return (!options->path_count || apply_is_named(options, path)) &&
+           (!options->only_count || is_in(options->only, options->only_count, path));
 }
 
 /* Of a file that is new to the directory, but not to the try: it was copied from there.
@@ -311,6 +326,8 @@ static void keep_content(struct cay_applied *list, const struct cay_change *chan
     }
 }
 
+#define STAYS "something below it stays"
+
 /* A new directory is needed for what is below it; one that is deleted must be empty, and
  * one that becomes a file, too. */
 static void take_relatives(struct cay_applied *list, const struct cay_change *changes,
@@ -326,7 +343,12 @@ static void take_relatives(struct cay_applied *list, const struct cay_change *ch
             if (relation && will_be && !was && wanted[j])
                 wanted[i] = true;
             if (relation && !will_be)
-                follow(&list[i], &list[j], "something below it stays");
+                follow(&list[i], &list[j], STAYS);
+            if (relation && !will_be && wanted[i] && !wanted[j] &&
+                list[i].verdict == CAY_APPLY_DONE) {
+                list[i].verdict = CAY_APPLY_HELD;
+                list[i].reason = STAYS;
+            }
             if (relation && will_be && !was)
                 follow(&list[j], &list[i], "its directory is not created");
         }
@@ -370,6 +392,23 @@ static void drop_others(cay_apply_report *report, const bool *wanted,
         *ret_conflicts += report->list[i].verdict == CAY_APPLY_CONFLICT;
 }
 
+/* A name without a change is probably a mistake. */
+static int check_names(const struct cay_apply_options *options,
+                       const struct cay_change *changes, size_t count,
+                       struct cay_error *err)
+{
+    for (size_t i = 0; i < options->path_count; i++) {
+        size_t at = 0;
+        while (at < count && !is_at_or_below(changes[at].path, options->paths[i]))
+            at++;
+        if (at == count)
+            return cay_fail(err, CAY_E_NOT_FOUND, 0, APPLY_OP, options->paths[i],
+                            "the try has no change of this path",
+                            "cay diff --names lists the paths that it has changed");
+    }
+    return CAY_OK;
+}
+
 int apply_check(struct apply *apply, size_t *ret_conflicts, struct cay_error *err)
 {
     size_t count;
@@ -386,9 +425,10 @@ int apply_check(struct apply *apply, size_t *ret_conflicts, struct cay_error *er
     for (size_t i = 0; !code && i < count; i++) {
         code = judge_one(apply, &changes[i], &report->list[i], err);
         report->count = i + 1;
-        wanted[i] = !apply->options->path_count ||
-                    apply_is_named(apply->options, changes[i].path);
+        wanted[i] = is_wanted(apply, changes[i].path);
     }
+    if (!code)
+        code = check_names(apply->options, changes, count, err);
     if (!code) {
         take_relatives(report->list, changes, count, wanted);
         drop_others(report, wanted, ret_conflicts);

@@ -299,6 +299,15 @@ static void print_json(struct output *output, const struct cay_applied *list,
     json_put_end(json);
 }
 
+static void print_one(FILE *file, const struct cay_applied *applied, const char *verdict)
+{
+    fprintf(file, "%-8s %c ", verdict, letters[applied->kind]);
+    show_name(file, applied->path);
+    if (applied->reason)
+        fprintf(file, "  (%s)", applied->reason);
+    fputc('\n', file);
+}
+
 /* If there was a conflict, nothing was applied. */
 static void print_text(FILE *file, const struct cay_applied *list, size_t count,
                        bool is_done)
@@ -306,13 +315,52 @@ static void print_text(FILE *file, const struct cay_applied *list, size_t count,
     for (size_t i = 0; i < count; i++) {
         bool waits = !is_done && (list[i].verdict == CAY_APPLY_DONE ||
                                   list[i].verdict == CAY_APPLY_MERGED);
-        fprintf(file, "%-8s %c ", waits ? "waiting" : verdicts[list[i].verdict],
-                letters[list[i].kind]);
-        show_name(file, list[i].path);
-        if (list[i].reason)
-            fprintf(file, "  (%s)", list[i].reason);
-        fputc('\n', file);
+        print_one(file, &list[i], waits ? "waiting" : verdicts[list[i].verdict]);
     }
+}
+
+/* What the user has to do for the rest. */
+static void print_next(const struct options *options, const struct cay_applied *list,
+                       size_t count, bool is_failed)
+{
+    bool has_held = false, has_conflict = false;
+
+    for (size_t i = 0; i < count; i++) {
+        has_held = has_held || list[i].verdict == CAY_APPLY_HELD;
+        has_conflict = has_conflict || list[i].verdict == CAY_APPLY_CONFLICT;
+    }
+    if (is_failed && has_conflict)
+        fprintf(stderr, "cay: cay apply%s --skip-conflicts applies the other paths\n",
+                options->merge ? "" : " --merge merges lines, cay apply");
+    else if (has_held && !is_failed && !options->interactive)
+        fputs("cay: paths that are held back are applied if they are named: cay apply "
+              "PATH\n",
+              stderr);
+}
+
+/* Without empty components, "." and "..": false if it leads above, or nothing is left. */
+static bool clean_path(char *path)
+{
+    char *end = path;
+
+    for (const char *at = path; *at;) {
+        size_t len = strcspn(at, "/");
+        bool is_up = len == 2 && strncmp(at, "..", 2) == 0;
+        if (is_up && end == path)
+            return false;
+        if (is_up) {
+            while (end > path && *--end != '/')
+                continue;
+        } else if (len && !(len == 1 && *at == '.')) {
+            if (end > path)
+                *end++ = '/';
+            memmove(end, at, len);
+            end += len;
+        }
+        at += len + (at[len] == '/');
+    }
+    *end = '\0';
+    return end > path;
 }
 
 /* Of a try that begins at a directory above: the paths are those of this directory. */
@@ -329,13 +377,17 @@ static int name_paths(const struct call *call, const struct cay_try_info *info,
         below = here + len + 1;
     for (size_t i = 0; i < call->line.count; i++) {
         const char *word = call->line.arguments[i];
-        while (strncmp(word, "./", 2) == 0)
-            word += 2;
         size_t room = strlen(below) + strlen(word) + 2;
         ret_paths[i] = malloc(room);
         if (!ret_paths[i])
             return cay_fail_memory(err, op);
-        snprintf(ret_paths[i], room, "%s%s%s", below, *below ? "/" : "", word);
+        snprintf(ret_paths[i], room, "%s/%s", below, word);
+        if (*word == '/' || !clean_path(ret_paths[i]))
+            return cay_fail(err, CAY_E_INVALID, 0, op, word, "invalid path of a change",
+                            *word == '/' ? "write it from the current directory, without "
+                                           "a slash at the beginning"
+                                         : "the path has to be below the directory of "
+                                           "the try; without one, all is applied");
     }
     return CAY_OK;
 }
@@ -355,27 +407,45 @@ static int prompt(const struct cay_applied *applied)
             return 'q';
         if (*line && strchr("ynaq", *line) && (line[1] == '\n' || !line[1]))
             return *line;
+        fputs("y: yes, n: no, a: this and all others, q: no more\n", stderr);
     }
 }
 
-static int choose(const char *id, struct cay_apply_options *how, const char **ret_paths,
-                  size_t room, cay_apply_report *report, struct cay_error *err)
+/* Whether `path` is new in a directory that was refused. */
+static bool is_refused(const struct cay_applied *refused,
+                       const struct cay_applied *applied)
+{
+    size_t len = refused ? strlen(refused->path) : 0;
+
+    return len && applied->kind == CAY_CHANGE_ADDED &&
+           (refused->kind == CAY_CHANGE_ADDED || refused->kind == CAY_CHANGE_TYPE) &&
+           strncmp(applied->path, refused->path, len) == 0 && applied->path[len] == '/';
+}
+
+static int choose(struct cay_apply_options *how, const char **ret_paths,
+                  const cay_apply_report *report, struct cay_error *err)
 {
     size_t count, used = 0;
     const struct cay_applied *list = cay_apply_entries(report, &count);
+    const struct cay_applied *refused = NULL;
     int answer = 0;
 
-    (void)id;
-    for (size_t i = 0; i < count && used < room && answer != 'q'; i++) {
-        if (list[i].verdict == CAY_APPLY_HELD || list[i].verdict == CAY_APPLY_CONFLICT)
+    for (size_t i = 0; i < count && answer != 'q'; i++) {
+        if (is_refused(refused, &list[i]))
             continue;
+        if (list[i].verdict == CAY_APPLY_HELD || list[i].verdict == CAY_APPLY_CONFLICT) {
+            print_one(stderr, &list[i], verdicts[list[i].verdict]);
+            continue;
+        }
         if (answer != 'a')
             answer = prompt(&list[i]);
         if (answer == 'y' || answer == 'a')
             ret_paths[used++] = list[i].path;
+        else
+            refused = &list[i];
     }
-    how->paths = ret_paths;
-    how->path_count = used;
+    how->only = ret_paths;
+    how->only_count = used;
     return used ? CAY_OK
                 : cay_fail(err, CAY_E_CANCELLED, 0, op, NULL, "nothing was chosen",
                            "nothing was applied");
@@ -392,8 +462,7 @@ static int apply_chosen(const char *id, struct cay_apply_options how,
     TRY(cay_try_apply(id, &look, &seen, err));
     (void)cay_apply_entries(seen, &count);
     const char **paths = calloc(count + 1, sizeof *paths);
-    int code =
-        paths ? choose(id, &how, paths, count, seen, err) : cay_fail_memory(err, op);
+    int code = paths ? choose(&how, paths, seen, err) : cay_fail_memory(err, op);
     if (!code)
         code = cay_try_apply(id, &how, ret_report, err);
     free(paths);
@@ -474,7 +543,7 @@ static int approve_changes(const struct cay_try_info *info,
                     "repeat cay apply --approve queue");
 }
 
-static int apply_paths(struct call *call, const char *const *paths,
+static int apply_paths(struct call *call, char *const *paths,
                        const struct cay_try_info *info, struct cay_error *err)
 {
     const struct options *options = &call->options;
@@ -483,7 +552,7 @@ static int apply_paths(struct call *call, const char *const *paths,
         .flags = (options->dry_run ? CAY_APPLY_CHECK : 0u) |
                  (options->merge ? CAY_APPLY_MERGE : 0u) |
                  (options->skip_conflicts ? CAY_APPLY_SKIP_CONFLICTS : 0u),
-        .paths = paths,
+        .paths = (const char *const *)paths,
         .path_count = call->line.count};
     cay_apply_report *report = NULL;
     size_t count;
@@ -499,6 +568,8 @@ static int apply_paths(struct call *call, const char *const *paths,
         print_json(&call->output, list, count);
     else if (report)
         print_text(call->output.file, list, count, !code && !options->dry_run);
+    if (report && !options->as_json)
+        print_next(options, list, count, code != 0);
     if (!code && !count)
         fputs("cay: nothing to apply\n", stderr);
     cay_apply_free(report);
@@ -515,7 +586,7 @@ static int apply(struct call *call, struct cay_error *err)
     if (!code)
         code = name_paths(call, &info, paths, err);
     if (!code)
-        code = apply_paths(call, (const char *const *)paths, &info, err);
+        code = apply_paths(call, paths, &info, err);
     for (size_t i = 0; paths && i < call->line.count; i++)
         free(paths[i]);
     free(paths);

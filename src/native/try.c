@@ -503,11 +503,11 @@ static int apply(struct try *try, struct apply *apply, struct cay_error *err)
     return code;
 }
 
-static int check_paths(const struct cay_apply_options *options, struct cay_error *err)
+static int check_paths(const char *const *paths, size_t count, struct cay_error *err)
 {
-    for (size_t i = 0; i < options->path_count; i++)
-        if (!options->paths[i] || !*options->paths[i] || *options->paths[i] == '/')
-            return cay_fail(err, CAY_E_INVALID, 0, op, options->paths[i],
+    for (size_t i = 0; i < count; i++)
+        if (!paths[i] || !*paths[i] || *paths[i] == '/')
+            return cay_fail(err, CAY_E_INVALID, 0, op, paths[i],
                             "invalid path of a change",
                             "write it from the directory of the try, without a slash at "
                             "the beginning");
@@ -523,7 +523,8 @@ int cay_try_apply(const char *id, const struct cay_apply_options *options,
 
     *ret_report = NULL;
     TRY(cay_take_struct(&known, sizeof known, options, op, err));
-    TRY(check_paths(&known, err));
+    TRY(check_paths(known.paths, known.path_count, err));
+    TRY(check_paths(known.only, known.only_count, err));
     cay_apply_report *report = calloc(1, sizeof *report);
     int code = report ? try_open(id, &try, err) : cay_fail_memory(err, op);
     if (!code && known.flags & CAY_APPLY_IDLE)

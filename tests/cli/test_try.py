@@ -174,6 +174,46 @@ def test_paths_are_chosen_one_by_one(place):
     assert sorted(os.listdir(place.dir)) == ["a", "b", "c"]
 
 
+def test_a_chosen_directory_is_not_all_that_is_in_it(place):
+    place.put("old/a", "a\n")
+    place.put("old/b", "b\n")
+    place.sh("mkdir -p new/sub; echo 1 > new/1; echo 2 > new/sub/2; echo run > new/.envrc; rm -r old")
+    # new yes, new/1 no, new/sub no and with it new/sub/2, old yes, old/a yes, old/b no
+    done = place.run("apply", "-i", stdin="y\nn\nn\ny\ny\nn\n")
+    assert "held     A new/.envrc  (direnv runs it)\n" in done.stderr, done
+    assert done.stdout.splitlines() == ["applied  A new", "held     D old  (something below it stays)",
+                                        "applied  D old/a"], done
+    assert tree(place.dir).keys() == {"new", "old", "old/b"}
+    done = place.run("apply", "-i", stdin="a\n")
+    assert done.returncode == 0 and tree(place.dir).keys() == {"new", "new/1", "new/sub", "new/sub/2"}
+    place.ok("apply", "-i", "new/.envrc", stdin="?\ny\n")
+    assert (place.dir / "new/.envrc").read_text() == "run\n"
+
+
+def test_conflicts_are_shown_between_the_questions(place):
+    place.put("a", "base\n")
+    place.sh("echo theirs > a; echo b > b")
+    (place.dir / "a").write_text("mine\n")
+    done = place.run("apply", "-i", stdin="y\n")
+    assert done.returncode == 0 and (place.dir / "b").exists(), done
+    assert "conflict M a  (it was changed in the directory)\n" in done.stderr, done
+    assert (place.dir / "a").read_text() == "mine\n"
+
+
+def test_a_path_without_a_change_is_an_error(place):
+    place.put("sub/a", "a\n")
+    place.sh("echo b > sub/a; echo c > c; echo d > d")
+    for words in (["c", "cc"], ["sub/../../c"], [place.dir / "c"], ["su"]):
+        done = place.run("apply", *words)
+        assert done.returncode != 0 and str(words[-1]) in done.stderr, done
+    assert tree(place.dir)["sub/a"] == ("file", "0o644", b"a\n") and not (place.dir / "c").exists()
+    place.dir = place.dir / "sub"
+    try:
+        assert place.verdicts("./..//c", "./a") == [("applied", "A c"), ("applied", "M sub/a")]
+    finally:
+        place.dir = place.dir.parent
+
+
 @pytest.mark.parametrize("change, reason", [
     ("echo mine > a", "changed"), ("rm a", "deleted"), ("mv a x; cp x a", "changed"),
     ("chmod 600 a", "changed"), ("rm a; mkdir a", ""), ("touch a", "changed")])

@@ -35,7 +35,9 @@ class TryInfo(Structure):
 
 
 class ApplyOptions(Structure):
-    _fields_ = members("size_t size; unsigned flags; char **paths; size_t path_count;")
+    _fields_ = members(
+        "size_t size; unsigned flags; char **paths; size_t path_count; char **only; size_t only_count;"
+    )
 
 
 class Applied(Structure):
