@@ -47,12 +47,11 @@ static int compare_known(const void *a, const void *b)
     return order ? order : other->is_new - one->is_new;
 }
 
-static bool know(struct apply *apply, const char *path)
+static bool know(int dir, struct apply_base *base, const char *path)
 {
-    struct apply_base *base = apply->base;
     struct stat st;
 
-    if (apply_stat(apply->dir, path, &st))
+    if (apply_stat(dir, path, &st))
         return true; /* it was removed */
     char *own = strdup(path);
     if (!own || !array_reserve(&base->known, &base->known_room, base->known_count + 1,
@@ -79,6 +78,16 @@ static void sort_known(struct apply_base *base)
     base->known_count = kept;
 }
 
+static bool know_parent(int dir, struct apply_base *base, const char *path)
+{
+    char above[PATH_MAX];
+
+    cay_copy_text(above, sizeof above, path);
+    char *slash = strrchr(above, '/');
+    *(slash ? slash : above) = '\0';
+    return know(dir, base, above);
+}
+
 /* The files, and the directories that they are in: those of the next apply are compared
  * with them. */
 static int know_steps(struct apply *apply, struct cay_error *err)
@@ -86,14 +95,69 @@ static int know_steps(struct apply *apply, struct cay_error *err)
     bool fits = true;
 
     for (size_t i = 0; fits && i < apply->step_count; i++) {
-        char above[PATH_MAX];
-        cay_copy_text(above, sizeof above, apply->steps[i].path);
-        char *slash = strrchr(above, '/');
-        *(slash ? slash : above) = '\0';
-        fits = know(apply, apply->steps[i].path) && know(apply, above);
+        const char *path = apply->steps[i].path;
+        fits = know(apply->dir, apply->base, path) &&
+               know_parent(apply->dir, apply->base, path);
     }
     sort_known(apply->base);
     return fits ? CAY_OK : cay_fail_memory(err, APPLY_OP);
+}
+
+/* Not what the user has written since: its size or its modification time differ. */
+static bool is_restored(int dir, const struct apply_step *step)
+{
+    const struct stat *old = &step->old;
+    struct stat st;
+
+    return old->st_ino && !step->is_merged && !apply_stat(dir, step->path, &st) &&
+           st.st_ino == old->st_ino && st.st_mode == old->st_mode &&
+           st.st_size == old->st_size && st.st_mtim.tv_sec == old->st_mtim.tv_sec &&
+           st.st_mtim.tv_nsec == old->st_mtim.tv_nsec;
+}
+
+/* One that was checked as new is still new to the directory, which the apply has changed.
+ */
+static bool know_new(int dir, struct apply_base *base, const char *path)
+{
+    struct stat st;
+
+    if (apply_stat(dir, path, &st) != -ENOENT)
+        return true;
+    char *own = strdup(path);
+    if (!own || !array_reserve(&base->known, &base->known_room, base->known_count + 1,
+                               sizeof *base->known)) {
+        free(own);
+        return false;
+    }
+    base->known[base->known_count++] = (struct apply_known){.path = own, .is_new = true};
+    return true;
+}
+
+int apply_know_restored(int dir, const struct apply_step *steps, size_t count,
+                        struct apply_base *base, struct cay_error *err)
+{
+    bool fits = true;
+
+    for (size_t i = 0; fits && i < count; i++)
+        if (steps[i].kind == APPLY_ADD)
+            fits = know_new(dir, base, steps[i].path);
+        else if (is_restored(dir, &steps[i]))
+            fits = know(dir, base, steps[i].path);
+    sort_known(base);
+    return fits ? CAY_OK : cay_fail_memory(err, APPLY_OP);
+}
+
+static int know_undone(struct apply *apply, struct cay_error *err)
+{
+    const cay_apply_report *report = apply->report;
+
+    for (size_t i = 0; i < report->count; i++)
+        if (report->list[i].kind == CAY_CHANGE_ADDED &&
+            report->list[i].verdict == CAY_APPLY_DONE &&
+            !know_new(apply->dir, apply->base, report->list[i].path))
+            return cay_fail_memory(err, APPLY_OP);
+    return apply_know_restored(apply->dir, apply->steps, apply->step_count, apply->base,
+                               err);
 }
 
 /* --- The whole --- */
@@ -136,8 +200,7 @@ static int fail_conflicts(size_t conflicts, struct cay_error *err)
 
 static int work(struct apply *apply, struct cay_error *err)
 {
-    int code =
-        apply->save(apply->cookie, apply->stage_name, strlen(apply->stage_name) + 1, err);
+    int code = apply_begin_journal(apply, err);
 
     if (!code)
         code = apply_stage(apply, err);
@@ -147,9 +210,12 @@ static int work(struct apply *apply, struct cay_error *err)
         return code;
     struct cay_error other;
     int removed = apply_remove_stage(apply->dir, apply->stage_name, code ? &other : err);
-    if (!code)
-        code = removed;
-    return code ? code : know_steps(apply, err); /* the stage was in a directory, too */
+    /* The stage was in a directory, too. */
+    if (code)
+        (void)!know_undone(apply, &other);
+    else if (!(code = removed))
+        code = know_steps(apply, err);
+    return code;
 }
 
 int apply_all(struct apply *apply, struct cay_error *err)

@@ -25,7 +25,7 @@
 /* A file that has this inode and change time is as the last apply left it. */
 struct apply_known {
     char *path;
-    uint64_t ino;
+    uint64_t ino; /* 0: the path is new, as an apply that was undone has checked */
     struct timespec ctime;
     bool is_new; /* it replaces another one with this path */
 };
@@ -53,7 +53,8 @@ struct apply_step {
     unsigned number; /* its name in the stage */
     uint64_t ino;    /* of the new file; of APPLY_MODE and removals: of the old one */
     uint32_t mode, old_mode, uid, gid; /* the last three: of the old one */
-    struct stat old;                   /* as it was checked; not in the journal */
+    struct stat old; /* as it was checked; the journal has parts of it */
+    bool is_merged;  /* the old file was not as the try saw it */
 };
 
 struct apply {
@@ -116,8 +117,17 @@ int apply_remove_stage(int dir, const char *name, struct cay_error *err);
 int apply_run(struct apply *apply, struct cay_error *err);
 
 /* Completes what a killed process left, by its journal: afterwards the directory is as it
- * was before.  The caller removes the journal. */
-int apply_recover(int dir, const char *journal, size_t len, struct cay_error *err);
+ * was before.  The caller stores `base`, and then removes the journal. */
+int apply_recover(int dir, const char *journal, size_t len, struct apply_base *base,
+                  struct cay_error *err);
+
+/* Undoing a step changes the change times of the old file and its directory, so both that
+ * file and what is new are noted as known. */
+int apply_know_restored(int dir, const struct apply_step *steps, size_t count,
+                        struct apply_base *base, struct cay_error *err);
+
+/* The journal before there are steps: the stage, and what was checked as new. */
+int apply_begin_journal(const struct apply *apply, struct cay_error *err);
 
 /* The whole.  The caller holds the lock of the directory. */
 int apply_all(struct apply *apply, struct cay_error *err);

@@ -127,16 +127,21 @@ static int by_path(const void *key, const void *element)
     return strcmp(key, ((const struct apply_known *)element)->path);
 }
 
+static const struct apply_known *find_known(const struct apply_base *base,
+                                            const char *path)
+{
+    return base->known_count ? bsearch(path, base->known, base->known_count,
+                                       sizeof *base->known, by_path)
+                             : NULL;
+}
+
 /* Whether it changed after the base, and not by an apply. */
 static bool has_changed(const struct apply_base *base, const char *path,
                         const struct stat *st)
 {
     if (compare_times(&st->st_ctim, &base->time) < 0)
         return false;
-    const struct apply_known *known =
-        base->known_count
-            ? bsearch(path, base->known, base->known_count, sizeof *base->known, by_path)
-            : NULL;
+    const struct apply_known *known = find_known(base, path);
     return !known || known->ino != st->st_ino ||
            compare_times(&known->ctime, &st->st_ctim) != 0;
 }
@@ -253,6 +258,9 @@ static bool was_deleted(const struct apply *apply, const struct cay_change *chan
     ssize_t len;
 
     if (S_ISDIR(change->after.mode))
+        return false;
+    const struct apply_known *known = find_known(apply->base, change->path);
+    if (known && !known->ino)
         return false;
     if (!read_origin(apply, change->path, origin, &len) &&
         (apply->marks == CAY_DIFF_MARKS_TRUSTED || is_exactly_named(apply, change->path)))

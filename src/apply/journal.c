@@ -143,8 +143,10 @@ static int undo_step(const struct apply_step *step, int dir, int stage)
     const char *name;
     char staged[16];
     struct stat here, there;
-    AUTO_FD parent = apply_open_parent(dir, step->path, &name);
 
+    if (!step->ino)
+        return 0; /* it only says that the path was new */
+    AUTO_FD parent = apply_open_parent(dir, step->path, &name);
     if (parent < 0)
         return parent == -ENOENT ? 0 : parent;
     bool is_here = fstatat(parent, name, &here, AT_SYMLINK_NOFOLLOW) == 0;
@@ -186,19 +188,45 @@ static int undo(const struct apply_step *steps, size_t count, int dir, int stage
 
 /* --- The file --- */
 
+static void put_step(struct buf *text, const struct apply_step *step, const char *path)
+{
+    const struct stat *old = &step->old;
+
+    buf_format(text, "%c %u %" PRIu64 " %u %u %u %u ", (char)step->kind, step->number,
+               step->ino, step->mode, step->old_mode, step->uid, step->gid);
+    buf_format(text, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %ld %u %d ",
+               (uint64_t)old->st_ino, (uint64_t)old->st_size,
+               (uint64_t)old->st_mtim.tv_sec, old->st_mtim.tv_nsec, old->st_mode,
+               step->is_merged);
+    buf_append(text, path, strlen(path) + 1);
+}
+
 static int save(const struct apply *apply, bool with_steps, struct cay_error *err)
 {
     struct buf text;
 
     buf_init(&text, JOURNAL_MAX);
     buf_append(&text, apply->stage_name, strlen(apply->stage_name) + 1);
-    for (size_t i = 0; with_steps && i < apply->step_count; i++) {
-        const struct apply_step *step = &apply->steps[i];
-        buf_format(&text, "%c %u %" PRIu64 " %u %u %u %u ", (char)step->kind,
-                   step->number, step->ino, step->mode, step->old_mode, step->uid,
-                   step->gid);
-        buf_append(&text, step->path, strlen(step->path) + 1);
-    }
+    for (size_t i = 0; with_steps && i < apply->step_count; i++)
+        put_step(&text, &apply->steps[i], apply->steps[i].path);
+    int code = text.failed ? cay_fail_memory(err, APPLY_OP)
+                           : apply->save(apply->cookie, text.data, text.len, err);
+    buf_done(&text);
+    return code;
+}
+
+int apply_begin_journal(const struct apply *apply, struct cay_error *err)
+{
+    static const struct apply_step new = {.kind = APPLY_ADD};
+    const cay_apply_report *report = apply->report;
+    struct buf text;
+
+    buf_init(&text, JOURNAL_MAX);
+    buf_append(&text, apply->stage_name, strlen(apply->stage_name) + 1);
+    for (size_t i = 0; i < report->count; i++)
+        if (report->list[i].kind == CAY_CHANGE_ADDED &&
+            report->list[i].verdict == CAY_APPLY_DONE)
+            put_step(&text, &new, report->list[i].path);
     int code = text.failed ? cay_fail_memory(err, APPLY_OP)
                            : apply->save(apply->cookie, text.data, text.len, err);
     buf_done(&text);
@@ -207,7 +235,7 @@ static int save(const struct apply *apply, bool with_steps, struct cay_error *er
 
 static bool parse_step(const char *line, struct apply_step *ret_step)
 {
-    uint64_t numbers[6];
+    uint64_t numbers[12];
     char *at = (char *)(uintptr_t)line + 1;
 
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -225,11 +253,19 @@ static bool parse_step(const char *line, struct apply_step *ret_step)
                                     .mode = (uint32_t)numbers[2],
                                     .old_mode = (uint32_t)numbers[3],
                                     .uid = (uint32_t)numbers[4],
-                                    .gid = (uint32_t)numbers[5]};
+                                    .gid = (uint32_t)numbers[5],
+                                    .is_merged = numbers[11]};
+    struct stat *old = &ret_step->old;
+    old->st_ino = numbers[6];
+    old->st_size = (off_t)numbers[7];
+    old->st_mtim.tv_sec = (time_t)numbers[8];
+    old->st_mtim.tv_nsec = (long)numbers[9];
+    old->st_mode = (mode_t)numbers[10];
     return true;
 }
 
-int apply_recover(int dir, const char *journal, size_t len, struct cay_error *err)
+int apply_recover(int dir, const char *journal, size_t len, struct apply_base *base,
+                  struct cay_error *err)
 {
     size_t first = strnlen(journal, len) + 1, count = 0, room = 0;
     struct apply_step *steps = NULL;
@@ -239,8 +275,8 @@ int apply_recover(int dir, const char *journal, size_t len, struct cay_error *er
         return cay_fail(err, CAY_E_IO, 0, APPLY_OP, "journal", "the journal is damaged",
                         "look for a directory .cay-apply-* and restore its files");
     AUTO_FD stage = path_open(dir, journal, O_RDONLY | O_DIRECTORY, 0, APPLY_PLAIN);
-    if (stage == -ENOENT)
-        return CAY_OK;
+    if (stage < 0 && stage != -ENOENT)
+        return cay_fail_errno(err, -stage, APPLY_OP, journal);
     for (const char *line = journal + first; !code && line < journal + len;
          line += strlen(line) + 1) {
         if (!array_reserve(&steps, &room, count + 1, sizeof *steps))
@@ -248,12 +284,17 @@ int apply_recover(int dir, const char *journal, size_t len, struct cay_error *er
         else if (parse_step(line, &steps[count]))
             count++;
     }
-    if (!code)
+    if (!code && stage >= 0)
         code = undo(steps, count, dir, stage, err);
-    free(steps);
-    if (!code && count && syncfs(dir) != 0)
+    if (!code && stage >= 0 && count && syncfs(dir) != 0)
         code = cay_fail_errno(err, errno, APPLY_OP, "syncfs");
-    return code ? code : apply_remove_stage(dir, journal, err);
+    if (!code)
+        code = apply_remove_stage(dir, journal, err);
+    /* Also if an earlier recovery was killed after it had removed the stage. */
+    if (!code)
+        code = apply_know_restored(dir, steps, count, base, err);
+    free(steps);
+    return code;
 }
 
 static int fail_step(const struct apply_step *step, int error, struct cay_error *err)

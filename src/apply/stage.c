@@ -171,14 +171,19 @@ static struct apply_step *add_step(struct apply *apply, const struct cay_change 
     return step;
 }
 
-/* Remembers what is there, for the last check and for undoing. */
-static int note_old(const struct apply *apply, struct apply_step *step,
-                    struct cay_error *err)
+/* Remembers what is there, for the last check and for undoing.  It is what the check has
+ * seen: staging what comes before may have taken long. */
+static int note_old(const struct apply *apply, const struct cay_change *change,
+                    struct apply_step *step, struct cay_error *err)
 {
     int error = apply_stat(apply->dir, step->path, &step->old);
 
     if (error)
         return cay_fail_errno(err, -error, APPLY_OP, step->path);
+    if (!step->is_merged && apply_find_conflict(apply, change))
+        return cay_fail(err, CAY_E_CHANGED, 0, APPLY_OP, step->path,
+                        "the directory changed meanwhile",
+                        "nothing was applied; try again");
     step->ino = step->old.st_ino;
     step->old_mode = step->old.st_mode & 07777;
     step->uid = step->old.st_uid;
@@ -201,7 +206,7 @@ static int add_removal(struct apply *apply, const struct cay_change *change,
         apply, change,
         S_ISDIR(change->before.mode) ? APPLY_REMOVE_DIRECTORY : APPLY_REMOVE, err);
 
-    return step ? note_old(apply, step, err) : CAY_E_NO_MEMORY;
+    return step ? note_old(apply, change, step, err) : CAY_E_NO_MEMORY;
 }
 
 /* What takes the place of something, or is new, or has another mode. */
@@ -221,8 +226,9 @@ static int add_rest(struct apply *apply, const struct cay_change *change, bool i
     struct apply_step *step = add_step(apply, change, kind, err);
     if (!step)
         return CAY_E_NO_MEMORY;
+    step->is_merged = is_merged;
     if (kind != APPLY_ADD)
-        TRY(note_old(apply, step, err));
+        TRY(note_old(apply, change, step, err));
     /* The other names of the file keep its mode: the overlay has a copy. */
     if (kind == APPLY_MODE && S_ISREG(step->old.st_mode) && step->old.st_nlink > 1)
         step->kind = APPLY_EXCHANGE;

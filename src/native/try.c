@@ -171,7 +171,61 @@ static int save_journal(void *cookie, const void *data, size_t len, struct cay_e
     return state_write(try->dir, "journal", data, len, err);
 }
 
-/* What a killed apply left. */
+/* --- What is known --- */
+
+static int load_known(const struct try *try, struct apply_base *base,
+                      struct cay_error *err)
+{
+    size_t len = 0;
+    char *data = state_read(try->dir, "known", KNOWN_MAX, &len);
+
+    for (const char *line = data; data && line < data + len; line += strlen(line) + 1) {
+        char *at;
+        struct apply_known known = {.ino = strtoull(line, &at, 10)};
+        known.ctime.tv_sec = (time_t)strtoll(at, &at, 10);
+        known.ctime.tv_nsec = strtol(at, &at, 10);
+        if (*at++ != ' ')
+            continue;
+        known.path = strdup(at);
+        if (!known.path || !array_reserve(&base->known, &base->known_room,
+                                          base->known_count + 1, sizeof known)) {
+            free(known.path);
+            free(data);
+            return cay_fail_memory(err, op);
+        }
+        base->known[base->known_count++] = known;
+    }
+    free(data);
+    return CAY_OK;
+}
+
+static int save_known(const struct try *try, const struct apply_base *base,
+                      struct cay_error *err)
+{
+    struct buf text;
+
+    buf_init(&text, KNOWN_MAX);
+    for (size_t i = 0; i < base->known_count; i++) {
+        const struct apply_known *known = &base->known[i];
+        buf_format(&text, "%" PRIu64 " %" PRId64 " %ld ", known->ino,
+                   (int64_t)known->ctime.tv_sec, known->ctime.tv_nsec);
+        buf_append(&text, known->path, strlen(known->path) + 1);
+    }
+    int code = text.failed ? cay_fail_memory(err, op)
+                           : state_write(try->dir, "known", text.data, text.len, err);
+    buf_done(&text);
+    return code;
+}
+
+static void base_done(struct apply_base *base)
+{
+    for (size_t i = 0; i < base->known_count; i++)
+        free(base->known[i].path);
+    free(base->known);
+}
+
+/* --- What a killed apply left --- */
+
 static int recover(struct try *try, struct cay_error *err)
 {
     size_t len;
@@ -179,7 +233,13 @@ static int recover(struct try *try, struct cay_error *err)
 
     if (!journal)
         return errno == ENOENT ? CAY_OK : cay_fail_errno(err, errno, op, "journal");
-    int code = apply_recover(try->target, journal, len, err);
+    struct apply_base base = {0};
+    int code = load_known(try, &base, err);
+    if (!code)
+        code = apply_recover(try->target, journal, len, &base, err);
+    if (!code)
+        code = save_known(try, &base, err);
+    base_done(&base);
     free(journal);
     if (!code && unlinkat(try->dir, "journal", 0) != 0)
         code = cay_fail_errno(err, errno, op, "journal");
@@ -434,50 +494,6 @@ int cay_try_diff(const char *id, const struct cay_diff_options *options,
     return code;
 }
 
-static int load_known(const struct try *try, struct apply_base *base,
-                      struct cay_error *err)
-{
-    size_t len = 0;
-    char *data = state_read(try->dir, "known", KNOWN_MAX, &len);
-
-    for (const char *line = data; data && line < data + len; line += strlen(line) + 1) {
-        char *at;
-        struct apply_known known = {.ino = strtoull(line, &at, 10)};
-        known.ctime.tv_sec = (time_t)strtoll(at, &at, 10);
-        known.ctime.tv_nsec = strtol(at, &at, 10);
-        if (*at++ != ' ')
-            continue;
-        known.path = strdup(at);
-        if (!known.path || !array_reserve(&base->known, &base->known_room,
-                                          base->known_count + 1, sizeof known)) {
-            free(known.path);
-            free(data);
-            return cay_fail_memory(err, op);
-        }
-        base->known[base->known_count++] = known;
-    }
-    free(data);
-    return CAY_OK;
-}
-
-static int save_known(const struct try *try, const struct apply_base *base,
-                      struct cay_error *err)
-{
-    struct buf text;
-
-    buf_init(&text, KNOWN_MAX);
-    for (size_t i = 0; i < base->known_count; i++) {
-        const struct apply_known *known = &base->known[i];
-        buf_format(&text, "%" PRIu64 " %" PRId64 " %ld ", known->ino,
-                   (int64_t)known->ctime.tv_sec, known->ctime.tv_nsec);
-        buf_append(&text, known->path, strlen(known->path) + 1);
-    }
-    int code = text.failed ? cay_fail_memory(err, op)
-                           : state_write(try->dir, "known", text.data, text.len, err);
-    buf_done(&text);
-    return code;
-}
-
 static int apply(struct try *try, struct apply *apply, struct cay_error *err)
 {
     const struct cay_diff_options plain = {.size = sizeof plain,
@@ -494,8 +510,11 @@ static int apply(struct try *try, struct apply *apply, struct cay_error *err)
              try->info.id);
     if (!code)
         code = apply_all(apply, err);
-    if (!code && apply->step_count)
-        code = save_known(try, apply->base, err);
+    struct cay_error other;
+    if (apply->step_count && !apply->is_torn) {
+        int saved = save_known(try, apply->base, code ? &other : err);
+        code = code ? code : saved;
+    }
     if (!apply->is_torn && unlinkat(try->dir, "journal", 0) != 0 && errno != ENOENT &&
         !code)
         code = cay_fail_errno(err, errno, op, "journal");
@@ -543,9 +562,7 @@ int cay_try_apply(const char *id, const struct cay_apply_options *options,
                              .report = report};
         code = apply(&try, &work, err);
     }
-    for (size_t i = 0; i < base.known_count; i++)
-        free(base.known[i].path);
-    free(base.known);
+    base_done(&base);
     try_done(&try);
     if (code && code != CAY_E_CHANGED) {
         cay_apply_free(report);
