@@ -59,6 +59,7 @@ static int serve(struct call *call, struct cay_error *err)
         .keep = options->keep,
         .tools = options->tools,
         .read_only = options->read_only,
+        .asks_egress = options->approve_egress,
         .sandboxes = options->sandboxes,
         .roots = options->roots < 0 ? MCP_ROOTS_NONE : (enum mcp_roots)options->roots,
         .created = publish,

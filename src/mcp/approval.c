@@ -79,6 +79,37 @@ bool mcp_approval_find(const struct mcp_session *session, const json_t *argument
     return is_found;
 }
 
+bool mcp_approval_find_egress(const struct mcp_session *session,
+                              bool (*is_shown)(const void *cookie, const char *id),
+                              const void *cookie, char ret_id[CAY_PENDING_ID_MAX])
+{
+    struct cay_pending *list = NULL;
+    size_t count = 0;
+    bool is_found = false;
+
+    if (cay_pending_list(&list, &count, NULL) != CAY_OK)
+        return false;
+    for (size_t i = 0; i < count && !is_found; i++) {
+        is_found = !list[i].is_decided && strcmp(list[i].kind, "egress") == 0 &&
+                   is_scope(session, list[i].scope) && !is_shown(cookie, list[i].id);
+        if (is_found)
+            memcpy(ret_id, list[i].id, CAY_PENDING_ID_MAX);
+    }
+    cay_free(list);
+    return is_found;
+}
+
+bool mcp_approval_is_open(const char *id)
+{
+    AUTO_FREE struct cay_pending *pending = calloc(1, sizeof *pending);
+    char *content = NULL;
+
+    if (!pending || cay_pending_find(id, pending, &content, NULL) != CAY_OK)
+        return false;
+    cay_free(content);
+    return !pending->is_decided;
+}
+
 bool mcp_approval_is_for(const struct mcp_session *session, const json_t *arguments,
                          const char *id)
 {
@@ -123,10 +154,12 @@ static void put_message(const struct cay_pending *pending, const char *content,
     size_t len = content ? pending->content_len : 0;
     bool is_all = len < sizeof first || (memcmp(content, first, strlen(first)) == 0 &&
                                          len < CAY_PENDING_TEXT_MAX);
+    bool is_egress = strcmp(pending->kind, "egress") == 0;
 
-    (void)buf_text(text, "Allow this command in the sandbox?\n\n");
+    (void)buf_text(text, is_egress ? "Allow this connection of the sandbox?\n\n"
+                                   : "Allow this command in the sandbox?\n\n");
     put_shown(text, pending->subject, strlen(pending->subject));
-    if (is_all)
+    if (is_all || is_egress)
         return;
     (void)buf_text(text, "\n\nThis belongs to it:\n");
     put_shown(text, content, len < SHOWN_MAX ? len : SHOWN_MAX);
@@ -143,6 +176,7 @@ void mcp_approval_put(const char *id, bool has_mode, struct json *json)
         "\"enum\":[\"allow\",\"always\",\"deny\"],"
         "\"enumNames\":[\"Allow once\",\"Allow always\",\"Deny\"]}},"
         "\"required\":[\"decision\"]}";
+    static const char unknown[] = "Allow what waits for approval?";
     AUTO_FREE struct cay_pending *pending = calloc(1, sizeof *pending);
     char *content = NULL;
     AUTO_BUF text = {.max = MESSAGE_MAX};
@@ -154,8 +188,8 @@ void mcp_approval_put(const char *id, bool has_mode, struct json *json)
         put_message(pending, content, &text);
     cay_free(content);
     json_put_key(json, "message");
-    json_put_bytes(json, text.data ? text.data : "Allow the command?",
-                   text.data ? text.len : strlen("Allow the command?"));
+    json_put_bytes(json, text.data ? text.data : unknown,
+                   text.data ? text.len : strlen(unknown));
     json_put_key(json, "requestedSchema");
     json_put_raw(json, schema);
     json_put_end(json);

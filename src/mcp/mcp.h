@@ -15,6 +15,7 @@ struct mcp_options {
     uint64_t keep_ms;     /* with keep: it ends this long after its last use; 0: never */
     const char *tools;    /* "run_command,read_file"; NULL: all of them */
     bool read_only;       /* only tools that change nothing */
+    bool asks_egress;     /* connections of the sandboxes wait in the queue */
     uint32_t sandboxes;   /* the most that the client may create; 0: no such tools */
     enum mcp_roots roots; /* how directories that the client names are shown inside */
     /* Called with each new sandbox; may be NULL. */

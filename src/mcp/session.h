@@ -128,6 +128,14 @@ bool mcp_approval_find(const struct mcp_session *session, const json_t *argument
 bool mcp_approval_is_for(const struct mcp_session *session, const json_t *arguments,
                          const char *id);
 
+/* A request for a connection of one of the sandboxes, of those that `is_shown` has not
+ * seen.  Nothing says which call has caused it. */
+bool mcp_approval_find_egress(const struct mcp_session *session,
+                              bool (*is_shown)(const void *cookie, const char *id),
+                              const void *cookie, char ret_id[CAY_PENDING_ID_MAX]);
+/* Whether nobody has replied to it yet. */
+bool mcp_approval_is_open(const char *id);
+
 /* The params of elicitation/create. */
 void mcp_approval_put(const char *id, bool has_mode, struct json *json);
 

@@ -288,11 +288,45 @@ static void require_input(struct server *server, struct task *task)
     mcp_task_free(server, task);
 }
 
-bool mcp_task_may_wait(const struct server *server, const struct task *task)
+static bool waits_for_command(const struct server *server, const struct task *task)
 {
     return task->pid && task->can_elicit && !*task->approval &&
            server->options->sandbox.approve &&
            json_object_get(task->arguments, "command");
+}
+
+/* In the newest revision the call would have to end, and with it what connects. */
+static bool waits_for_egress(const struct server *server, const struct task *task)
+{
+    return task->pid && task->can_elicit && !task->request.is_modern &&
+           server->options->asks_egress;
+}
+
+bool mcp_task_may_wait(const struct server *server, const struct task *task)
+{
+    return waits_for_command(server, task) || waits_for_egress(server, task);
+}
+
+static bool is_shown(const void *cookie, const char *id)
+{
+    const struct server *server = cookie;
+
+    for (unsigned i = 0; i < MCP_CALLS_MAX; i++)
+        if (server->tasks[i].tool && strcmp(server->tasks[i].approval, id) == 0)
+            return true;
+    return false;
+}
+
+/* One form at a time. */
+static void approve_egress(struct server *server, struct task *task)
+{
+    char id[CAY_PENDING_ID_MAX];
+
+    if ((*task->approval && mcp_approval_is_open(task->approval)) ||
+        !mcp_approval_find_egress(&server->session, is_shown, server, id))
+        return;
+    memcpy(task->approval, id, sizeof id);
+    elicit(server, task);
 }
 
 void mcp_tasks_approve(struct server *server)
@@ -304,13 +338,15 @@ void mcp_tasks_approve(struct server *server)
     server->looked_ms = now;
     for (unsigned i = 0; i < MCP_CALLS_MAX; i++) {
         struct task *task = &server->tasks[i];
-        if (!mcp_task_may_wait(server, task) ||
-            !mcp_approval_find(&server->session, task->arguments, task->approval))
-            continue;
-        if (task->request.is_modern)
+        bool is_found =
+            waits_for_command(server, task) &&
+            mcp_approval_find(&server->session, task->arguments, task->approval);
+        if (is_found && task->request.is_modern)
             require_input(server, task);
-        else
+        else if (is_found)
             elicit(server, task);
+        else if (waits_for_egress(server, task))
+            approve_egress(server, task);
     }
 }
 

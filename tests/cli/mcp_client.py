@@ -13,9 +13,9 @@ INFO = {"name": "test", "version": "1"}
 
 
 class Client:
-    def __init__(self, *words, cwd=None, env=None):
+    def __init__(self, *words, cwd=None, env=None, before=()):
         self.process = subprocess.Popen(
-            [CAY, "mcp", *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [*before, CAY, "mcp", *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, cwd=cwd, env={**os.environ, **(env or {})})
         self.waiting = b""
         self.last = 0

@@ -2,6 +2,7 @@
 """Connections that no rule allows or denies wait for approval, outside of the sandbox."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from conftest import CAY, PATIENCE
+from mcp_client import Client
 from test_approve import Queue, ended
 from test_relay import INSIDE, PUBLIC, PUBLIC_TOO, internet, processes  # noqa: F401
 
@@ -207,3 +209,23 @@ def test_a_network_that_has_no_unnamed_hosts_is_an_error():
         done = subprocess.run([CAY, "run", "--approve-egress", "--network", network, "--", "true"],
                               capture_output=True, text=True, check=False)
         assert done.returncode == 125 and "--approve-egress" in done.stderr
+
+
+def test_the_user_of_an_mcp_client_with_forms_approves_connections(queue):
+    words = ["--approve-egress", "--name", f"mcp-{os.getpid()}"]
+    command = "python3 -c " + shlex.quote(INSIDE + 'print(fetch("good.test"), fetch("other.test"), fetch("good.test"))')
+    env = {"CAY_HOME": queue.env["CAY_HOME"]}
+    with Client(*words, before=queue.prefix, env=env) as client:
+        client.initialize(elicitation={})
+        number = client.start("tools/call", {"name": "run_command", "arguments": {"command": command}})
+        seen = []
+        for reply in ({"action": "accept", "content": {"decision": "always"}}, {"action": "decline"}):
+            form = client.receive()
+            assert form["method"] == "elicitation/create", form
+            seen.append(form["params"]["message"])
+            client.send({"jsonrpc": "2.0", "id": form["id"], "result": reply})
+        result = client.reply(number)["result"]
+        assert seen == [f"Allow this connection of the sandbox?\n\n{host}:80" for host in ("good.test", "other.test")]
+        assert result["structuredContent"]["stdout"].split("\n")[0] == \
+            "200 hello good.test 403 cay: other.test:80 was not approved 200 hello good.test", result
+        assert queue.requests() == []
