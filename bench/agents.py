@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """agents.py [--quick] BUILD: what agents wait for.
 
-The first command of `cay try` on a repository of 100,000 files is compared with that of `cay run`, and
-tools of `cay mcp` with the calls of the library that do the same in the same sandbox. Both take turns.
+The first command of `cay try` on a repository of 100,000 files is compared with that of `cay run`, tools of
+`cay mcp` with the functions of the library that do the same in the same sandbox (bench-mcp), and a diff with
+walking the files that changed (bench-files). Both take turns.
 Each line printed is one figure as a JSON object, with times in microseconds:
 
     {"part": "agents", "op", "bytes", "ours": [p50, p95, p99], "floor": the same, "ratio",
@@ -18,19 +19,10 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(sys.argv[-1]).resolve()
-os.environ["CAY_BIN"] = str(BUILD / "cay")
-os.environ["CAY_LIBRARY"] = str(BUILD / "libcay.so")
-sys.path[:0] = [str(ROOT / folder) for folder in ("tests/cli", "python")]
-
-from cay.sandbox import Sandbox  # noqa: E402
-from mcp_client import Client  # noqa: E402
-
 QUICK = "--quick" in sys.argv
 FILES = 1000 if QUICK else 100_000
 PER_FOLDER = 100
-TEXT = "one line of text\n" * 256
 
 
 def percentiles(seconds):
@@ -87,22 +79,16 @@ def measure_try():
             cay("discard", "--all")
 
 
-def measure_tools():
-    name = f"bench-{os.getpid()}"
-    with Client("--name", name) as client:
-        client.initialize()
-
-        def call(tool, **arguments):
-            result = client.request("tools/call", {"name": tool, "arguments": arguments})["result"]
-            assert not result.get("isError"), result
-
-        call("write_file", path="/tmp/text", content=TEXT)
-        sandbox = Sandbox.open(name)
-        measure("MCP read_file", len(TEXT), lambda: call("read_file", path="/tmp/text"),
-                lambda: sandbox.files.read("/tmp/text"), 400, "cay_files_read() from Python")
-        measure("MCP run_command", 0, lambda: call("run_command", command="true"),
-                lambda: sandbox.exec(["/bin/sh", "-c", "true"]), 200, "exec from Python")
+def run_programs():
+    """Those in C, which print such lines."""
+    options = ["--quick"] if QUICK else []
+    subprocess.run([BUILD / "bench" / "bench-mcp", *options, BUILD / "cay"], check=True, stdin=subprocess.DEVNULL)
+    with tempfile.TemporaryDirectory(prefix="cay-bench-", dir=BUILD) as directory:
+        done = subprocess.run([BUILD / "bench" / "bench-files", *options, directory, "diffs"], check=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    for line in done.stdout.splitlines():
+        print(json.dumps({**json.loads(line), "part": "agents"}), flush=True)
 
 
-measure_tools()
+run_programs()
 measure_try()
