@@ -69,6 +69,11 @@ static int serve(struct call *call, struct cay_error *err)
     int code = check_keep(options, &plan, err);
     if (!code)
         code = mcp_check(&served, err);
+    if (!code && isatty(STDIN_FILENO) && !options->quiet)
+        fputs(
+            "cay: waits for messages of an MCP client; cay mcp install CLIENT configures "
+            "one\n",
+            stderr);
     if (!code) {
         signals_catch();
         code = mcp_serve(&served, STDIN_FILENO, STDOUT_FILENO, &signal, err);

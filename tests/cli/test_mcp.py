@@ -497,3 +497,15 @@ def test_install_leaves_a_file_that_it_cannot_read_as_it_is(tmp_path):
     status, _, error = install(tmp_path, "claude", "--write")
     assert status and "--write" in error
     assert (tmp_path / ".claude.json").read_text() == text
+
+
+def test_the_server_on_a_terminal_says_what_it_waits_for(screen):
+    server = screen("mcp")
+    server.wait_for(b"waits for messages of an MCP client; cay mcp install CLIENT configures one\r\n")
+    server.type(b"\x04")
+    server.end()
+    assert server.process.returncode == 0
+    quiet = screen("mcp", "-q")
+    quiet.type(b"\x04")
+    quiet.end()
+    assert b"waits for" not in quiet.seen
