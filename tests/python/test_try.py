@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cay import Sandbox, Try
-from cay.errors import CayError, SandboxBusyError
+from cay.errors import CayError, NotFoundError, SandboxBusyError
 
 
 @pytest.fixture(name="project")
@@ -43,6 +43,8 @@ def test_a_try_is_shown_compared_applied_and_discarded(project: Path) -> None:
     looked = {done.path: done.verdict for done in one.apply(dry_run=True)}
     assert looked == {".git": "held", ".git/config": "held", "a": "done", "b": "done"}
     assert [done.path for done in one.apply(["b"])] == ["b"] and not (project / "b").exists()
+    with pytest.raises(NotFoundError, match="no change of this path"):
+        one.apply(["a", "b"])
     (project / "a").write_text("mine\n")
     with pytest.raises(CayError, match="changed on both sides"):
         one.apply()

@@ -112,7 +112,7 @@ class Try:
         A path that was changed in the directory, too, is a conflict and raises
         SandboxChangedError, unless ``merge`` can merge its lines or ``skip_conflicts``
         applies the others.  What could run on the host, such as .git/hooks, is held back
-        unless ``paths`` names it.
+        unless ``paths`` names it.  A path that the try has not changed raises NotFoundError.
         """
         if paths is None:
             named = []
