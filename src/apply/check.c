@@ -334,7 +334,18 @@ static void keep_content(struct cay_applied *list, const struct cay_change *chan
     }
 }
 
-#define STAYS "something below it stays"
+/* Of a directory that is to go: `is_left` if the path below it is not wanted. */
+static void stay(struct cay_applied *applied, const struct cay_applied *below,
+                 bool is_left)
+{
+    static const char reason[] = "something below it stays";
+
+    follow(applied, below, reason);
+    if (!is_left || applied->verdict != CAY_APPLY_DONE)
+        return;
+    applied->verdict = CAY_APPLY_HELD;
+    applied->reason = reason;
+}
 
 /* A new directory is needed for what is below it; one that is deleted must be empty, and
  * one that becomes a file, too. */
@@ -351,12 +362,7 @@ static void take_relatives(struct cay_applied *list, const struct cay_change *ch
             if (relation && will_be && !was && wanted[j])
                 wanted[i] = true;
             if (relation && !will_be)
-                follow(&list[i], &list[j], STAYS);
-            if (relation && !will_be && wanted[i] && !wanted[j] &&
-                list[i].verdict == CAY_APPLY_DONE) {
-                list[i].verdict = CAY_APPLY_HELD;
-                list[i].reason = STAYS;
-            }
+                stay(&list[i], &list[j], wanted[i] && !wanted[j]);
             if (relation && will_be && !was)
                 follow(&list[j], &list[i], "its directory is not created");
         }
