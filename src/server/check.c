@@ -208,6 +208,7 @@ int server_check(struct state *state, struct cay_error *err)
     check_tls(options);
     check_store(state);
     check_readable("--api-key-file", options->api_key_file);
+    check_readable("--shared", options->shared);
     check_log(options->access_log);
     check_webhook(options);
     check_sandboxes();

@@ -186,6 +186,8 @@ static void put_backends(const struct serve_options *options, struct buf *text)
         "# The server that holds the sandbox, draining or not.  Another one gets a "
         "request only if it is\n# down, and replies 503.  No request is sent twice.\n"
         "backend one\n"
+        "    balance hash var(txn.id)\n"
+        "    hash-type consistent\n"
         "    use-server %[var(txn.node)] if TRUE\n"
         "    retries 3\n"
         "    retry-on conn-failure\n");

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cluster import Node, Postgres
+from e2b import Sandbox
 from serving import CAY, PATIENCE, children, name_of, unavailable, wait_until
 
 KEYS = ("ab" * 32 + "\n", "e2b_" + "5" * 40 + "\n")
@@ -33,7 +34,9 @@ def fixture_database():
 def fixture_nodes(tmp_path_factory, database):
     """Two servers with one key of tokens, and one index."""
     home = tmp_path_factory.mktemp("nodes")
-    started = [shared_node(home, database, name).start() for name in ("naaa", "naab")]
+    (home / "all").mkdir(mode=0o700)
+    started = [shared_node(home, database, name, "--shared", str(home / "all")).start()
+               for name in ("naaa", "naab")]
     for one in started:
         wait_up(one)
     yield started
@@ -490,3 +493,54 @@ def test_events_of_sandboxes_are_in_the_database(both, database):
     wait_until(lambda: database.ask(
         f"SELECT what, node FROM cay.events WHERE sandbox = '{one}' ORDER BY at_ms")
         == [["sandbox.create", "naaa"], ["sandbox.end", "naaa"]], "there are no events")
+
+
+# --- Sandboxes that return ---
+
+RETURNS = {"metadata": {"cay-return": "true"}}
+
+
+def snapshot_with(node, sandbox, text):
+    of = {"api_url": node.url, "sandbox_url": node.url, "api_key": node.keys["default"]}
+    Sandbox.connect(sandbox, **of).files.write("file", text)
+    status, made = node.api("POST", f"/sandboxes/{sandbox}/snapshots", {})
+    assert status == 201, made
+
+
+def connect(node, sandbox, **headers):
+    return node.api("POST", f"/sandboxes/{sandbox}/connect", {"timeout": 60}, **headers)
+
+
+def test_a_sandbox_of_a_lost_node_returns_from_its_last_snapshot(both, database):
+    one, two = both
+    returns, forgets, ruled = create(two, **RETURNS), create(two), create(
+        two, **RETURNS, network={"maskRequestHost": "localhost"})
+    for text in ("old", "new"):
+        snapshot_with(two, returns, text)
+    for each in (forgets, ruled):
+        snapshot_with(two, each, "x")
+    without = create(two, **RETURNS)
+    two.kill()
+    assert connect(one, returns)[0] == 503  # the lease is not over
+    database.ask("UPDATE cay.nodes SET seen = now() - interval '31 s' WHERE id = 'naab'")
+    wait_until(lambda: one.api("GET", f"/sandboxes/{returns}")[0] == 404, "it is not lost")
+    for each in (forgets, ruled, without):
+        status, body = connect(one, each)
+        assert (status, "its machine was lost" in body["message"]) == (404, True), body
+    other = {"X_API_KEY": new_key(one, database, "judy")}
+    assert connect(one, returns, **other)[0] == 404
+    with ThreadPoolExecutor(4) as pool:
+        replies = list(pool.map(lambda _: connect(one, returns), range(4)))
+    assert {status for status, _ in replies} <= {200, 503}
+    status, made = connect(one, returns)
+    assert status == 200, made
+    ids = {body["sandboxID"] for status, body in replies if status == 200}
+    assert ids == {made["sandboxID"]} and made["sandboxID"].startswith("naaa")
+    of = {"api_url": one.url, "sandbox_url": one.url, "api_key": one.keys["default"]}
+    again = Sandbox.connect(returns, **of)
+    assert (again.sandbox_id, again.files.read("file")) == (made["sandboxID"], "new")
+    assert again.get_info().metadata == {"cay-return": "true", "cay-returned-from": returns}
+    again.kill()
+    two.start()
+    wait_up(two)
+    assert Sandbox.connect(returns, **of | {"api_url": two.url, "sandbox_url": two.url}).sandbox_id == returns

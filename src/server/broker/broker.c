@@ -27,6 +27,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "server/broker/shared.h"
 #include "server/wire/notify.h"
 #include "server/wire/warn.h"
 
@@ -574,6 +575,7 @@ int broker_open(struct broker *broker, struct cay_error *err)
         !broker_poll_add(broker, broker->front, &broker->front_source))
         return cay_fail_errno(err, errno, "server.start", "epoll");
     broker_read_kept(broker);
+    TRY(shared_open(broker, err));
     return node_open(broker, err);
 }
 

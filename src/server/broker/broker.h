@@ -148,6 +148,13 @@ struct broker {
         int socket;               /* -1: none */
         char name[POOL_NAME_MAX]; /* "": not known yet */
     } pool;
+    struct shared {
+        char id[KEEPER_SHARED_ID + 1]; /* of the directory; "": no --shared */
+        /* While a request is handled again: what this node knows of the directory. */
+        enum shared_state { SHARED_UNREAD, SHARED_READ, SHARED_AWAY } state;
+        unsigned held;
+        uint64_t fetches, fetched_bytes, failures;
+    } shared;
     struct request_packet request; /* the one that is being handled */
 };
 
@@ -285,7 +292,9 @@ struct broker_request {
     struct buf env;              /* of a new sandbox: each variable with its NUL */
     struct forks *forks;         /* it is one of several that a client waits for */
     struct snapshot_row *snapshot;
-    struct fork_plan *plan; /* OP_FORK: what the new sandboxes get */
+    char
+        returns[SANDBOX_ID_MAX]; /* OP_CREATE: the lost sandbox that it replaces, or "" */
+    struct fork_plan *plan;      /* OP_FORK: what the new sandboxes get */
     char template_id[CATALOG_ID_MAX], build[CATALOG_BUILD_MAX]; /* of builds.c */
     /* Called once if the keeper exits without a reply; NULL: fail. */
     void (*retry)(struct broker *broker, struct broker_request *pending);
@@ -542,6 +551,9 @@ void broker_list_snapshots(struct broker *broker, struct request_packet *request
 /* By name or id; replies unless it fails.  CAY_E_NOT_FOUND. */
 int broker_remove_snapshot(struct broker *broker, struct request_packet *request,
                            const char *tenant, const char *text, struct cay_error *err);
+/* Removes the files of one that has no row any more, or when the server starts again if
+ * a sandbox uses them. */
+void broker_drop_snapshot(struct broker *broker, const struct snapshot_row *row);
 /* Removes snapshots without a row, and rows without a snapshot. */
 void broker_reconcile_snapshots(struct broker *broker);
 

@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "server/broker/broker.h"
 #include "server/broker/journal.h"
+#include "server/broker/return.h"
+#include "server/broker/shared.h"
 
 enum {
     REMEMBERED_MS = 24 * 3600 * 1000,
@@ -189,6 +191,9 @@ static bool find(struct broker *broker, struct request_packet *request,
     if (code == CAY_E_NOT_FOUND && request->head.op == OP_KILL &&
         index_is_lost(broker, request->head.sandbox))
         index_kill_lost(broker, request, tenant);
+    else if (code == CAY_E_NOT_FOUND && request->head.op == OP_CONNECT &&
+             return_start(broker, request, tenant))
+        return false;
     else if (code == CAY_E_NOT_FOUND)
         node_refuse(broker, request, 404, message, "list the sandboxes");
     else
@@ -473,6 +478,8 @@ static bool handle_of_tenant(struct broker *broker, struct request_packet *reque
 {
     enum op op = (enum op)request->head.op;
 
+    if (shared_sync(broker, request, tenant))
+        return true;
     if (op == OP_CREATE)
         broker_create(broker, request, tenant);
     else if (op == OP_LIST)

@@ -10,6 +10,8 @@
 #include "server/broker/broker.h"
 #include "server/broker/journal.h"
 #include "server/broker/recovery.h"
+#include "server/broker/return.h"
+#include "server/broker/shared.h"
 #include "server/broker/stored.h"
 
 void create_send(struct broker *broker, struct broker_request *pending,
@@ -148,6 +150,8 @@ static bool find_source(struct broker *broker, struct request_packet *request,
     struct cay_error error = {0};
     int code = snapshot_find(broker->registry, tenant, text, &snapshot, &error);
 
+    if (!code && shared_fetch(broker, request, &snapshot))
+        return false;
     if (!code) {
         cay_copy_text(template->shown, sizeof template->shown, snapshot.id);
         snapshot_source(broker->registry, snapshot.id, template->source);
@@ -155,7 +159,11 @@ static bool find_source(struct broker *broker, struct request_packet *request,
         code = broker_resolve_template(broker, tenant, text, template, &error);
         template->is_of_machine = !code && !template->is_own;
     }
-    if (code)
+    if (code == CAY_E_NOT_FOUND && shared_is_away(broker))
+        broker_refuse(request, 503, CAY_E_UNAVAILABLE,
+                      "the shared directory with the templates and snapshots is away",
+                      "try again later");
+    else if (code)
         broker_refuse(request, code == CAY_E_NOT_FOUND ? 404 : 503, code, error.message,
                       error.hint);
     return !code;
@@ -272,6 +280,8 @@ static int created(struct broker *broker, struct broker_request *pending,
             broker_request_send(broker, end, 0);
         return code;
     }
+    if (*pending->returns)
+        return_note(broker, pending->returns, pending->row.id);
     /* The row is written.  Until the keeper confirms it the sandbox has a TTL of ten
      * seconds, so that a crash cannot leave a sandbox without a row. */
     struct broker_request *confirm =

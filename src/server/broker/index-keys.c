@@ -294,6 +294,8 @@ static int64_t count_wanted(struct broker *broker, const struct request_packet *
         return 1;
     if (request->head.op == OP_FORK)
         return forks >= 1 && forks <= 100 ? forks : 0; /* else it is refused */
+    if (request->head.op == OP_CONNECT && index_is_lost(broker, request->head.sandbox))
+        return 1; /* it may return */
     return is_resume(broker, request, tenant);
 }
 

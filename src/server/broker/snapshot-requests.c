@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "server/broker/broker.h"
+#include "server/broker/return.h"
+#include "server/broker/shared.h"
 
 enum {
     PAGE_MAX = 100,
@@ -36,14 +38,16 @@ static int reply_snapshot(int channel, const struct snapshot_row *row)
 /* --- Removing --- */
 
 static void send_source(struct broker *broker, struct broker_request *pending,
-                        const char *id)
+                        const struct snapshot_row *row)
 {
     struct request request = {.count = 1};
     AUTO_BUF strings = {.max = CHANNEL_PACKET};
     char source[SNAPSHOT_SOURCE_MAX];
 
-    snapshot_source(broker->registry, id, source);
+    snapshot_source(broker->registry, row->id, source);
     strings_add(&strings, source);
+    if (pending->op == OP_SNAPSHOT_REMOVE)
+        request.count += shared_add_record(broker, row, &strings);
     broker_request_send_to(broker, pending, &request, &strings);
 }
 
@@ -52,6 +56,7 @@ static int removed(struct broker *broker, struct broker_request *pending,
 {
     (void)reply;
     TRY(snapshot_remove(broker->registry, pending->snapshot->id, err));
+    shared_forget(broker, pending->snapshot->id);
     if (pending->client >= 0)
         (void)reply_send_done(pending->client);
     return CAY_OK;
@@ -73,7 +78,12 @@ static void start_remove(struct broker *broker, const struct snapshot_row *row,
     *copy = *row;
     pending->snapshot = copy;
     pending->done = removed;
-    send_source(broker, pending, row->id);
+    send_source(broker, pending, row);
+}
+
+void broker_drop_snapshot(struct broker *broker, const struct snapshot_row *row)
+{
+    start_remove(broker, row, NULL);
 }
 
 int broker_remove_snapshot(struct broker *broker, struct request_packet *request,
@@ -88,23 +98,58 @@ int broker_remove_snapshot(struct broker *broker, struct request_packet *request
 
 /* --- Creating --- */
 
-static int created(struct broker *broker, struct broker_request *pending,
-                   const struct reply_packet *reply, struct cay_error *err)
+static int add_row(struct broker *broker, struct broker_request *pending,
+                   struct cay_error *err)
 {
     struct snapshot_row old = {0};
-
-    (void)reply;
-    pending->snapshot->created_ms = clock_since_1970_ms();
     int code = snapshot_add(broker->registry, pending->snapshot, old.id, err);
+
     if (code) {
         start_remove(broker, pending->snapshot, NULL);
         return code;
     }
-    if (*old.id)
+    if (*old.id && strcmp(old.id, pending->snapshot->id) != 0) {
+        cay_copy_text(old.tenant, sizeof old.tenant, pending->snapshot->tenant);
         start_remove(broker, &old, NULL);
+    }
     if (pending->client >= 0)
         (void)reply_snapshot(pending->client, pending->snapshot);
     return CAY_OK;
+}
+
+/* The other nodes find it now. */
+static int published(struct broker *broker, struct broker_request *pending,
+                     const struct reply_packet *reply, struct cay_error *err)
+{
+    const char *digest = reply_next(reply, NULL);
+    int code = shared_note(broker, pending->snapshot, digest ? digest : "", true, err);
+
+    if (code) {
+        start_remove(broker, pending->snapshot, NULL);
+        return code;
+    }
+    return add_row(broker, pending, err);
+}
+
+static void publish_failed(struct broker *broker, struct broker_request *pending,
+                           const struct cay_error *error)
+{
+    struct snapshot_row local = *pending->snapshot;
+
+    if (broker->log_error)
+        broker->log_error("a snapshot cannot be shared", error);
+    local.tenant[0] = '\0'; /* it has no record */
+    start_remove(broker, &local, NULL);
+}
+
+static int created(struct broker *broker, struct broker_request *pending,
+                   const struct reply_packet *reply, struct cay_error *err)
+{
+    (void)reply;
+    pending->snapshot->created_ms = clock_since_1970_ms();
+    return shared_is_on(broker)
+               ? shared_publish(broker, pending, published, publish_failed, err)
+               : add_row(broker, pending, err);
 }
 
 /* A sandbox is created from the snapshot of a name, or else from its template. */
@@ -114,6 +159,10 @@ static int parse_name(struct broker *broker, const char *tenant, const char *tex
     struct catalog_template template;
 
     TRY(snapshot_parse(tenant, text, snapshot, err));
+    if (shared_is_on(broker) && strcmp(snapshot->name, KEEPER_TEMPLATE) == 0)
+        return cay_fail(err, CAY_E_INVALID, 0, "server.snapshot", NULL,
+                        "\"" KEEPER_TEMPLATE "\" is the built-in template of all servers",
+                        "use another name");
     int code =
         catalog_find_template(broker->registry, tenant, snapshot->name, &template, err);
     if (code)
@@ -176,6 +225,7 @@ void broker_create_snapshot(struct broker *broker, struct request_packet *reques
         cay_copy_text(snapshot->tag, sizeof snapshot->tag, "default");
     cay_copy_text(snapshot->tenant, sizeof snapshot->tenant, row->tenant);
     cay_copy_text(snapshot->sandbox, sizeof snapshot->sandbox, row->id);
+    snapshot->flags = return_flags(row);
     code = check_number(broker, snapshot, &error);
     if (code) {
         broker_refuse(request, code == CAY_E_LIMIT ? 429 : 503, code, error.message,
@@ -190,7 +240,7 @@ void broker_create_snapshot(struct broker *broker, struct request_packet *reques
         return;
     pending->done = created;
     pending->snapshot = TAKE_PTR(snapshot);
-    send_source(broker, pending, pending->snapshot->id);
+    send_source(broker, pending, pending->snapshot);
 }
 
 /* --- Lists --- */
@@ -260,7 +310,8 @@ static bool compare_row(const struct snapshot_row *row, void *cookie)
     for (size_t i = 0; i < all->count; i++)
         if (strcmp(all->infos[i].name, source) == 0)
             return true;
-    start_remove(all->broker, row, NULL); /* its files are gone */
+    if (!shared_lost(all->broker, row->id))
+        start_remove(all->broker, row, NULL); /* its files are gone */
     return true;
 }
 

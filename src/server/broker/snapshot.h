@@ -21,6 +21,9 @@ struct snapshot_row {
     char tag[SNAPSHOT_NAME_MAX];
     char sandbox[SANDBOX_ID_MAX];
     int64_t created_ms;
+    /* Of the sandbox, which comes back on another node; -1: it does not.  Only of a row
+     * that is written to the shared directory, or read from it. */
+    int64_t flags;
 };
 
 /* "[TENANT/]NAME[:TAG]" in lower case.  CAY_E_INVALID: it is no name, or of another

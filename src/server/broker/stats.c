@@ -14,6 +14,7 @@
 #include "cay/pool.h"
 #include "server/broker/broker.h"
 #include "server/broker/journal.h"
+#include "server/broker/shared.h"
 #include "server/wire/samples.h"
 
 enum { TEXT_MAX = 256 << 10 };
@@ -226,6 +227,7 @@ void broker_send_stats(struct broker *broker, struct request_packet *request)
     put_life(&out, &broker->stats);
     put_restarts(&out, broker);
     index_put(&out, broker);
+    shared_put(&out, broker);
     put_files(&out, broker);
     put_pool(&out, broker);
     usage_put(&out, broker);

@@ -854,6 +854,9 @@ static keeper_op *const ops[OP_COUNT] = {
     [OP_FORK] = keeper_op_fork,
     [OP_SNAPSHOT] = keeper_op_snapshot,
     [OP_SNAPSHOT_REMOVE] = keeper_op_snapshot_remove,
+    [OP_SHARED_SYNC] = keeper_op_shared,
+    [OP_SHARED_PUT] = keeper_op_shared,
+    [OP_SHARED_GET] = keeper_op_shared,
     [OP_CHECKPOINTS] = keeper_op_checkpoints,
     [OP_CHECKPOINT] = keeper_op_checkpoint,
     [OP_ROLLBACK] = keeper_op_rollback,
@@ -927,7 +930,8 @@ static int run_op(struct keeper *keeper, struct keeper_request *request,
     bool needs_sandbox = act != op_create && act != keeper_op_volume &&
                          act != keeper_op_content && act != keeper_op_snapshot_remove &&
                          act != keeper_op_build && act != keeper_op_remove_template &&
-                         act != keeper_op_upload && act != keeper_op_approval;
+                         act != keeper_op_upload && act != keeper_op_approval &&
+                         act != keeper_op_shared;
     if (!keeper->sandbox && needs_sandbox)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "server", NULL,
                         "there is no sandbox yet", "try again");

@@ -73,6 +73,10 @@ _Noreturn void keeper_serve_mcp(int socket, int notes, const struct keeper_mcp *
 /* The same for requests for approval: "tenant-NAME/approvals". */
 #define KEEPER_QUEUES "queues"
 
+/* --shared: a file in the directory with its id, random hexadecimal digits. */
+#define KEEPER_SHARED_MARK "cay-shared"
+enum { KEEPER_SHARED_ID = 32 };
+
 /* Options of every sandbox: those of the server. */
 #define KEEPER_TEMPLATE "base"
 struct cay_sandbox_options keeper_sandbox_options(const struct serve_options *options);
@@ -233,8 +237,12 @@ keeper_op keeper_op_content;
 /* Ends the sandbox with the volume; the next request starts another one. */
 void keeper_content_close(struct keeper *keeper);
 /* Without a sandbox. */
-keeper_op keeper_op_volume, keeper_op_snapshot_remove, keeper_op_build,
+keeper_op keeper_op_volume, keeper_op_snapshot_remove, keeper_op_shared, keeper_op_build,
     keeper_op_remove_template, keeper_op_upload;
+/* Strings: enum shared_string.  Removes a record and its archive; without `removes` it
+ * only checks that the directory can be used. */
+int keeper_remove_shared(const struct keeper *keeper, const char *const *strings,
+                         bool removes, struct cay_error *err);
 keeper_op keeper_op_start, keeper_op_attach, keeper_op_processes, keeper_op_input,
     keeper_op_close_input, keeper_op_signal, keeper_op_resize;
 keeper_op keeper_op_stat, keeper_op_make_dir, keeper_op_move, keeper_op_list_dir,

@@ -119,13 +119,20 @@ int keeper_op_snapshot(struct keeper *keeper, struct keeper_request *request,
 int keeper_op_snapshot_remove(struct keeper *keeper, struct keeper_request *request,
                               struct cay_error *err)
 {
-    int code = cay_snapshot_remove(request->strings[0], err);
+    bool is_shared = request->head.count > 1;
+    int code = is_shared ? keeper_remove_shared(keeper, request->strings + 1, false, err)
+                         : CAY_OK;
 
-    (void)keeper;
+    if (!code)
+        code = cay_snapshot_remove(request->strings[0], err);
     if (code == CAY_E_BUSY)
         code = cay_fail(err, CAY_E_INVALID, 0, "server.snapshot", NULL,
                         "a sandbox uses the snapshot", "kill the sandbox first");
-    if (code && code != CAY_E_NOT_FOUND)
+    if (code == CAY_E_NOT_FOUND)
+        code = CAY_OK;
+    if (!code && is_shared)
+        code = keeper_remove_shared(keeper, request->strings + 1, true, err);
+    if (code)
         (void)reply_send_error(request->channel, 0, err);
     else
         (void)reply_send_done(request->channel);

@@ -58,7 +58,9 @@ enum {
     X(FORK, KEY, 0, 5000)   /* strings: as of CREATE; none to a keeper */                \
     X(SNAPSHOT, KEY, 1, 1)  /* strings: a name, or ""; to a keeper: that of Cay */       \
     X(SNAPSHOTS, KEY, 3, 3) /* strings: sandbox, name, last id of the previous page */   \
-    X(SNAPSHOT_REMOVE, BROKER, 1, 1)                                                     \
+    /* Strings: the source; enum shared_string if its record is to be removed as well.   \
+     */                                                                                  \
+    X(SNAPSHOT_REMOVE, BROKER, 1, 4)                                                     \
     X(CHECKPOINTS, KEY, 0, 0)                                                            \
     X(CHECKPOINT, KEY, 1, 1)  /* strings: a name, or "" */                               \
     X(ROLLBACK, KEY, 1, 1)    /* strings: a number or a name */                          \
@@ -107,6 +109,12 @@ enum {
     X(MCP, KEY, 0, 1)           /* starts a session: REPLY_SOCKET; a kept sandbox */     \
     X(MCP_REMOVE, KEY, 1, 1)    /* removes that one */                                   \
     X(CONFIRM, BROKER, 1, 8192) /* strings: recovery.h */                                \
+    /* The shared directory.  Strings: its id, the tenant, and the known names; replies  \
+     * with the lines of new records after their names, and "-" before those that are    \
+     * gone.  The two others: enum shared_string. */                                     \
+    X(SHARED_SYNC, BROKER, 2, 1000000)                                                   \
+    X(SHARED_PUT, BROKER, 10, 10)                                                        \
+    X(SHARED_GET, BROKER, 5, 5)                                                          \
     X(HEALTH, NONE, 0, 0)                                                                \
     X(READY, NONE, 0, 0) /* to the broker itself */                                      \
     X(METRICS, TOKEN, 0, 0)                                                              \
@@ -419,6 +427,13 @@ enum build_string {
 };
 /* The state that a build leaves: REPLY_DONE, and REPLY_TEXT with step and message. */
 enum upload_number { UPLOAD_PRESENT, UPLOAD_LINK_EXPIRES };
+
+/* Strings of SHARED_PUT and SHARED_GET: these, then the lines of the record but the last,
+ * the digest, which is in the reply; or the digest. */
+enum shared_string { SHARED_ID, SHARED_TENANT, SHARED_NAME, SHARED_SOURCE, SHARED_LINES };
+enum shared_number { SHARED_HAS_MORE = 0, SHARED_BYTES = 0 };
+/* The lines of a record. */
+enum { SHARED_DIGEST = 6, SHARED_RECORD_LINES = 7 };
 
 /* For REPLY_DONE of LIST, and of USAGE and METRICS. */
 enum listed_number { LISTED_HAS_MORE, LISTED_RUNNING };

@@ -188,6 +188,7 @@ static const struct option {
      AT(agent_port), .most = UINT16_MAX, .scale = 1},
     {"--server-key-file", "FILE", "key of tokens, which all servers share", TEXT,
      AT(server_key_file)},
+    {"--shared", "DIRECTORY", "snapshots and templates of all servers", TEXT, AT(shared)},
     {"--require-level", "LEVEL", "do not start with less isolation (cay doctor)", TEXT,
      AT(require_level)},
     {"--haproxy", "NODE=ADDR...", "print HAProxy's configuration for these, and exit",
@@ -430,6 +431,10 @@ static int check_node(const struct serve_options *options, struct cay_error *err
     if (options->store_password_file && !options->store_url)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--store-password-file",
                         "there is no database", "add --store postgresql://HOST/DATABASE");
+    if (options->shared && !*options->node)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--shared",
+                        "the directory is of use to several servers only",
+                        "add --node NAME");
     if (options->prints_haproxy || *options->node || !options->agent_port)
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, op, "--agent",

@@ -60,6 +60,7 @@ struct serve_options {
     const char *require_level;   /* NULL: any */
     const char *store_url;       /* of PostgreSQL; NULL: none */
     const char *store_password_file;
+    const char *shared; /* directory of templates and snapshots; NULL: none */
     char *const *nodes; /* of prints_haproxy: NODE=ADDRESS, NULL-terminated */
 };
 
