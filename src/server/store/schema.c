@@ -47,14 +47,6 @@ const char *const schema_migration =
     "CREATE TABLE cay.events (day date NOT NULL DEFAULT current_date,"
     "  at_ms bigint NOT NULL, node text NOT NULL, tenant text NOT NULL,"
     "  sandbox text NOT NULL, what text NOT NULL) PARTITION BY RANGE (day);"
-    /* Templates (kind 1) and snapshots (2): name -> digest of the files, which are in a
-     * directory or bucket that all nodes reach.  state: 1 pending, 2 ready, 3 dying. */
-    "CREATE TABLE cay.objects (kind int NOT NULL, tenant text NOT NULL,"
-    "  name text NOT NULL, digest text NOT NULL, bytes bigint NOT NULL,"
-    "  state int NOT NULL, node text NOT NULL, sandbox text NOT NULL, holder text,"
-    "  created_ms bigint NOT NULL, detail text NOT NULL,"
-    "  PRIMARY KEY (kind, tenant, name));"
-    "CREATE INDEX objects_by_sandbox ON cay.objects (sandbox) WHERE sandbox <> '';"
     /* A node's name: a server with the same store has it at once, another one after the
      * lease.  Returns the epoch, or NULL. */
     "CREATE FUNCTION cay.claim_node(wanted text, who text, lease interval)"

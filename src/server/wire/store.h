@@ -26,9 +26,8 @@ enum {
     STORE_WINDOW = 64, /* open requests of the broker, at most */
     STORE_STRINGS = 4096,
     STORE_NAME_MAX = 256, /* of a name or a digest, with its NUL */
-    STORE_DETAIL_MAX = 32 << 10,
-    STORE_PAGE = 256,   /* rows of OWN_ROWS */
-    STORE_LEASE_S = 30, /* a node that was not seen for so long is lost */
+    STORE_PAGE = 256,     /* rows of OWN_ROWS */
+    STORE_LEASE_S = 30,   /* a node that was not seen for so long is lost */
     STORE_BEAT_MS = 5000,
     /* Descriptors of cay-store: the socket, and a file with its strings, each with its
      * NUL: the URL, the path of the password's file or "", the name of the node or "" for
@@ -68,16 +67,6 @@ enum store_plan { PLAN_URL, PLAN_PASSWORD_FILE, PLAN_NODE, PLAN_INSTANCE, PLAN_S
     X(KILL_LOST, 2, 2)                                                                   \
     X(KILLED, 1, 1) /* string: id; it needs no kill any more */                          \
     X(EVENT, 3, 3)  /* strings: tenant, sandbox, what */                                 \
-    /* Objects: templates and snapshots, by tenant and name.  Strings of a row: tenant,  \
-     * name, digest, node that made it, sandbox or "", holder or "", detail. */          \
-    X(OBJECT_PUT, 5, 5)    /* tenant, name, digest, sandbox or "", detail */             \
-    X(OBJECT_FIND, 2, 2)   /* tenant, name; one row, or CAY_E_NOT_FOUND */               \
-    X(OBJECT_LIST, 3, 3)   /* tenant, sandbox or "" for all, last name or "" */          \
-    X(OBJECT_REMOVE, 2, 2) /* tenant, name */                                            \
-    /* Tenant, name; sets the holder to this node if it has none, or a lost one: a row,  \
-     * or CAY_E_BUSY. */                                                                 \
-    X(OBJECT_CLAIM, 2, 2)                                                                \
-    X(OBJECT_FREE, 2, 2) /* tenant, name; it has no holder any more */                   \
     /* Replies. */                                                                       \
     X(ROW, 0, STORE_STRINGS)                                                             \
     X(DONE, 0, 1) /* string: why it failed */                                            \
@@ -130,18 +119,8 @@ enum {
     STORE_UP_VERSION = 1, /* greatest of this node's rows */
     STORE_NODES_MORE = 0, /* NODES: another packet follows */
 
-    STORE_EVENT_AT_MS = 0,
-
-    STORE_OBJECT_KIND = 0,  /* enum store_object; in every request about objects */
-    STORE_OBJECT_STATE = 1, /* enum store_object_state */
-    STORE_OBJECT_BYTES = 2,
-    STORE_OBJECT_CREATED_MS = 3,
-    STORE_OBJECT_LIMIT = 4 /* OBJECT_LIST */
+    STORE_EVENT_AT_MS = 0
 };
-
-enum store_object { STORE_TEMPLATE = 1, STORE_SNAPSHOT = 2 };
-/* pending -> ready once the files are in place; dying before they are removed. */
-enum store_object_state { STORE_PENDING = 1, STORE_READY = 2, STORE_DYING = 3 };
 
 struct store_message {
     uint32_t version; /* STORE_VERSION */
