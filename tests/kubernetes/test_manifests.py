@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifests of package/kubernetes: what the API accepts, what `cay serve` accepts, and what
-fits together.  tests/cluster has what needs Helm or an API server."""
+fits together.  The objects are not given to an API server."""
 
 import ctypes
 import hashlib
