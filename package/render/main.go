@@ -2,8 +2,7 @@
 
 // render CHART NAMESPACE NAME=VALUE...: prints the objects of a Helm chart, with text values in
 // place of some of its own.  It has what package/kubernetes/chart uses of Helm: the same template
-// engine and functions, in seconds instead of a quarter of an hour.  Helm itself prints the same,
-// which tests/cluster checks.
+// engine and functions, in seconds instead of a quarter of an hour.
 package main
 
 import (
