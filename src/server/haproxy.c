@@ -198,6 +198,7 @@ static void put_backends(const struct serve_options *options, struct buf *text)
         "creates anything.\n"
         "backend new\n"
         "    balance random(2)\n"
+        "    option http-buffer-request\n"
         "    option httpchk\n"
         "    http-check send meth GET uri /ready ver HTTP/1.1 hdr Host localhost\n"
         "    http-check disable-on-404\n"
