@@ -60,6 +60,8 @@ static int serve(struct call *call, struct cay_error *err)
         .tools = options->tools,
         .read_only = options->read_only,
         .asks_egress = options->approve_egress,
+        .approve_writes =
+            options->approve_writes.count ? options->approve_writes.items : NULL,
         .sandboxes = options->sandboxes,
         .roots = options->roots < 0 ? MCP_ROOTS_NONE : (enum mcp_roots)options->roots,
         .created = publish,
@@ -505,10 +507,12 @@ static int wrap(struct call *call, struct cay_error *err)
         return cay_fail(err, CAY_E_INVALID, 0, op, "wrap", "no command given",
                         "usage: cay mcp wrap [OPTION]... -- COMMAND [ARGUMENT]...");
     if (call->options.tools || call->options.read_only || call->options.sandboxes ||
-        call->options.roots > 0 || call->options.keep)
+        call->options.roots > 0 || call->options.keep ||
+        call->options.approve_writes.count)
         return cay_fail(
             err, CAY_E_INVALID, 0, op, "wrap", "the wrapped server has tools of its own",
-            "leave out --tools, --read-only, --sandboxes, --roots and --keep");
+            "leave out --tools, --read-only, --sandboxes, --roots, --keep and "
+            "--approve-writes");
     call->line.arguments++;
     call->line.count--;
     call->options.interactive = true;

@@ -262,6 +262,8 @@ static const struct option_rule option_rules[] = {
      .is_rare = true},
     {"approve-egress", 0, OPTION_FLAG, CREATES | BIT(TRY), FIELD(approve_egress), NULL,
      "wait for approval of hosts that no rule names", .is_rare = true},
+    {"approve-writes", 0, OPTION_LIST, BIT(MCP), FIELD(approve_writes), "PATTERN",
+     "the same before tools write files like \"*.py\"", .is_rare = true},
     {"count", 'n', OPTION_NUMBER, BIT(FORK), FIELD(count), "N",
      "number of sandboxes (default 1)"},
     {"partial", 0, OPTION_FLAG, BIT(FORK), FIELD(partial), NULL,

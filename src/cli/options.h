@@ -124,7 +124,7 @@ struct options {
 
     /* Approvals */
     const char *note, *scope;
-    struct option_list approvals;
+    struct option_list approvals, approve_writes;
     uint64_t approve_timeout_ms;
     int approve_egress;
     const char *secret_file;

@@ -11,11 +11,14 @@ enum mcp_roots { MCP_ROOTS_NONE, MCP_ROOTS_RO, MCP_ROOTS_RW };
 struct mcp_options {
     /* Of the sandbox that the first use creates, and of those that the client creates. */
     struct cay_sandbox_options sandbox;
-    bool keep;            /* the sandbox stays when the session ends */
-    uint64_t keep_ms;     /* with keep: it ends this long after its last use; 0: never */
-    const char *tools;    /* "run_command,read_file"; NULL: all of them */
-    bool read_only;       /* only tools that change nothing */
-    bool asks_egress;     /* connections of the sandboxes wait in the queue */
+    bool keep;         /* the sandbox stays when the session ends */
+    uint64_t keep_ms;  /* with keep: it ends this long after its last use; 0: never */
+    const char *tools; /* "run_command,read_file"; NULL: all of them */
+    bool read_only;    /* only tools that change nothing */
+    bool asks_egress;  /* connections of the sandboxes wait in the queue */
+    /* Patterns of files: what tools write there waits for approval.  NULL-terminated, or
+     * NULL. */
+    const char *const *approve_writes;
     uint32_t sandboxes;   /* the most that the client may create; 0: no such tools */
     enum mcp_roots roots; /* how directories that the client names are shown inside */
     /* Called with each new sandbox; may be NULL. */

@@ -94,6 +94,7 @@ enum mcp_tool_flag {
     MCP_TOOL_RESETS = 1 << 3,   /* open files of the sandbox are no longer valid */
     MCP_TOOL_HOST = 1 << 4,     /* only if directories of the host are shown */
     MCP_TOOL_BOXES = 1 << 5,    /* only if the client may create sandboxes; without one */
+    MCP_TOOL_WRITES = 1 << 6,   /* a file, which may need approval */
 };
 
 /* The last line of the input of every tool that works in a sandbox. */
@@ -138,6 +139,26 @@ bool mcp_approval_is_open(const char *id);
 
 /* The params of elicitation/create. */
 void mcp_approval_put(const char *id, bool has_mode, struct json *json);
+
+/* What a tool is about to write to one file. */
+struct mcp_write {
+    const char *path; /* as the client spelled it */
+    char *place;      /* where it leads; NULL: it needs no approval */
+    struct cay_pin pin;
+};
+
+/* Whether a pattern wants approval of it, and what is at the path now.  To be freed with
+ * mcp_write_done(), also on failure. */
+int mcp_write_begin(const struct mcp_call *call, cay_files *files, const char *path,
+                    struct mcp_write *ret_write, struct cay_error *err);
+void mcp_write_done(struct mcp_write *write);
+
+/* Wait for the reply, in a worker: CAY_E_NOT_APPROVED.  Then the operation has to use the
+ * pin. */
+int mcp_write_await(const struct mcp_call *call, const struct mcp_write *write,
+                    const void *content, size_t len, struct cay_error *err);
+int mcp_write_await_edits(const struct mcp_call *call, cay_files *files,
+                          const struct mcp_write *write, struct cay_error *err);
 
 /* Replies with the client's result.  One that has no decision leaves the request, or
  * denies it. */

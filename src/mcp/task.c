@@ -164,6 +164,11 @@ static void report_call(const struct server *server, const struct task *task)
                             subject ? subject : "");
 }
 
+static bool may_approve_write(const struct server *server, const struct task *task)
+{
+    return task->tool->flags & MCP_TOOL_WRITES && server->options->approve_writes;
+}
+
 /* A failed creation is the result of a worker, too; the sandbox itself is the server's,
  * which lives longer. */
 static void start_task(struct server *server, struct task *task)
@@ -175,7 +180,7 @@ static void start_task(struct server *server, struct task *task)
     struct json json;
 
     report_call(server, task);
-    if (task->tool->flags & MCP_TOOL_WAITS &&
+    if ((task->tool->flags & MCP_TOOL_WAITS || may_approve_write(server, task)) &&
         (task->tool->flags & MCP_TOOL_BOXES ||
          mcp_session_box(&server->session, id, &box, NULL) == CAY_OK)) {
         start_worker(server, task);
@@ -295,6 +300,12 @@ static bool waits_for_command(const struct server *server, const struct task *ta
            json_object_get(task->arguments, "command");
 }
 
+/* A file that changes before a reply of the newest revision arrives needs another one. */
+static bool waits_for_write(const struct server *server, const struct task *task)
+{
+    return task->pid && task->can_elicit && may_approve_write(server, task);
+}
+
 /* In the newest revision the call would have to end, and with it what connects. */
 static bool waits_for_egress(const struct server *server, const struct task *task)
 {
@@ -304,7 +315,8 @@ static bool waits_for_egress(const struct server *server, const struct task *tas
 
 bool mcp_task_may_wait(const struct server *server, const struct task *task)
 {
-    return waits_for_command(server, task) || waits_for_egress(server, task);
+    return waits_for_command(server, task) || waits_for_write(server, task) ||
+           waits_for_egress(server, task);
 }
 
 static bool is_shown(const void *cookie, const char *id)
@@ -329,6 +341,18 @@ static void approve_egress(struct server *server, struct task *task)
     elicit(server, task);
 }
 
+static bool find_request(const struct server *server, struct task *task)
+{
+    char id[CAY_PENDING_ID_MAX];
+
+    if ((!waits_for_command(server, task) && !waits_for_write(server, task)) ||
+        !mcp_approval_find(&server->session, task->arguments, id) ||
+        strcmp(id, task->approval) == 0)
+        return false;
+    memcpy(task->approval, id, sizeof id);
+    return true;
+}
+
 void mcp_tasks_approve(struct server *server)
 {
     uint64_t now = mcp_now_ms();
@@ -338,9 +362,7 @@ void mcp_tasks_approve(struct server *server)
     server->looked_ms = now;
     for (unsigned i = 0; i < MCP_CALLS_MAX; i++) {
         struct task *task = &server->tasks[i];
-        bool is_found =
-            waits_for_command(server, task) &&
-            mcp_approval_find(&server->session, task->arguments, task->approval);
+        bool is_found = find_request(server, task);
         if (is_found && task->request.is_modern)
             require_input(server, task);
         else if (is_found)

@@ -169,7 +169,7 @@ static int decode(const char *text, size_t len, uint8_t **ret_data, size_t *ret_
 
 static int write_file(struct mcp_call *call, struct json *data, struct cay_error *err)
 {
-    const struct cay_write_options options = {
+    struct cay_write_options options = {
         .size = sizeof options,
         .flags = mcp_flag(call, "append") ? CAY_WRITE_APPEND : 0u};
     bool is_base64 = strcmp(mcp_text(call, "encoding", "text"), "base64") == 0;
@@ -183,9 +183,19 @@ static int write_file(struct mcp_call *call, struct json *data, struct cay_error
         TRY(decode(content, len, &decoded, &len, err));
         content = decoded;
     }
-    TRY(cay_files_write(files, mcp_text(call, "path", ""), content, len, &options, err));
-    json_set_uint(data, "bytes", len);
-    return CAY_OK;
+    const char *path = mcp_text(call, "path", "");
+    struct mcp_write write;
+    int code = mcp_write_begin(call, files, path, &write, err);
+    if (!code && write.place) {
+        options.pin = &write.pin;
+        code = mcp_write_await(call, &write, content, len, err);
+    }
+    if (!code)
+        code = cay_files_write(files, path, content, len, &options, err);
+    mcp_write_done(&write);
+    if (!code)
+        json_set_uint(data, "bytes", len);
+    return code;
 }
 
 /* --- edit_file --- */
@@ -237,8 +247,20 @@ static int edit_file(struct mcp_call *call, struct json *data, struct cay_error 
             .flags = json_is_true(json_object_get(item, "all")) ? CAY_EDIT_ALL : 0u};
     }
     TRY(mcp_files(call, &files, err));
-    TRY(cay_files_edit(files, mcp_text(call, "path", ""), edits, json_array_size(items),
-                       NULL, &result, err));
+    const char *path = mcp_text(call, "path", "");
+    struct cay_write_options options = {.size = sizeof options};
+    struct mcp_write write;
+    int code = mcp_write_begin(call, files, path, &write, err);
+    if (!code && write.place) {
+        options.pin = &write.pin;
+        code = mcp_write_await_edits(call, files, &write, err);
+    }
+    if (!code)
+        code = cay_files_edit(files, path, edits, json_array_size(items), &options,
+                              &result, err);
+    mcp_write_done(&write);
+    if (code)
+        return code;
     json_set_uint(data, "replaced", result.replaced);
     json_set_uint(data, "bytes", result.bytes);
     return CAY_OK;
@@ -505,9 +527,9 @@ const struct mcp_tool mcp_file_tools[] = {
      read_input, read_output, read_file},
     {"write_file", "Write a file",
      "Write a file of the sandbox: readers see the old content or the new one.",
-     MCP_TOOL_DESTROYS, write_input, write_output, write_file},
+     MCP_TOOL_DESTROYS | MCP_TOOL_WRITES, write_input, write_output, write_file},
     {"edit_file", "Edit a file", "Replace text in a file of the sandbox.",
-     MCP_TOOL_DESTROYS, edit_input, edit_output, edit_file},
+     MCP_TOOL_DESTROYS | MCP_TOOL_WRITES, edit_input, edit_output, edit_file},
     {"list_files", "List files", "List a directory of the sandbox.",
      MCP_TOOL_READS | MCP_TOOL_WAITS, list_input, list_output, list_files},
     {"glob", "Find files", "Find files and directories of the sandbox by their names.",

@@ -41,6 +41,9 @@ bool mcp_tool_is_there(const struct mcp_options *options, const struct mcp_tool 
         return false;
     if (tool->flags & MCP_TOOL_BOXES && !options->sandboxes)
         return false;
+    /* Whole directories are too much for a form. */
+    if (tool->flags & MCP_TOOL_HOST && options->approve_writes)
+        return false;
     return !(tool->flags & MCP_TOOL_HOST) || mcp_session_has_host(options);
 }
 
