@@ -262,6 +262,28 @@ def test_the_form_of_a_long_command_has_its_end(own_server):
             assert list(found)[-1][1]["result"]["isError"]
 
 
+def test_the_user_approves_what_tools_write(own_server):
+    server = own_server("--mcp", "--mcp-approve-writes", "nothing,*.py")
+    hello = {**HELLO, "params": {**HELLO["params"], "capabilities": {"elicitation": {}}}}
+    with Client(server, hello=hello) as client:
+        def write(content, decision):
+            call = client.call("write_file", path="a.py", content=content)
+            with client.stream(call) as reply:
+                found = events(reply.iter_lines())
+                asked = next(one for _, one in found if one)
+                assert asked["params"]["message"].endswith(content)
+                waiting = server.api("GET", "/approvals")[1]
+                assert [one["kind"] for one in waiting] == ["write"]
+                answer = {"action": "accept", "content": {"decision": decision}}
+                client.post({"jsonrpc": "2.0", "id": asked["id"], "result": answer})
+                return list(found)[-1][1]["result"]
+
+        client.result("write_file", path="a.txt", content="free")
+        assert not write("one\n", "allow")["isError"]
+        assert write("two\n", "deny")["isError"]
+        assert client.output("cat a.py") == "one\n"
+
+
 def test_unread_responses_are_charged_to_the_key(mcp):
     """Whatever else the requests have: a header that changes is not another client."""
     key = mcp.new_key("unread")

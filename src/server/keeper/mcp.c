@@ -93,15 +93,20 @@ static int serve(int socket, int notes, const struct keeper_mcp *spec,
     int signal, code = CAY_OK;
     AUTO_FREE char *patterns = strdup(options->mcp_approve ? options->mcp_approve : "");
     AUTO_FREE const char **approve = patterns ? split(patterns) : NULL;
+    AUTO_FREE char *files =
+        strdup(options->mcp_approve_writes ? options->mcp_approve_writes : "");
+    AUTO_FREE const char **writes = files ? split(files) : NULL;
 
     AUTO_FREE char *tools = strdup(options->mcp_tools ? options->mcp_tools : "all");
 
-    if (!approve || !tools)
+    if (!approve || !writes || !tools)
         return cay_fail_memory(err, "server.mcp");
-    if (*approve) {
+    if (*approve)
         wanted.sandbox.approve = approve;
+    if (*writes)
+        wanted.approve_writes = writes;
+    if (*approve || *writes)
         TRY(keeper_use_queue(options, spec->tenant, err));
-    }
     set_tools(tools, spec->tenant, &wanted);
     set_keep(spec, options, &wanted);
     wanted.sandbox.network = options->internet; /* or that of the policy */

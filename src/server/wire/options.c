@@ -152,6 +152,8 @@ static const struct option {
      TEXT, AT(mcp_tools)},
     {"--mcp-approve", "PATTERN,...", "commands there that wait for approval", TEXT,
      AT(mcp_approve)},
+    {"--mcp-approve-writes", "FILES", "the same for patterns of files that tools write",
+     TEXT, AT(mcp_approve_writes)},
     {"--mcp-sandboxes", "N", "that an MCP session may create besides its own (0)", COUNT,
      AT(mcp_sandboxes), .most = 63, .scale = 1},
     {"--mcp-idle", "SECONDS", "after which an unused MCP session ends (1800)", COUNT,

@@ -28,15 +28,16 @@ struct serve_options {
     uint64_t memory_bytes, disk_bytes; /* of each sandbox */
     bool has_memory, has_disk; /* given: an error if the limit cannot be enforced */
     enum cay_storage storage;
-    enum cay_network internet;  /* for sandboxes that request it */
-    const char *internet_rules; /* with commas, if that is CAY_NETWORK_RULES */
-    const char *network_limit;  /* of each sandbox, or NULL */
-    const char *mcp_tools;      /* see options_next_tools(); NULL: all */
-    const char *mcp_approve;    /* patterns with commas, or NULL */
-    unsigned mcp_sandboxes;     /* that a session may create besides its own */
-    unsigned mcp_idle_s;        /* after which a session ends */
-    unsigned mcp_keep;          /* sandboxes of a tenant that stay */
-    uint64_t reserve_bytes;     /* memory to leave free */
+    enum cay_network internet;      /* for sandboxes that request it */
+    const char *internet_rules;     /* with commas, if that is CAY_NETWORK_RULES */
+    const char *network_limit;      /* of each sandbox, or NULL */
+    const char *mcp_tools;          /* see options_next_tools(); NULL: all */
+    const char *mcp_approve;        /* patterns with commas, or NULL */
+    const char *mcp_approve_writes; /* the same */
+    unsigned mcp_sandboxes;         /* that a session may create besides its own */
+    unsigned mcp_idle_s;            /* after which a session ends */
+    unsigned mcp_keep;              /* sandboxes of a tenant that stay */
+    uint64_t reserve_bytes;         /* memory to leave free */
     uint32_t max_timeout_s;
     unsigned drain_s; /* for requests in flight at SIGTERM */
     enum { ON_EXIT_LEAVE = 1, ON_EXIT_KILL = 2 } on_exit;         /* 0: not given */
