@@ -136,7 +136,7 @@ static void put_head(const struct serve_options *options, struct buf *text)
 }
 
 /* The id of a sandbox: in the host name PORT-ID.DOMAIN, a header of the SDKs, or a path.
- */
+ * The link of an upload names the server that gave it, and has no key. */
 static void put_routes(struct buf *text)
 {
     buf_text(text,
@@ -150,8 +150,13 @@ static void put_routes(struct buf *text)
              "if !{ var(txn.id) -m found } { path -m reg ^/v[0-9]+/sandboxes/ }\n"
              "    http-request set-var(txn.node) var(txn.id),bytes(0,4) "
              "if { var(txn.id) -m reg ^[a-z2-7]{16}$ }\n"
+             "    http-request set-var(txn.node) url_param(node) "
+             "if !{ var(txn.node) -m found } { path -m beg /templates/uploads/ } "
+             "{ url_param(node) -m reg ^[a-z2-7]{4}$ }\n"
              "    acl creates path /sandboxes /v2/sandboxes\n"
+             "    acl templates path -m reg ^(/v[0-9]+)?/templates(/|$)\n"
              "    use_backend one if { var(txn.node) -m found }\n"
+             "    use_backend templates if templates\n"
              "    use_backend new if creates METH_POST\n"
              "    default_backend api\n\n");
 }
@@ -206,8 +211,22 @@ static void put_backends(const struct serve_options *options, struct buf *text)
         "    option redispatch 1\n"
         "    retry-on conn-failure 503\n");
     put_servers(options, CHECK_AGENT, text);
+    buf_text(
+        text,
+        "\n# Templates: one server for all requests of a key, since a build has many.\n"
+        "backend templates\n"
+        "    http-request set-var(txn.key) src\n"
+        "    http-request set-var(txn.key) hdr(Authorization) "
+        "if { hdr(Authorization) -m found }\n"
+        "    http-request set-var(txn.key) hdr(X-API-KEY) "
+        "if { hdr(X-API-KEY) -m found }\n"
+        "    balance hash var(txn.key)\n"
+        "    hash-type consistent\n"
+        "    retries 3\n"
+        "    retry-on conn-failure\n");
+    put_servers(options, CHECK_NONE, text);
     buf_text(text,
-             "\n# Everything else: lists, templates.\n"
+             "\n# Everything else: lists.\n"
              "backend api\n"
              "    balance roundrobin\n"
              "    option httpchk\n"

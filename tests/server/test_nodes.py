@@ -11,6 +11,7 @@ import urllib.request
 import pytest
 from cluster import NODES, Node, Proxy
 from serving import CAY, PATIENCE, unavailable, wait_until
+from system import make_system
 
 KEY = "e2b_" + "5" * 40
 
@@ -220,7 +221,7 @@ def test_haproxy_follows_names_and_not_addresses(tmp_path):
                           env={**os.environ, "CAY_HOME": str(tmp_path / "h")})
     assert done.stdout.count("\nresolvers system\n") == 1
     lines = [line for line in done.stdout.splitlines() if line.startswith("    server ")]
-    assert len(lines) == 12
+    assert len(lines) == 16
     for line in lines:
         is_name = line.split()[1] in ("naaa", "naad")
         assert line.endswith(" resolvers system init-addr none") == is_name
@@ -298,6 +299,61 @@ def test_ports_go_to_their_node(cluster):
                    "the port does not answer")
         server.kill()
         sandbox.kill()
+
+
+def test_a_link_for_an_upload_names_the_node_that_gave_it(cluster):
+    for node in cluster.nodes:
+        status, made = node.api("POST", "/v3/templates", {"name": "linked"}, X_API_KEY=KEY)
+        assert status == 202, made
+        path = f"/templates/{made['templateID']}/files/{'ab' * 32}"
+        urls = [node.api("GET", path, X_API_KEY=KEY, Host=f"localhost:{cluster.port}",
+                         X_Forwarded_Proto=proto)[1]["url"] for proto in ("http", "https")]
+        assert [url.partition(":")[0] for url in urls] == ["http", "https"]
+        assert all(url.endswith(f"&node={node.node}") for url in urls)
+        request = urllib.request.Request(urls[0], b"whatever the node", method="PUT")
+        with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
+            assert reply.status == 200
+        assert node.api("GET", path, X_API_KEY=KEY)[1]["present"]
+        assert node.api("DELETE", "/templates/linked", X_API_KEY=KEY)[0] == 204
+
+
+def test_all_requests_of_a_build_reach_one_node(cluster, tmp_path):
+    from e2b import Sandbox, Template
+
+    def found_on():
+        return [node for node in cluster.nodes
+                if node.api("GET", "/templates/aliases/built", X_API_KEY=KEY)[0] == 200]
+
+    request = urllib.request.Request(cluster.url + "/v3/templates", b'{"name": "built"}',
+                                     {"X-API-KEY": KEY, "Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
+        assert reply.status == 202
+    [node] = [node for node in cluster.nodes
+              if node.api("GET", "/templates/built", X_API_KEY=KEY)[0] == 200]
+    make_system(tmp_path / "system")
+    done = node.cay("template", "create", "e2b-base", "--from-dir", str(tmp_path / "system"))
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "context").mkdir()
+    (tmp_path / "context" / "file").write_text("copied\n")
+    template = (Template(file_context_path=str(tmp_path / "context")).from_base_image()
+                .copy("file", "file").run_cmd("for i in 1 2 3; do cat file; sleep 0.2; done"))
+    logs = []
+    Template.build(template, "built", on_build_logs=lambda entry: logs.append(entry.message),
+                   **of(cluster))
+    assert logs.count("copied") == 3
+    assert found_on() == [node]
+    assert all(Template.exists("built", **of(cluster)) for _ in range(2 * len(NODES)))
+    sandbox = Sandbox.create("built", **{**of(cluster), "api_url": node.url})
+    assert sandbox.sandbox_id.startswith(node.node)
+    assert sandbox.files.read("file") == "copied\n"
+    sandbox.kill()
+
+    def removed():
+        status, reply = node.api("DELETE", "/templates/built", X_API_KEY=KEY)
+        return status == 204 or "a sandbox uses" not in reply["message"]
+
+    wait_until(removed, "the template stays")
+    assert found_on() == []
 
 
 def test_errors_of_the_proxy_are_json(cluster):

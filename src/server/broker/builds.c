@@ -52,7 +52,7 @@ static int link_upload(struct broker *broker, const struct request_packet *reque
                        struct cay_error *err)
 {
     struct catalog_template template;
-    struct reply reply = {.kind = REPLY_TEXT, .count = 2};
+    struct reply reply = {.kind = REPLY_TEXT, .count = 3};
     AUTO_BUF text = {.max = CHANNEL_PACKET};
     char directory[32], token[TOKEN_MAX], path[PATH_MAX + HASH_MAX + 64];
     char id[UPLOAD_MAX_ID];
@@ -71,6 +71,7 @@ static int link_upload(struct broker *broker, const struct request_packet *reque
     reply.numbers[UPLOAD_LINK_EXPIRES] = expires;
     strings_add(&text, directory);
     strings_add(&text, token);
+    strings_add(&text, broker->options->node);
     (void)reply_send(request->channel, &reply, &text, -1);
     return CAY_OK;
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,6 +24,14 @@ enum { WAKES = 64 };
 const char *exchange_header(const struct exchange *exchange, const char *name)
 {
     return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
+}
+
+bool exchange_is_secure(const struct exchange *exchange)
+{
+    const char *proto = exchange_header(exchange, "X-Forwarded-Proto");
+
+    return exchange->front->options->tls_cert ||
+           (proto && strcasecmp(proto, "https") == 0);
 }
 
 int64_t exchange_number(const struct exchange *exchange, const char *name,

@@ -222,6 +222,9 @@ bool front_accept_sweep(struct front *front);
 /* --- For handlers (exchange.c) --- */
 
 const char *exchange_header(const struct exchange *exchange, const char *name);
+
+/* Whether the client reaches the server by TLS, possibly of a proxy. */
+bool exchange_is_secure(const struct exchange *exchange);
 /* The number in a header, if it is valid. */
 int64_t exchange_number(const struct exchange *exchange, const char *name,
                         int64_t unless_given);

@@ -32,15 +32,6 @@ static const char cookie_name[] = "cay_session";
 /* A cookie with this prefix cannot be set by a page of a sandbox. */
 static const char host_prefix[] = "__Host-";
 
-/* Whether the browser reaches the server by TLS, possibly of a proxy. */
-static bool is_secure(const struct exchange *exchange)
-{
-    const char *proto = exchange_header(exchange, "X-Forwarded-Proto");
-
-    return exchange->front->options->tls_cert ||
-           (proto && strcasecmp(proto, "https") == 0);
-}
-
 static void put_csrf(const char *session, char ret_csrf[CSRF_MAX])
 {
     static const char purpose[] = "cay csrf ";
@@ -104,7 +95,7 @@ static void find_session(struct exchange *exchange)
     unsigned found = 0;
     size_t len;
 
-    snprintf(name, sizeof name, "%s%s", is_secure(exchange) ? host_prefix : "",
+    snprintf(name, sizeof name, "%s%s", exchange_is_secure(exchange) ? host_prefix : "",
              cookie_name);
     while (at && found < COOKIES_MAX && (cookie = next_cookie(&at, &len))) {
         const char *text = value_of(cookie, name, &len);
@@ -133,7 +124,8 @@ static bool is_own_page(const struct exchange *exchange)
     if (site && strcmp(site, "same-origin") != 0 && strcmp(site, "none") != 0)
         return false;
     /* route_find() has compared the host. */
-    return !origin || !is_secure(exchange) || strncasecmp(origin, "https://", 8) == 0;
+    return !origin || !exchange_is_secure(exchange) ||
+           strncasecmp(origin, "https://", 8) == 0;
 }
 
 static bool has_other_credential(const struct exchange *exchange)
@@ -333,7 +325,7 @@ static void sign_in(struct exchange *exchange)
 static void set_cookie(struct exchange *exchange, const char *name, const char *value,
                        bool is_hidden)
 {
-    bool secure = is_secure(exchange);
+    bool secure = exchange_is_secure(exchange);
     char text[HEADER_ROOM + CREDENTIAL_MAX];
 
     if (!exchange->response)

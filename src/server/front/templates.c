@@ -664,15 +664,17 @@ static void on_changed(struct exchange *exchange, struct reply_packet *reply)
 static void on_link(struct exchange *exchange, struct reply_packet *reply)
 {
     const char *directory = reply_next(reply, NULL),
-               *token = reply_next(reply, directory);
+               *token = reply_next(reply, directory), *node = reply_next(reply, token);
     const char *host = exchange_header(exchange, "Host");
-    bool has_tls = exchange->front->options->tls_cert;
     struct json *json = exchange_json(exchange, SMALL);
     AUTO_BUF url = {.max = SMALL};
 
     (void)buf_format(&url, "http%s://%s/templates/uploads/%s/%s?expires=%lld&token=%s",
-                     has_tls ? "s" : "", host, directory, exchange->route.part,
+                     exchange_is_secure(exchange) ? "s" : "", host, directory,
+                     exchange->route.part,
                      (long long)reply->head.numbers[UPLOAD_LINK_EXPIRES], token);
+    if (node && *node) /* the proxy routes by it */
+        (void)buf_format(&url, "&node=%s", node);
     json_put_object(json);
     json_set_bool(json, "present", reply->head.numbers[UPLOAD_PRESENT]);
     json_set_text(json, "url", url.data);
