@@ -193,9 +193,9 @@ static int read_mark(const char *path, bool make, char ret_id[KEEPER_SHARED_ID +
 
 static void forget_all(struct broker *broker)
 {
-    static const char *const texts[] = {"DELETE FROM snapshots WHERE 's.' || id IN "
-                                        "(SELECT name FROM shared WHERE is_here = 0)",
-                                        "DELETE FROM shared",
+    static const char not_here[] = "DELETE FROM snapshots WHERE 's.' || id IN "
+                                   "(SELECT name FROM shared WHERE is_here = 0)";
+    static const char *const texts[] = {not_here, "DELETE FROM shared",
                                         "DELETE FROM shared_directory"};
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
