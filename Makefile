@@ -3,7 +3,7 @@
 BUILD = build
 FUZZ_SECONDS = 60
 
-.PHONY: run demo check check-sandbox test test-long test-packages build deps bench fuzz \
+.PHONY: run demo check check-sandbox test test-long test-packages test-k8s build deps bench fuzz \
         lint install uninstall python packages manifests release release-check clean help
 
 export CMD
@@ -32,6 +32,10 @@ test-long: ## valgrind, races, and the suites again with clang and sanitizers
 test-packages: ## the packages of `make packages`, in clean systems made by debootstrap
 	@tools/install-packages test package
 	@tools/run-tests test-packages
+
+test-k8s: ## the manifests in a real Kubernetes, which it builds: 14 minutes; needs Go
+	@tools/install-packages build test kubernetes
+	@tools/run-tests test-k8s
 
 build: deps ## build/cay, build/libcay.so, build/libcay.a, build/libcay.pc
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) >/dev/null
@@ -93,4 +97,4 @@ clean: ## remove what the other targets made
 	@rm -rf --one-file-system $(BUILD) $(BUILD)-* .venv dist
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' Makefile

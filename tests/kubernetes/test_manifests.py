@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifests of package/kubernetes: what the API accepts, what `cay serve` accepts, and what
-fits together.  The objects are not given to an API server."""
+fits together.  test_cluster.py gives the objects to an API server."""
 
 import ctypes
 import hashlib
