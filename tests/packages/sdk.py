@@ -49,7 +49,7 @@ def main():
             assert not sandbox.is_running()
         case ["--keep"]:
             sandbox = begin()
-            sandbox.commands.run("sleep 1000", background=True)
+            sandbox.commands.run("sleep 1000", background=True, timeout=0)
         case [sandbox_id]:
             sandbox = Sandbox.connect(sandbox_id)
             use(sandbox)
