@@ -146,7 +146,7 @@ def test_what_a_process_that_was_killed_has_left_is_in_nobodys_way(place):
         server.kill()
     key = (home / "serve.api-key").read_text()
     assert f"export E2B_API_KEY={key}\n" in printed
-    databases = {f"serve.db{name}{end}" for name in ("", "-history") for end in ("", "-shm", "-wal")}
+    databases = {f"serve.db{name}{end}" for name in ("", "-history") for end in ("", "-journal", "-shm", "-wal")}
     assert {path.name for path in home.glob("serve.*")} - databases - {"serve.db-audit"} \
         == {"serve.api-key", "serve.api-key.1", "serve.key"}
 

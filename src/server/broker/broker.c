@@ -328,6 +328,46 @@ static void add_mask(struct request_packet *request, const struct record_row *ro
     request->head.strings_len = (uint32_t)len;
 }
 
+/* The living sandbox that the request may use; false: it was refused. */
+static bool find_data_row(struct broker *broker, struct request_packet *request,
+                          struct record_row *row)
+{
+    bool is_file = request_credential((enum op)request->head.op) == CREDENTIAL_FILE;
+
+    if (!*request->head.sandbox && is_file && request->head.flags & FILE_SIGNED) {
+        if (!check_signature(broker, request, row))
+            return false;
+    } else if (!*request->head.sandbox &&
+               !find_by_credential(broker, request, NULL, row)) {
+        if (is_file)
+            refuse_token(request);
+        else /* the sandbox of this token may have ended */
+            refuse_unknown(broker, request);
+        return false;
+    }
+    struct cay_error error;
+    int code = record_is_id(request->head.sandbox)
+                   ? broker_find_record(broker, request->head.sandbox, row, &error)
+                   : CAY_E_NOT_FOUND;
+    if (code) {
+        if (code == CAY_E_NOT_FOUND)
+            refuse_unknown(broker, request);
+        else
+            broker_refuse(request, 503, code, error.message, error.hint);
+        return false;
+    }
+    const char *reason = broker_end_reason(broker, row);
+    if (reason) {
+        if (may_use(broker, request, row)) /* the reason is only for it */
+            broker_refuse(request, 502, CAY_E_KILLED, "The sandbox was not found",
+                          reason);
+        else
+            refuse_unknown(broker, request);
+        return false;
+    }
+    return check_credential(broker, request, row);
+}
+
 /* A sandbox that this request resumes is one more that runs. */
 static bool needs_check(const struct broker *broker, const struct record_row *row)
 {
@@ -337,41 +377,9 @@ static bool needs_check(const struct broker *broker, const struct record_row *ro
 
 void broker_handle_data(struct broker *broker, struct request_packet *request)
 {
-    bool is_file = request_credential((enum op)request->head.op) == CREDENTIAL_FILE;
     AUTO_RECORD row = RECORD_INIT;
 
-    if (!*request->head.sandbox && is_file && request->head.flags & FILE_SIGNED) {
-        if (!check_signature(broker, request, &row))
-            return;
-    } else if (!*request->head.sandbox &&
-               !find_by_credential(broker, request, NULL, &row)) {
-        if (is_file)
-            refuse_token(request);
-        else /* the sandbox of this token may have ended */
-            refuse_unknown(broker, request);
-        return;
-    }
-    struct cay_error error;
-    int code = record_is_id(request->head.sandbox)
-                   ? broker_find_record(broker, request->head.sandbox, &row, &error)
-                   : CAY_E_NOT_FOUND;
-    if (code) {
-        if (code == CAY_E_NOT_FOUND)
-            refuse_unknown(broker, request);
-        else
-            broker_refuse(request, 503, code, error.message, error.hint);
-        return;
-    }
-    const char *reason = broker_end_reason(broker, &row);
-    if (reason) {
-        if (may_use(broker, request, &row)) /* the reason is only for it */
-            broker_refuse(request, 502, CAY_E_KILLED, "The sandbox was not found",
-                          reason);
-        else
-            refuse_unknown(broker, request);
-        return;
-    }
-    if (!check_credential(broker, request, &row))
+    if (!find_data_row(broker, request, &row))
         return;
     journal_set_tenant(broker, row.tenant);
     bool resumes = row.flags & CREATE_AUTO_RESUME && request->head.op != OP_HEALTH &&

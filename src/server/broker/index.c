@@ -114,7 +114,7 @@ void index_set_timer(struct broker *broker)
 
 static void end_call(struct broker *broker, struct index_call *call, int code)
 {
-    struct store_packet *packet = malloc(sizeof *packet);
+    struct store_packet *packet = calloc(1, sizeof *packet);
     static struct store_packet spare;
 
     /* Within the call another one may end. */

@@ -209,7 +209,7 @@ static bool fill_one(const struct database *database, const struct store_packet 
                      struct parameters *all, int at, char letter)
 {
     const struct plan *plan = database->plan;
-    bool is_number = isdigit((unsigned char)letter);
+    bool is_number = letter >= '0' && letter < '0' + STORE_NUMBERS;
     int64_t number = is_number       ? packet->head.numbers[letter - '0']
                      : letter == 'E' ? database->epoch
                                      : STORE_LEASE_S;
