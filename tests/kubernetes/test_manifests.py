@@ -306,7 +306,7 @@ def test_haproxy_accepts_the_configuration_and_starts_before_the_pods(documents,
     text = target.read_text()
     for node, address in nodes.items():
         line = f"    server {node} {address} "
-        assert text.count(line) == 3
+        assert text.count(line) == 4
         assert text.count(line) == len(re.findall(
             f"^{re.escape(line)}.* resolvers system init-addr none$", text, re.M))
     if not shutil.which("haproxy"):
