@@ -134,7 +134,7 @@ bool mcp_approval_is_for(const struct mcp_session *session, const json_t *argume
 bool mcp_approval_find_egress(const struct mcp_session *session,
                               bool (*is_shown)(const void *cookie, const char *id),
                               const void *cookie, char ret_id[CAY_PENDING_ID_MAX]);
-/* Whether nobody has replied to it yet. */
+/* Whether it is still pending: without a reply. */
 bool mcp_approval_is_open(const char *id);
 
 /* The params of elicitation/create. */

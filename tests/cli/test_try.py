@@ -479,27 +479,36 @@ def apply_killed(place, call, step, *options):
     return done.returncode != 0
 
 
+def begin_changes(place):
+    """A try that changes, removes, creates and links."""
+    if place.dir.exists():
+        shutil.rmtree(place.dir)
+    place.put("a", "1\n")
+    place.put("old/deep/b", "b\n")
+    place.put("mode", "m\n", 0o600)
+    place.sh("echo 2 >> a; rm -r old; mkdir -p new/deep; echo n > new/deep/n; ln -s a l; chmod 755 mode;"
+             "mkdir old; echo o > old/o")
+
+
+def with_changes(old):
+    """The directory, which was `old`, when they are applied."""
+    rest = {path: what for path, what in old.items() if not path.startswith("old/")}
+    return {**rest, "a": ("file", "0o644", b"1\n2\n"), "mode": ("file", "0o755", b"m\n"),
+            "l": ("link", "a"), "new": ("directory", "0o755"), "new/deep": ("directory", "0o755"),
+            "new/deep/n": ("file", "0o644", b"n\n"), "old/o": ("file", "0o644", b"o\n")}
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_an_apply_that_is_killed_leaves_the_old_or_the_new(place, call):
     if not shutil.which("strace"):
         pytest.skip("needs strace")
     step, old = 1, None
     while True:
-        if place.dir.exists():
-            shutil.rmtree(place.dir)
-        place.put("a", "1\n")
-        place.put("old/deep/b", "b\n")
-        place.put("mode", "m\n", 0o600)
-        place.sh("echo 2 >> a; rm -r old; mkdir -p new/deep; echo n > new/deep/n; ln -s a l; chmod 755 mode;"
-                 "mkdir old; echo o > old/o")
+        begin_changes(place)
         old = tree(place.dir)
         killed = apply_killed(place, call, step)
         now = tree(place.dir)
-        new = {**old, "a": ("file", "0o644", b"1\n2\n"), "mode": ("file", "0o755", b"m\n"),
-               "l": ("link", "a"), "new": ("directory", "0o755"), "new/deep": ("directory", "0o755"),
-               "new/deep/n": ("file", "0o644", b"n\n"), "old/o": ("file", "0o644", b"o\n")}
-        new.pop("old/deep")
-        new.pop("old/deep/b")
+        new = with_changes(old)
         assert now in (old, new), (call, step)
         assert now == new or killed
         place.ok("discard", "--all")
@@ -554,22 +563,7 @@ def check_killed_everywhere(place, begin, new, *options):
 
 @pytest.mark.long
 def test_an_apply_that_is_killed_at_any_system_call_leaves_the_old_or_the_new(place):
-    def begin():
-        if place.dir.exists():
-            shutil.rmtree(place.dir)
-        place.put("a", "1\n")
-        place.put("old/deep/b", "b\n")
-        place.put("mode", "m\n", 0o600)
-        place.sh("echo 2 >> a; rm -r old; mkdir -p new/deep; echo n > new/deep/n; ln -s a l; chmod 755 mode;"
-                 "mkdir old; echo o > old/o")
-
-    def new(old):
-        rest = {path: what for path, what in old.items() if not path.startswith("old/")}
-        return {**rest, "a": ("file", "0o644", b"1\n2\n"), "mode": ("file", "0o755", b"m\n"),
-                "l": ("link", "a"), "new": ("directory", "0o755"), "new/deep": ("directory", "0o755"),
-                "new/deep/n": ("file", "0o644", b"n\n"), "old/o": ("file", "0o644", b"o\n")}
-
-    check_killed_everywhere(place, begin, new)
+    check_killed_everywhere(place, lambda: begin_changes(place), with_changes)
 
 
 @pytest.mark.long

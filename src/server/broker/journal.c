@@ -578,7 +578,7 @@ void journal_send_logs(struct broker *broker, struct request_packet *request,
 
 /* --- The life of the journal --- */
 
-/* Servers of one store are told apart by their port. */
+/* The port distinguishes the servers of one store. */
 static uint64_t note_life(const struct broker *broker, const char *text)
 {
     struct sqlite3 *db = registry_db(broker->registry);
