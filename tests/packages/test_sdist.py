@@ -32,7 +32,8 @@ unshare --net venv/bin/pip install --no-build-isolation --no-index -v /share/{sd
 grep -q -F '[100/' /tmp/log || echo 'no progress'
 PATH=/tmp/venv/bin:$PATH
 cay run -- echo run
-cay config schema | head -c 1
+cay config schema >/tmp/schema
+head -c 1 /tmp/schema
 echo
 test -x /tmp/venv/libexec/cay/cay-serve -a -e /tmp/venv/share/man/man1/cay.1
 python - <<END
