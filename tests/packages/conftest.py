@@ -4,6 +4,7 @@
 CAY_PACKAGES is the directory of packages, dist/ if it is not set; CAY_ROOTS is where the
 systems stay between runs, and what is downloaded from PyPI."""
 
+import fcntl
 import os
 import re
 import socket
@@ -129,8 +130,9 @@ def debootstrap(suite, packages, target):
         # debootstrap of Debian 12 does not know noble, but its script for Ubuntu fits.
         source = [UBUNTU, "/usr/share/debootstrap/scripts/gutsy"]
     subprocess.run(["rm", "-rf", "--one-file-system", target], check=True)
-    subprocess.run(["debootstrap", "--variant=minbase", *options, suite, target, *source],
-                   check=True, stdout=subprocess.PIPE)
+    # What it mounts ends with it, also if it is killed.
+    subprocess.run(["unshare", "--mount", "debootstrap", "--variant=minbase", *options, suite,
+                    target, *source], check=True, stdout=subprocess.PIPE)
 
 
 def ubuntu_keyring():
@@ -145,32 +147,42 @@ def ubuntu_keyring():
     return keyring
 
 
+@contextmanager
+def alone(name):
+    """Other processes of the tests wait until the end of the block."""
+    ROOTS.mkdir(exist_ok=True)
+    with (ROOTS / f"{name}.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def system(suite, *packages):
     root = ROOTS / "-".join((suite, *packages))
-    if not root.exists():
-        ROOTS.mkdir(exist_ok=True)
-        unfinished = root.with_name(f"{root.name}.part")
-        debootstrap(suite, packages, unfinished)
-        (unfinished / "etc/apt/apt.conf.d/90tests").write_text('Acquire::Languages "none";\n')
-        unfinished.rename(root)
+    with alone(root.name):
+        if not root.exists():
+            unfinished = root.with_name(f"{root.name}.part")
+            debootstrap(suite, packages, unfinished)
+            (unfinished / "etc/apt/apt.conf.d/90tests").write_text('Acquire::Languages "none";\n')
+            unfinished.rename(root)
     return System(suite, root)
 
 
-def index(suite, *requirements):
+def index(suite, name, *requirements):
     """A directory with these and what they require, as from an index, for the Python of a
     system.  Requirements of another day stay: pip takes the newest."""
     version = PYTHONS[suite]
-    folder = ROOTS / f"index-{version}"
+    folder = ROOTS / f"index-{name}-{version}"
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)  # also for ordinary users
-    for old in folder.glob("cay-*.whl"):
-        old.unlink()
     machine = os.uname().machine
     platforms = [f"--platform=manylinux{tag}_{machine}"
                  for tag in ("2014", "_2_17", "_2_27", "_2_28", "_2_31", "_2_34")]
-    subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:",
-                    f"--python-version={version}", *platforms, "--find-links", folder,
-                    "--dest", folder, *requirements], check=True)
+    with alone(folder.name):
+        for old in folder.glob("cay-*.whl"):
+            old.unlink()
+        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:",
+                        f"--python-version={version}", *platforms, "--find-links", folder,
+                        "--dest", folder, *requirements], check=True)
     return folder
 
 

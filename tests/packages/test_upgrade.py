@@ -113,7 +113,7 @@ quietly /tmp/{version}/cay-*/install.sh
 
 def test_sandboxes_outlive_an_upgrade_of_the_wheel(python, versions):
     """Programs of an ordinary user are elsewhere: both have the environment of root."""
-    folder = index(python.suite, "pydantic>=2", "pyyaml>=6")
+    folder = index(python.suite, "upgrade", "pydantic>=2", "pyyaml>=6")
     for path in folder.iterdir():
         target = versions / "index" / path.name
         target.parent.mkdir(exist_ok=True)

@@ -75,7 +75,7 @@ def test_programs_and_library_need_only_the_c_library_of_the_tag(wheel, tmp_path
 def share(suite):
     """The wheel and, as from an index, what it and its extras require."""
     (wheel,) = PACKAGES.glob(f"cay-*manylinux_*_{PROCESSOR}.whl")
-    folder = index(suite, f"{wheel}[inspect,nexau,pydantic-ai]", "uv", "pipx", "pip")
+    folder = index(suite, "wheel", f"{wheel}[inspect,nexau,pydantic-ai]", "uv", "pipx", "pip")
     shutil.copy(ROOT / "tests/python/inspect_task.py", folder)
     return folder
 
