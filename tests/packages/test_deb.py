@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import PACKAGES, USED
+from conftest import PACKAGES, ROOT, USED
 
 ARCHITECTURE = subprocess.run(["dpkg", "--print-architecture"], check=True, text=True,
                               capture_output=True).stdout.strip()
@@ -32,6 +32,17 @@ def packages():
     names = [path.name.split("_")[0] for arch in (ARCHITECTURE, "all")
              for path in sorted(PACKAGES.glob(f"*_{arch}.deb"))]
     assert names == ["cay-store", "cay", "libcay-dev", "libcay0", "python3-cay"], "run `package/deb dist`"
+
+
+def test_the_flags_of_debian_leave_the_strongest_checks_of_buffers():
+    """meson.build sets _FORTIFY_SOURCE=3; Debian's 2 would come after it."""
+    done = subprocess.run(
+        ["make", "--silent", "--eval=cay-flags:;@dpkg-buildflags --get CPPFLAGS", "-f",
+         "debian/rules", "cay-flags"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "-Wdate-time" in done.stdout
+    assert "FORTIFY" not in done.stdout
+    assert "'-D_FORTIFY_SOURCE=3'" in (ROOT / "meson.build").read_text()
 
 
 def test_lintian_finds_no_error():
