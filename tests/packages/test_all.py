@@ -68,6 +68,15 @@ def test_tarballs_and_images_need_only_the_libraries_of_musl(build, kind):
     assert made[1][2].endswith("/build-package/aarch64-linux-musl/root")
 
 
+def test_an_image_has_a_program_of_the_debian_packages(build):
+    done, calls = build("image")
+    assert done.returncode == 0, done.stderr
+    names = [words[0] for words in calls]
+    assert names.count("deb") == 1
+    assert names.index("deb") < names.index("image")
+    assert "deb" not in [words[0] for words in build("tarball")[1]]
+
+
 def test_all_kinds_are_built_if_none_is_given(build):
     done, calls = build()
     assert done.returncode == 0, done.stderr

@@ -14,9 +14,14 @@ import sys
 import tarfile
 import time
 import urllib.request
+from urllib.parse import quote
 
 import pytest
 from conftest import PACKAGES, ROOT
+
+sys.path.append(str(ROOT / "tests" / "server"))
+from cluster import Postgres  # noqa: E402
+from serving import wait_until  # noqa: E402
 
 KEY = "e2b_" + "0123456789abcdef" * 2
 # Docker's; Podman's are fewer.
@@ -152,13 +157,17 @@ class Container:
                               stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               check=False)
 
+    def state(self):
+        done = subprocess.run(["runc", "state", self.name], capture_output=True, check=False)
+        return json.loads(done.stdout or b"{}").get("status")
+
     @contextlib.contextmanager
-    def serve(self, **options):
+    def serve(self, *words, environment=(), **options):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
-        self.configure("--listen", address, "--quiet", environment=[f"E2B_API_KEY={KEY}"],
-                       **options)
+        self.configure("--listen", address, "--quiet", *words,
+                       environment=[f"E2B_API_KEY={KEY}", *environment], **options)
         process = subprocess.Popen(["runc", "run", "--bundle", self.bundle, self.name],
                                    stdin=subprocess.DEVNULL)
         try:
@@ -212,6 +221,49 @@ def test_the_sdk_uses_the_server_with_the_key_of_the_environment(container, user
                                    "E2B_SANDBOX_URL": url}, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["user", "42", "bash", "kept"]
+
+
+# Which package has each library that cay-store loads, and if its licence is there.
+LIBRARIES = """
+ldd /usr/local/libexec/cay/cay-store
+for file in $(ldd /usr/local/libexec/cay/cay-store | grep -o '/[^ ]*'); do
+    package=$(dpkg -S "$(realpath "$file")")
+    package=${package%%:*}
+    test -s "/usr/share/doc/$package/copyright" && echo "package $package"
+done
+"""
+
+
+def test_every_library_of_cay_store_is_there_with_its_license(container):
+    done = container.run("sh", "-euc", LIBRARIES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not found" not in done.stdout
+    lines = done.stdout.splitlines()
+    packages = [line.partition(" ")[2] for line in lines if line.startswith("package ")]
+    assert {"libc6", "libpq5", "libseccomp2"} <= set(packages)
+    assert len(packages) == sum(" (0x" in line and "vdso" not in line for line in lines)
+
+
+@pytest.fixture
+def database():
+    made = Postgres()
+    yield made.start()
+    made.clean()
+
+
+def test_the_server_of_the_image_shares_a_database(container, database):
+    account = f"cay:{quote(database.PASSWORD)}@"
+    variable = f"CAY_STORE={database.url.replace('cay@', account)}"
+    with container.serve("--node=naaa", environment=[variable], **FULL) as url:
+        request = urllib.request.Request(f"{url}/metrics", headers={"X-API-Key": KEY})
+
+        def is_up():
+            assert container.state() == "running"
+            with urllib.request.urlopen(request) as reply:
+                return "\ncay_store_up 1\n" in reply.read().decode()
+
+        wait_until(is_up, "the server does not reach the database")
+    assert database.ask("SELECT count(*) FROM cay.nodes WHERE id = 'naaa'") == [["1"]]
 
 
 # No script of the packages in the image ran: those of other packages must find what they expect.
