@@ -17,7 +17,9 @@
 #include "base/error.h"
 #include "cay/sandbox.h"
 #include "server/broker/hooks.h"
+#include "server/broker/shared.h"
 #include "server/commands.h"
+#include "server/wire/bucket.h"
 
 static unsigned errors, warnings;
 
@@ -153,6 +155,29 @@ static void check_readable(const char *option, const char *path)
         report("error", "%s: %s: %s", option, path, cay_errno_words(errno));
 }
 
+static void check_shared(const struct serve_options *options)
+{
+    struct cay_error error;
+    struct bucket bucket;
+    bool is_new = false;
+
+    if (!bucket_is(options->shared)) {
+        check_readable("--shared", options->shared);
+        return;
+    }
+    int code = bucket_parse(options, &bucket, &error);
+    if (!code)
+        code = shared_check_bucket(options, &is_new, &error);
+    if (code)
+        report_error("--shared", &error);
+    else
+        report("ok", "--shared: %s at %s%s", options->shared, bucket.endpoint,
+               is_new ? " is empty" : "");
+    if (!code && bucket.is_plain && bucket.is_remote)
+        report("warning", "--shared-endpoint: without TLS, snapshots can be read and "
+                          "replaced on the network (use https://)");
+}
+
 static void check_log(const char *path)
 {
     AUTO_FREE char *folder = path ? strdup(path) : NULL;
@@ -208,7 +233,7 @@ int server_check(struct state *state, struct cay_error *err)
     check_tls(options);
     check_store(state);
     check_readable("--api-key-file", options->api_key_file);
-    check_readable("--shared", options->shared);
+    check_shared(options);
     check_log(options->access_log);
     check_webhook(options);
     check_sandboxes();

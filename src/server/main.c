@@ -34,6 +34,7 @@
 #include "server/broker/recovery.h"
 #include "server/commands.h"
 #include "server/front/front.h"
+#include "server/wire/bucket.h"
 #include "server/wire/notify.h"
 #include "server/wire/warn.h"
 
@@ -205,6 +206,7 @@ static _Noreturn void become_front(int socket)
 
     explicit_bzero(&server.broker.secrets, sizeof server.broker.secrets);
     explicit_bzero(&server.broker.request, sizeof server.broker.request);
+    bucket_drop_access();
     front->broker = socket;
     close_others(fds, sizeof fds / sizeof *fds);
     sigemptyset(&none);
@@ -349,6 +351,8 @@ static int prepare(struct state *state, char *domain, size_t domain_room,
         server.broker.registry = state->registry;
         code = index_prepare(&server.broker, options, err);
     }
+    if (!code)
+        code = bucket_take_access(options, err);
     if (!code)
         code = open_log(options, &front->log, err);
     if (!code && options->tls_cert)

@@ -1,40 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots that reach every server through a directory: --shared."""
+"""Snapshots that reach every server through a directory or an S3 store: --shared."""
 
 import os
 import re
 import shutil
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from cluster import Node
 from e2b import Sandbox
+from s3 import KEY, S3, SECRET, TOKEN
 from serving import CAY, PATIENCE, unavailable, wait_until
 
 TENANTS = ("alice", "bob")
 
 
+class Directory:
+    """What the servers share, as files."""
+
+    def __init__(self, path):
+        self.path, self.env = path, {}
+        path.mkdir(mode=0o700)
+        self.options = ["--shared", str(path)]
+
+    def file(self, folder, name, tenant="alice"):
+        return self.path / f"tenant-{tenant}" / folder / name
+
+    def names(self, folder, tenant="alice"):
+        return sorted(os.listdir(self.file(folder, "", tenant)))
+
+    def read(self, folder, name):
+        return self.file(folder, name).read_bytes()
+
+    def write(self, folder, name, data):
+        self.file(folder, name).write_bytes(data)
+
+    @contextmanager
+    def away(self):
+        """A mount point without its mount."""
+        elsewhere = self.path.with_name("away")
+        self.path.rename(elsewhere)
+        self.path.mkdir(mode=0o700)
+        try:
+            yield
+            assert os.listdir(self.path) == []
+        finally:
+            self.path.rmdir()
+            elsewhere.rename(self.path)
+
+    def clean(self):
+        pass
+
+
+class Bucket:
+    """The same as objects of a store, with the credentials in the environment."""
+
+    def __init__(self):
+        self.s3 = S3(token=TOKEN)
+        self.options = self.s3.options()
+        self.env = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_SESSION_TOKEN": TOKEN}
+
+    @staticmethod
+    def key(folder, name, tenant="alice"):
+        return f"some/prefix/tenant-{tenant}/{folder}/{name}"
+
+    def names(self, folder, tenant="alice"):
+        start = self.key(folder, "", tenant)
+        return sorted(name[len(start):] for name in list(self.s3.objects) if name.startswith(start))
+
+    def read(self, folder, name):
+        return self.s3.objects[self.key(folder, name)][0]
+
+    def write(self, folder, name, data):
+        self.s3.objects[self.key(folder, name)] = (data, time.time())
+
+    @contextmanager
+    def away(self):
+        """Another bucket, which is empty."""
+        objects, self.s3.objects = self.s3.objects, {}
+        try:
+            yield
+            assert self.s3.objects == {}
+        finally:
+            self.s3.objects = objects
+
+    def clean(self):
+        self.s3.stop()
+
+
 def start(home, name, shared, *options):
-    node = Node(home / name, name, "--reserve", "0", *(["--shared", str(shared)] if shared else []),
-                *options).start()
+    node = Node(home / name, name, "--reserve", "0", *shared.options, *options)
+    node.shared = shared
+    node.env.update(shared.env)
+    node.start()
     for tenant in TENANTS:
         node.options_of(tenant)
     return node
 
 
-@pytest.fixture(scope="module", name="nodes")
-def fixture_nodes(tmp_path_factory):
+@pytest.fixture(scope="module", name="nodes", params=["directory", "s3"])
+def fixture_nodes(request, tmp_path_factory):
     if os.geteuid() != 0:
         unavailable("the tests of the server are run by root")
     home = tmp_path_factory.mktemp("shared")
-    (home / "all").mkdir(mode=0o700)
-    started = [start(home, name, home / "all") for name in ("naaa", "naab")]
-    for one in started:
-        one.shared = home / "all"
+    shared = Directory(home / "all") if request.param == "directory" else Bucket()
+    started = [start(home, name, shared) for name in ("naaa", "naab")]
     yield started
     for one in started:
         one.clean()
+    shared.clean()
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +182,7 @@ def stored(node):
 
 
 def files(node, tenant="alice", folder="files"):
-    return sorted(os.listdir(node.shared / f"tenant-{tenant}" / folder))
+    return node.shared.names(folder, tenant)
 
 
 def test_a_snapshot_is_there_on_every_node(nodes):
@@ -185,19 +262,21 @@ def test_other_tenants_do_not_see_it(nodes):
 
 def test_a_damaged_archive_is_refused_and_the_next_try_may_succeed(nodes):
     one, two = nodes
-    snapshot = snapshot_of(one, "whole")
-    (path,) = (one.shared / "tenant-alice" / "files").iterdir()
-    whole, before = path.read_bytes(), stored(two)
+    snapshot, shared = snapshot_of(one, "whole"), one.shared
+    (name,) = files(one)
+    whole, before = shared.read("files", name), stored(two)
     for damage in (whole[:-1], whole[:600] + bytes([whole[600] ^ 1]) + whole[601:], b"", whole + b"\0"):
-        path.write_bytes(damage)
+        shared.write("files", name, damage)
         status, reply = call(two, "POST", "/sandboxes", {"templateID": snapshot})
         assert status == 503 and "digest" in reply["message"], reply
         assert stored(two) == before
-    path.unlink()
-    path.symlink_to("/etc/passwd")
-    assert call(two, "POST", "/sandboxes", {"templateID": snapshot})[0] == 503
-    path.unlink()
-    path.write_bytes(whole)
+    if isinstance(shared, Directory):
+        path = shared.file("files", name)
+        path.unlink()
+        path.symlink_to("/etc/passwd")
+        assert call(two, "POST", "/sandboxes", {"templateID": snapshot})[0] == 503
+        path.unlink()
+    shared.write("files", name, whole)
     assert read(two, snapshot) == "whole"
     assert remove(two, snapshot) == 204
 
@@ -208,14 +287,16 @@ def test_a_damaged_archive_is_refused_and_the_next_try_may_succeed(nodes):
     lambda lines: [*lines[:3], "UPPER", *lines[4:]],
     lambda lines: [*lines[:4], "-1", *lines[5:]],
     lambda lines: [*lines[:5], "512", lines[6]], lambda lines: [*lines[:6], "0" * 63]])
+@pytest.mark.parametrize("nodes", ["directory"], indirect=True)
 def test_an_invalid_record_is_no_snapshot(nodes, change):
     one, two = nodes
     snapshot = snapshot_of(one, "x")
-    (path,) = (one.shared / "tenant-alice" / "records").iterdir()
-    lines = path.read_text().splitlines()
-    path.write_text("".join(line + "\n" for line in change(lines)))
+    (name,) = files(one, folder="records")
+    record = one.shared.read("records", name)
+    changed = change(record.decode().splitlines())
+    one.shared.write("records", name, "".join(line + "\n" for line in changed).encode())
     assert listed(two) == []
-    path.write_text("".join(line + "\n" for line in lines))
+    one.shared.write("records", name, record)
     assert listed(two) == [snapshot]
     assert remove(two, snapshot) == 204
 
@@ -228,14 +309,11 @@ def test_the_built_in_template_has_its_name_alone(nodes):
     assert (status, listed(nodes[1])) == (400, []), reply
 
 
-def test_without_the_directory_a_node_serves_what_it_has(nodes):
+def test_without_the_store_a_node_serves_what_it_has(nodes):
     one, two = nodes
     snapshot, other = snapshot_of(one, "here"), snapshot_of(two, "there")
     assert {snapshot, other} <= set(listed(one))
-    away = one.shared.with_name("away")
-    one.shared.rename(away)
-    one.shared.mkdir(mode=0o700)  # a mount point without its mount
-    try:
+    with one.shared.away():
         assert read(one, snapshot) == "here"
         assert {snapshot, other} <= set(listed(one))
         for name in (other, "unknown"):
@@ -245,18 +323,13 @@ def test_without_the_directory_a_node_serves_what_it_has(nodes):
         sandbox.kill()
         assert status == 503, reply
         assert remove(one, snapshot) == 503 and read(one, snapshot) == "here"
-        assert os.listdir(one.shared) == []
         assert metric(one, "cay_shared_failures_total") > 0
-    finally:
-        one.shared.rmdir()
-        away.rename(one.shared)
     assert read(one, other) == "there"
     assert remove(one, snapshot) == remove(one, other) == 204
 
 
 def test_a_snapshot_that_was_acknowledged_survives_its_node(tmp_path):
-    shared = tmp_path / "all"
-    shared.mkdir(mode=0o700)
+    shared = Directory(tmp_path / "all")
     one = start(tmp_path, "naaa", shared)
     snapshot = snapshot_of(one, "outlives")
     one.kill()
@@ -288,7 +361,7 @@ def test_a_directory_that_cannot_be_the_right_one_is_refused(tmp_path):
     shared.chmod(0o777)
     assert "0700" in refusal(tmp_path / "home", "--node", "naaa", "--shared", str(shared))
     shared.chmod(0o700)
-    node = start(tmp_path, "naaa", shared)
+    node = Node(tmp_path / "naaa", "naaa", "--reserve", "0", "--shared", str(shared)).start()
     try:
         node.stop()
         for name in ("empty", "other"):

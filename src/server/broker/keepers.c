@@ -22,6 +22,7 @@
 #include "server/broker/broker.h"
 #include "server/broker/hooks.h"
 #include "server/broker/journal.h"
+#include "server/wire/bucket.h"
 #include "server/wire/warn.h"
 #include "sys/rights.h"
 
@@ -73,6 +74,7 @@ static void leave_with(struct broker *broker, int socket, int other, const char 
 void keepers_leave_broker(struct broker *broker, int socket, const char *name)
 {
     leave_with(broker, socket, -1, name);
+    bucket_drop_access();
 }
 
 static _Noreturn void become_keeper(struct broker *broker, int socket,
@@ -80,7 +82,9 @@ static _Noreturn void become_keeper(struct broker *broker, int socket,
 {
     const struct serve_options options = *broker->options;
 
-    keepers_leave_broker(broker, socket, *spec->id ? KEEPER_NAME : "cay-next");
+    leave_with(broker, socket, -1, *spec->id ? KEEPER_NAME : "cay-next");
+    if (*spec->id) /* else when it gets one */
+        bucket_drop_access();
     keeper_run(KEPT_FD, spec, &options);
 }
 
@@ -362,6 +366,7 @@ pid_t keepers_start_mcp(struct broker *broker, int socket, int notes,
 
     if (pid == 0) {
         leave_with(broker, socket, notes, "cay-mcp");
+        bucket_drop_access();
         keeper_serve_mcp(KEPT_FD, KEPT_FD + 1, &wanted, &options);
     }
     return pid;

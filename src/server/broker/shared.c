@@ -10,11 +10,13 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/error.h"
 #include "server/broker/journal.h"
+#include "server/wire/bucket.h"
 #include "server/wire/samples.h"
 #include "server/wire/warn.h"
 #include "sys/io.h"
@@ -136,16 +138,23 @@ static int fail_directory(const char *path, int error, struct cay_error *err)
                     cay_errno_words(error));
 }
 
-/* Two nodes may begin with an empty directory at the same time: one of the ids stays. */
-static int make_mark(int dir, const char *path, struct cay_error *err)
+static int make_id(char ret_id[KEEPER_SHARED_ID + 1], struct cay_error *err)
 {
     unsigned char bytes[KEEPER_SHARED_ID / 2];
-    char id[KEEPER_SHARED_ID + 1], temporary[KEEPER_SHARED_ID + 8];
 
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
         return cay_fail_errno(err, errno, op, "getrandom");
-    base16_encode_update(id, sizeof bytes, bytes);
-    id[KEEPER_SHARED_ID] = '\0';
+    base16_encode_update(ret_id, sizeof bytes, bytes);
+    ret_id[KEEPER_SHARED_ID] = '\0';
+    return CAY_OK;
+}
+
+/* Two nodes may begin with an empty directory at the same time: one of the ids stays. */
+static int make_mark(int dir, const char *path, struct cay_error *err)
+{
+    char id[KEEPER_SHARED_ID + 1], temporary[KEEPER_SHARED_ID + 8];
+
+    TRY(make_id(id, err));
     snprintf(temporary, sizeof temporary, ".new-%s", id);
     AUTO_FD fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -191,6 +200,94 @@ static int read_mark(const char *path, bool make, char ret_id[KEEPER_SHARED_ID +
                           path);
 }
 
+/* --- The bucket, at the start --- */
+
+struct mark {
+    int code; /* of keeper_shared_mark() */
+    struct cay_error error;
+    char id[KEEPER_SHARED_ID + 1];
+};
+
+/* In a child: libcurl keeps threads, descriptors and memory, of which the broker and what
+ * it forks have no use. */
+static int read_apart(const struct serve_options *options, const char *new_id,
+                      struct mark *ret_mark, struct cay_error *err)
+{
+    int ends[2];
+
+    *ret_mark = (struct mark){.code = CAY_E_INTERNAL};
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return cay_fail_errno(err, errno, op, "pipe");
+    pid_t pid = fork(); /* allow: fork a child that reads a bucket; no threads here */
+    if (pid == 0) {
+        ret_mark->code =
+            keeper_shared_mark(options, new_id, ret_mark->id, &ret_mark->error);
+        (void)io_write(ends[1], ret_mark, sizeof *ret_mark);
+        _exit(0);
+    }
+    (void)close(ends[1]);
+    bool is_known =
+        pid > 0 && read(ends[0], ret_mark, sizeof *ret_mark) == sizeof *ret_mark;
+    (void)close(ends[0]);
+    if (pid > 0)
+        (void)waitpid(pid, NULL, 0);
+    return is_known ? CAY_OK : cay_fail_errno(err, pid < 0 ? errno : EPIPE, op, "fork");
+}
+
+/* What the keeper has for clients, for the operator. */
+static int fail_bucket(const struct serve_options *options, const struct mark *mark,
+                       struct cay_error *err)
+{
+    const char *cause = strstr(mark->error.hint, "log: ");
+
+    return cay_fail(err, CAY_E_INVALID, mark->error.sys_errno, op, "--shared",
+                    "the S3 store cannot be used", "%s: %s", options->shared,
+                    cause ? cause + 5 : mark->error.hint);
+}
+
+static int read_bucket(const struct serve_options *options, const char *known,
+                       char ret_id[KEEPER_SHARED_ID + 1], struct cay_error *err)
+{
+    static struct warn warn;
+    char new_id[KEEPER_SHARED_ID + 1];
+    struct mark mark;
+    struct bucket bucket;
+
+    TRY(make_id(new_id, err));
+    TRY(bucket_parse(options, &bucket, err));
+    if (bucket.is_plain && bucket.is_remote)
+        warn_line(&warn, "warning: --shared-endpoint: without TLS, snapshots can be read "
+                         "and replaced on the network (use https://)");
+    TRY(read_apart(options, *known ? NULL : new_id, &mark, err));
+    if (!mark.code)
+        memcpy(ret_id, mark.id, sizeof mark.id);
+    if (*known && mark.code == CAY_E_UNAVAILABLE &&
+        (mark.error.sys_errno == EHOSTUNREACH || mark.error.sys_errno == EAGAIN)) {
+        warn_line(&warn, "--shared: %s: %s", mark.error.message, mark.error.hint);
+        memcpy(ret_id, known, KEEPER_SHARED_ID + 1);
+        return CAY_OK;
+    }
+    if (mark.code && mark.code != CAY_E_NOT_FOUND)
+        return fail_bucket(options, &mark, err);
+    if (!mark.code && strlen(ret_id) == KEEPER_SHARED_ID &&
+        strspn(ret_id, "0123456789abcdef") == KEEPER_SHARED_ID)
+        return CAY_OK;
+    return cay_fail(err, CAY_E_INVALID, 0, op, "--shared",
+                    "the bucket is not the one that this server had before",
+                    "correct the bucket, its prefix or --shared-endpoint; to give it up, "
+                    "start the server once without --shared");
+}
+
+int shared_check_bucket(const struct serve_options *options, bool *ret_is_new,
+                        struct cay_error *err)
+{
+    struct mark mark;
+
+    TRY(read_apart(options, NULL, &mark, err));
+    *ret_is_new = mark.code == CAY_E_NOT_FOUND;
+    return mark.code && !*ret_is_new ? fail_bucket(options, &mark, err) : CAY_OK;
+}
+
 static void forget_all(struct broker *broker)
 {
     static const char not_here[] = "DELETE FROM snapshots WHERE 's.' || id IN "
@@ -221,12 +318,15 @@ int shared_open(struct broker *broker, struct cay_error *err)
         cay_copy_text(known, sizeof known,
                       (const char *)sqlite3_column_text(statement, 0));
     sqlite3_finalize(statement);
-    TRY(read_mark(path, !*known, id, err));
+    if (bucket_is(path))
+        TRY(read_bucket(broker->options, known, id, err));
+    else
+        TRY(read_mark(path, !*known, id, err));
     if (*known && strcmp(known, id) != 0)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--shared",
-                        "the directory is not the one that this server had before",
-                        "mount it: %s; to give it up, start the server once without "
-                        "--shared",
+                        "it is not the store that this server had before",
+                        "give or mount that one, not this: %s; to give it up, start the "
+                        "server once without --shared",
                         path);
     if (!*known)
         TRY(run(broker, "INSERT INTO shared_directory VALUES (?1)", id, NULL, NULL, err));
@@ -250,7 +350,7 @@ static struct broker_request *hold(struct broker *broker, enum op which,
         if (pending)
             broker_request_free(broker, pending);
         broker_refuse(request, 503, CAY_E_UNAVAILABLE,
-                      "too many requests wait for the shared directory",
+                      "too many requests wait for the shared store",
                       "try again in a moment");
         return NULL;
     }
@@ -664,10 +764,9 @@ void shared_put(struct samples *out, const struct broker *broker)
     if (!shared_is_on(broker))
         return;
     samples_one(out, "cay_shared_fetches_total", "counter",
-                "Archives that were fetched from the shared directory", shared->fetches);
+                "Archives that were fetched from the shared store", shared->fetches);
     samples_one(out, "cay_shared_fetched_bytes_total", "counter",
-                "Bytes that were fetched from the shared directory",
-                shared->fetched_bytes);
+                "Bytes that were fetched from the shared store", shared->fetched_bytes);
     samples_one(out, "cay_shared_failures_total", "counter",
-                "Uses of the shared directory that failed", shared->failures);
+                "Uses of the shared store that failed", shared->failures);
 }

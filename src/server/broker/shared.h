@@ -4,15 +4,19 @@
 
 #include "server/broker/broker.h"
 
-/* The directory of --shared: what other nodes have put there becomes rows of this node's
- * store, before a request is handled that may name it, and files when a sandbox is
- * created from it.  Keepers without a sandbox read and write the directory
+/* The directory or bucket of --shared: what other nodes have put there becomes rows of
+ * this node's store, before a request is handled that may name it, and files when a
+ * sandbox is created from it.  Keepers without a sandbox read and write it
  * (keeper/shared.c); the broker never waits for it. */
 
-/* Remembers the directory in the store, or compares it: CAY_E_INVALID if it is another
- * one, such as the empty directory below a mount.  Without --shared what is not on this
- * node is forgotten. */
+/* Remembers it in the store, or compares it: CAY_E_INVALID if it is another one, such as
+ * the empty directory below a mount.  A bucket that this node has used may be away: its
+ * keepers compare it.  Without --shared what is not on this node is forgotten. */
 int shared_open(struct broker *broker, struct cay_error *err);
+
+/* Whether a bucket can be read, for --check.  *ret_is_new: it is empty. */
+int shared_check_bucket(const struct serve_options *options, bool *ret_is_new,
+                        struct cay_error *err);
 
 bool shared_is_on(const struct broker *broker);
 

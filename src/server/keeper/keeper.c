@@ -19,6 +19,7 @@
 #include "cay/approval.h"
 #include "cay/volume.h"
 #include "code/client.h"
+#include "server/wire/bucket.h"
 #include "sys/io.h"
 #include "sys/rights.h"
 
@@ -932,6 +933,8 @@ static int run_op(struct keeper *keeper, struct keeper_request *request,
                          act != keeper_op_build && act != keeper_op_remove_template &&
                          act != keeper_op_upload && act != keeper_op_approval &&
                          act != keeper_op_shared;
+    if (act != keeper_op_shared && act != keeper_op_snapshot_remove)
+        bucket_drop_access();
     if (!keeper->sandbox && needs_sandbox)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "server", NULL,
                         "there is no sandbox yet", "try again");

@@ -73,9 +73,13 @@ _Noreturn void keeper_serve_mcp(int socket, int notes, const struct keeper_mcp *
 /* The same for requests for approval: "tenant-NAME/approvals". */
 #define KEEPER_QUEUES "queues"
 
-/* --shared: a file in the directory with its id, random hexadecimal digits. */
+/* --shared: a file in the directory or bucket with its id, random hexadecimal digits. */
 #define KEEPER_SHARED_MARK "cay-shared"
 enum { KEEPER_SHARED_ID = 32 };
+/* Reads that of a bucket; CAY_E_NOT_FOUND: there is none.  With `new_id` it becomes that,
+ * unless another server is faster.  Waits for the store: not for the broker. */
+int keeper_shared_mark(const struct serve_options *options, const char *new_id,
+                       char ret_id[KEEPER_SHARED_ID + 1], struct cay_error *err);
 
 /* Options of every sandbox: those of the server. */
 #define KEEPER_TEMPLATE "base"
@@ -240,7 +244,7 @@ void keeper_content_close(struct keeper *keeper);
 keeper_op keeper_op_volume, keeper_op_snapshot_remove, keeper_op_shared, keeper_op_build,
     keeper_op_remove_template, keeper_op_upload;
 /* Strings: enum shared_string.  Removes a record and its archive; without `removes` it
- * only checks that the directory can be used. */
+ * only checks that the store can be used. */
 int keeper_remove_shared(const struct keeper *keeper, const char *const *strings,
                          bool removes, struct cay_error *err);
 keeper_op keeper_op_start, keeper_op_attach, keeper_op_processes, keeper_op_input,

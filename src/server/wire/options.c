@@ -13,6 +13,7 @@
 #include "base/auto.h"
 #include "base/error.h"
 #include "base/quantity.h"
+#include "server/wire/bucket.h"
 #include "server/wire/channel.h"
 #include "sys/state-home.h"
 
@@ -190,7 +191,13 @@ static const struct option {
      AT(agent_port), .most = UINT16_MAX, .scale = 1},
     {"--server-key-file", "FILE", "key of tokens, which all servers share", TEXT,
      AT(server_key_file)},
-    {"--shared", "DIRECTORY", "snapshots and templates of all servers", TEXT, AT(shared)},
+    {"--shared", "WHERE", "snapshots of all servers: DIRECTORY or s3://BUCKET/PREFIX",
+     TEXT, AT(shared)},
+    {"--shared-endpoint", "URL", "of the S3 store (that of Amazon)", TEXT,
+     AT(shared_endpoint)},
+    {"--shared-region", "NAME", "of the bucket (us-east-1)", TEXT, AT(shared_region)},
+    {"--shared-credentials-file", "FILE", "of the S3 store ($AWS_ACCESS_KEY_ID, ...)",
+     TEXT, AT(shared_credentials_file)},
     {"--require-level", "LEVEL", "do not start with less isolation (cay doctor)", TEXT,
      AT(require_level)},
     {"--haproxy", "NODE=ADDR...", "print HAProxy's configuration for these, and exit",
@@ -428,15 +435,30 @@ static int set(struct serve_options *options, const struct option *option,
                     "give %s or %s", option->words[0].word, option->words[1].word);
 }
 
+static int check_shared(const struct serve_options *options, struct cay_error *err)
+{
+    struct bucket bucket;
+    const char *more = options->shared_endpoint           ? "--shared-endpoint"
+                       : options->shared_region           ? "--shared-region"
+                       : options->shared_credentials_file ? "--shared-credentials-file"
+                                                          : NULL;
+
+    if (options->shared && !*options->node)
+        return cay_fail(err, CAY_E_INVALID, 0, op, "--shared",
+                        "it is of use to several servers only", "add --node NAME");
+    if (bucket_is(options->shared))
+        return bucket_parse(options, &bucket, err);
+    return more ? cay_fail(err, CAY_E_INVALID, 0, op, more, "there is no S3 store",
+                           "add --shared s3://BUCKET")
+                : CAY_OK;
+}
+
 static int check_node(const struct serve_options *options, struct cay_error *err)
 {
     if (options->store_password_file && !options->store_url)
         return cay_fail(err, CAY_E_INVALID, 0, op, "--store-password-file",
                         "there is no database", "add --store postgresql://HOST/DATABASE");
-    if (options->shared && !*options->node)
-        return cay_fail(err, CAY_E_INVALID, 0, op, "--shared",
-                        "the directory is of use to several servers only",
-                        "add --node NAME");
+    TRY(check_shared(options, err));
     if (options->prints_haproxy || *options->node || !options->agent_port)
         return CAY_OK;
     return cay_fail(err, CAY_E_INVALID, 0, op, "--agent",

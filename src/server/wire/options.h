@@ -61,7 +61,9 @@ struct serve_options {
     const char *require_level;   /* NULL: any */
     const char *store_url;       /* of PostgreSQL; NULL: none */
     const char *store_password_file;
-    const char *shared; /* directory of templates and snapshots; NULL: none */
+    const char *shared; /* directory, or s3://, of snapshots; NULL: none: wire/bucket.h */
+    const char *shared_endpoint, *shared_region; /* of s3://; NULL: the default */
+    const char *shared_credentials_file;         /* NULL: the environment */
     char *const *nodes; /* of prints_haproxy: NODE=ADDRESS, NULL-terminated */
 };
 
