@@ -68,6 +68,9 @@ CAY_PUBLIC CAY_NODISC int cay_snapshot_remove(const char *name, struct cay_error
  * layers of the snapshot's template too, and needs nothing else; but if that is "host" or
  * "base", it has only what differs from it, which no other program can use.
  *
+ * A template that root has built with cay_build() is exported in the same way, and
+ * becomes a snapshot when it is imported.
+ *
  * The same snapshot is always the same bytes.  FIFOs, sockets, devices and extended
  * attributes are left out.  CAY_E_UNSUPPORTED: the name of a file begins with ".wh.",
  * which such archives use for files that are hidden. */

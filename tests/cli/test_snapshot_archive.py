@@ -208,6 +208,21 @@ def test_an_archive_of_base_has_only_what_differs(cay):
     cay("snapshot", "rm", "b")
 
 
+def test_a_built_template_is_exported_and_becomes_a_snapshot(cay):
+    show = ("--", "sh", "-c", "cat /made; id -u; pwd; echo $COLOR")
+    cay("template", "create", "small", "--from", f"oci-archive:{cay.folder / 'image.tar'}")
+    (cay.folder / "context").mkdir()
+    (cay.folder / "context" / "Dockerfile").write_text(
+        "FROM small\nENV COLOR=blue\nRUN echo x > /made\nWORKDIR /srv/deep\nUSER 1000\n")
+    cay("build", "-t", "built", "context")
+    cay("snapshot", "export", "built", "built.tar")
+    before = cay("run", "--template", "built", *show)
+    cay("template", "rm", "built", "small")
+    cay("snapshot", "import", "built.tar", "again")
+    assert cay("run", "--from", "again", *show) == before == "x\n1000\n/srv/deep\nblue\n"
+    cay("snapshot", "rm", "again")
+
+
 def test_a_part_that_does_not_match_its_digest_is_refused(cay):
     files, before = read(cay.folder / "s.tar"), cay.stored()
     for name in [x for x in files if x.startswith("blobs/")]:

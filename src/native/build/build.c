@@ -314,9 +314,10 @@ static int build_stage(struct build *build, size_t number, struct cay_error *err
 
     TRY(build_word(build, NULL, from, from->words.list[0], &name, err));
     TRY(build_source(build, number, from, name, &stage->chain, &stage->config, err));
-    if (build->options->hides_env && !json_object_get(stage->config, BUILD_IMAGE_ENV)) {
+    if (build->options->hides_env &&
+        !json_object_get(stage->config, TEMPLATE_IMAGE_ENV)) {
         json_t *env = json_deep_copy(json_object_get(stage->config, "Env"));
-        if (json_object_set_new(stage->config, BUILD_IMAGE_ENV,
+        if (json_object_set_new(stage->config, TEMPLATE_IMAGE_ENV,
                                 env ? env : json_array()) != 0)
             return cay_fail_memory(err, BUILD_OP);
     }
@@ -356,10 +357,10 @@ static int save_result(const struct result *result, struct cay_error *err)
     const char *user = build_config_text(stage->config, "User");
     bool hides_env = result->build->options->hides_env;
     AUTO_FREE const char **env =
-        build_env(stage->config, hides_env ? BUILD_IMAGE_ENV : "Env", 0);
+        build_env(stage->config, hides_env ? TEMPLATE_IMAGE_ENV : "Env", 0);
     AUTO_FREE char *config = json_dumps(stage->config, JSON_COMPACT);
     struct template_info info = {
-        .shown = {.source = "build",
+        .shown = {.source = TEMPLATE_BUILD,
                   .created_ms = clock_since_1970_ms(),
                   .bytes = stage->chain.bytes},
         .layers = stage->chain.layers.count ? stage->chain.layers.list : none,

@@ -149,8 +149,6 @@ int build_source(struct build *build, size_t before,
 /* "NAME=value" of an array of the configuration; NULL-terminated, the caller frees the
  * list. */
 const char **build_env(const json_t *config, const char *key, size_t more);
-/* What sandboxes have of Env if the build hides its own. */
-#define BUILD_IMAGE_ENV "ImageEnv"
 const char *build_config_text(const json_t *config, const char *key);
 
 #endif

@@ -531,7 +531,11 @@ static json_t *inner_config(const struct template_info *info)
                               json_string(info->shown.from));
     if (strcmp(info->base, "host") == 0 || strcmp(info->base, "base") == 0)
         (void)json_object_set_new(labels, TEMPLATE_LABEL_BASE, json_string(info->base));
-    (void)json_object_set_new(inner, "Env", env);
+    if (json_object_get(inner, TEMPLATE_IMAGE_ENV)) { /* sandboxes have these, not Env */
+        (void)json_object_set_new(inner, TEMPLATE_IMAGE_ENV, env);
+    } else {
+        (void)json_object_set_new(inner, "Env", env);
+    }
     (void)json_object_set_new(inner, "User", json_string(info->shown.user));
     (void)json_object_set_new(inner, "WorkingDir", json_string(info->shown.workdir));
     return inner;
@@ -694,6 +698,31 @@ static int export_opened(const char *name, const struct template *template, int 
     return code;
 }
 
+/* A template that was built has the same kinds of layers. */
+static int open_exported(const char *name, struct template *ret_template,
+                         struct cay_error *err)
+{
+    struct cay_error why;
+    int code = template_open(name, false, ret_template, &why);
+
+    if (code == CAY_E_NOT_FOUND)
+        return snapshot_check(op, name, err);
+    if (code)
+        return cay_fail_as(err, code, &why);
+    const struct template_info *info = &ret_template->info;
+    if (strcmp(info->shown.source, TEMPLATE_SNAPSHOT) == 0)
+        return CAY_OK;
+    bool is_build = strcmp(info->shown.source, TEMPLATE_BUILD) == 0;
+    if (is_build && !*info->map)
+        return CAY_OK;
+    template_done(ret_template);
+    if (!is_build)
+        return snapshot_check(op, name, err);
+    return cay_fail(err, CAY_E_UNSUPPORTED, 0, op, name,
+                    "only templates that root has built can be exported",
+                    "build it with sudo");
+}
+
 int cay_snapshot_export(const char *name, int fd, struct cay_error *err)
 {
     struct template template;
@@ -706,9 +735,8 @@ int cay_snapshot_export(const char *name, int fd, struct cay_error *err)
                         "the descriptor is not open for writing",
                         "open the file of the archive for writing");
     TRY(libarchive_load(op, err));
-    TRY(snapshot_check(op, name, err));
     name = template_plain_name(name, plain);
-    TRY(template_open(name, false, &template, err));
+    TRY(open_exported(name, &template, err));
     int code = export_opened(name, &template, fd, err);
     template_done(&template);
     return code;

@@ -319,7 +319,9 @@ static int take_config(const struct image *image, const json_t *config,
     info->config = inner ? json_dumps(inner, JSON_COMPACT) : NULL;
     if (inner && !info->config)
         return cay_fail_memory(err, op);
-    return take_env(info, json_object_get(inner, "Env"), err);
+    const json_t *hidden =
+        image->draft->archive ? json_object_get(inner, TEMPLATE_IMAGE_ENV) : NULL;
+    return take_env(info, hidden ? hidden : json_object_get(inner, "Env"), err);
 }
 
 /* Containers expect it to exist. */

@@ -42,6 +42,10 @@ struct template_info {
 };
 
 #define TEMPLATE_SNAPSHOT "snapshot" /* the source of a snapshot */
+#define TEMPLATE_BUILD    "build"    /* of a template of cay_build() */
+
+/* What sandboxes have of the configuration's Env if the build hides its own. */
+#define TEMPLATE_IMAGE_ENV "ImageEnv"
 
 /* The map that this user's templates have: idmap_text() of the level range.  False if
  * there is none. */
