@@ -213,7 +213,7 @@ def test_a_built_template_is_exported_and_becomes_a_snapshot(cay):
     cay("template", "create", "small", "--from", f"oci-archive:{cay.folder / 'image.tar'}")
     (cay.folder / "context").mkdir()
     (cay.folder / "context" / "Dockerfile").write_text(
-        "FROM small\nENV COLOR=blue\nRUN echo x > /made\nWORKDIR /srv/deep\nUSER 1000\n")
+        "FROM small\nUSER root\nENV COLOR=blue\nRUN echo x > /made\nWORKDIR /srv/deep\nUSER 1000\n")
     cay("build", "-t", "built", "context")
     cay("snapshot", "export", "built", "built.tar")
     before = cay("run", "--template", "built", *show)

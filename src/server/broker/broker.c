@@ -670,6 +670,7 @@ static void recover(struct broker *broker)
         broker->log_error("the templates cannot be read", &error);
     broker_reconcile(broker);
     broker_reconcile_snapshots(broker);
+    shared_reconcile_templates(broker);
     usage_open(broker);
     journal_open(broker);
     broker->is_keeper_lost = true;

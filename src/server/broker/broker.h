@@ -292,6 +292,7 @@ struct broker_request {
     struct buf env;              /* of a new sandbox: each variable with its NUL */
     struct forks *forks;         /* it is one of several that a client waits for */
     struct snapshot_row *snapshot;
+    char record[SHARED_NAME_MAX]; /* of the shared directory: OP_SHARED_GET */
     char
         returns[SANDBOX_ID_MAX]; /* OP_CREATE: the lost sandbox that it replaces, or "" */
     struct fork_plan *plan;      /* OP_FORK: what the new sandboxes get */

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "server/broker/broker.h"
+#include "server/broker/shared.h"
 #include "sys/state-home.h"
 
 static const char op[] = "server.build";
@@ -111,7 +112,7 @@ void broker_upload(struct broker *broker, struct request_packet *request)
 /* --- Removal --- */
 
 struct sources {
-    struct buf *names;
+    struct buf *names, *builds; /* a line for each build */
     uint32_t count;
     bool is_building;
     const char *keep; /* tags of the template, a line for each build; NULL: none */
@@ -127,6 +128,7 @@ static bool add_source(const struct catalog_build *build, void *cookie)
         !(sources->keep && strstr(sources->keep, build->id))) {
         catalog_source(build->id, name);
         strings_add(sources->names, name);
+        (void)buf_format(sources->builds, "%s\n", build->id);
         sources->count++;
     }
     return true;
@@ -136,20 +138,44 @@ static int removed(struct broker *broker, struct broker_request *pending,
                    const struct reply_packet *reply, struct cay_error *err)
 {
     (void)reply;
-    if (!*pending->template_id)
+    if (pending->client < 0) /* only builds without tags */
         return CAY_OK;
+    shared_forget_template(broker, pending->template_id);
     TRY(catalog_remove(broker->registry, pending->template_id, err));
-    if (pending->client >= 0)
-        (void)reply_send_done(pending->client);
+    (void)reply_send_done(pending->client);
     return CAY_OK;
 }
 
+/* Some of the files may be gone. */
+static void removal_failed(struct broker *broker, struct broker_request *pending,
+                           const struct cay_error *error)
+{
+    (void)pending;
+    (void)error;
+    shared_find_lost(broker);
+}
+
+static enum op removal_op(const struct broker *broker)
+{
+    return shared_is_on(broker) ? OP_SHARED_RECORDS : OP_TEMPLATE_REMOVE;
+}
+
 static void send_removal(struct broker *broker, struct sources *sources,
+                         const char *tenant, const char *template_id,
                          struct broker_request *pending)
 {
     struct request request = {.count = sources->count};
 
     pending->done = removed;
+    cay_copy_text(pending->row.tenant, TENANT_MAX, tenant);
+    cay_copy_text(pending->template_id, sizeof pending->template_id, template_id);
+    if (pending->op == OP_SHARED_RECORDS) {
+        pending->failed = removal_failed;
+        shared_send_removal(broker, pending, pending->client >= 0, sources->names,
+                            sources->count,
+                            sources->builds->len ? sources->builds->data : "");
+        return;
+    }
     broker_request_send_to(broker, pending, &request, sources->names);
 }
 
@@ -164,8 +190,8 @@ static int remove_template(struct broker *broker, struct request_packet *request
                            const char *tenant, const char *text, struct cay_error *err)
 {
     struct catalog_template template;
-    AUTO_BUF names = {.max = CHANNEL_STRINGS};
-    struct sources sources = {.names = &names};
+    AUTO_BUF names = {.max = CHANNEL_STRINGS}, builds = {.max = CHANNEL_STRINGS};
+    struct sources sources = {.names = &names, .builds = &builds};
     bool is_used = false;
 
     int code = broker_remove_snapshot(broker, request, tenant, text, err);
@@ -182,14 +208,14 @@ static int remove_template(struct broker *broker, struct request_packet *request
                                 : "a build of the template is running",
                         "try again when it has ended");
     struct broker_request *pending =
-        broker_request_new(broker, OP_TEMPLATE_REMOVE, NULL, request);
+        broker_request_new(broker, removal_op(broker), NULL, request);
     if (!pending)
         return cay_fail_memory(err, op);
-    cay_copy_text(pending->template_id, sizeof pending->template_id, template.id);
-    if (sources.count) {
-        send_removal(broker, &sources, pending);
+    if (sources.count || shared_is_on(broker)) {
+        send_removal(broker, &sources, tenant, template.id, pending);
         return CAY_OK;
     }
+    cay_copy_text(pending->template_id, sizeof pending->template_id, template.id);
     struct cay_error error = {0};
     if (removed(broker, pending, NULL, &error) != CAY_OK)
         broker_request_fail(pending, 503, &error);
@@ -204,10 +230,12 @@ static bool add_build(const struct catalog_build *build, void *cookie)
 }
 
 /* No name leads to a build without tags any more. */
-static void remove_untagged(struct broker *broker, const char *template_id)
+static void remove_untagged(struct broker *broker, const char *tenant,
+                            const char *template_id)
 {
-    AUTO_BUF names = {.max = CHANNEL_STRINGS}, tagged = {.max = 1 << 20};
-    struct sources sources = {.names = &names};
+    AUTO_BUF names = {.max = CHANNEL_STRINGS}, builds = {.max = CHANNEL_STRINGS};
+    AUTO_BUF tagged = {.max = 1 << 20};
+    struct sources sources = {.names = &names, .builds = &builds};
 
     (void)buf_text(&tagged, "\n");
     if (catalog_visit_tags(broker->registry, template_id, add_build, &tagged, NULL) ||
@@ -217,9 +245,11 @@ static void remove_untagged(struct broker *broker, const char *template_id)
     (void)!catalog_visit_builds(broker->registry, template_id, add_source, &sources,
                                 NULL);
     struct broker_request *pending =
-        sources.count ? broker_request_new(broker, OP_TEMPLATE_REMOVE, NULL, NULL) : NULL;
+        sources.count || shared_is_on(broker)
+            ? broker_request_new(broker, removal_op(broker), NULL, NULL)
+            : NULL;
     if (pending)
-        send_removal(broker, &sources, pending);
+        send_removal(broker, &sources, tenant, template_id, pending);
 }
 
 /* --- The end of a build --- */
@@ -234,7 +264,8 @@ static void finish(struct broker *broker, struct broker_request *pending,
                                   pending->template_id, pending->build, &build, &error);
     if (!code) {
         build.state = state;
-        build.updated_ms = build.finished_ms = clock_since_1970_ms();
+        build.updated_ms = build.finished_ms =
+            pending->op == OP_SHARED_PUT ? pending->number : clock_since_1970_ms();
         cay_copy_text(build.step, sizeof build.step, step);
         cay_copy_text(build.reason, sizeof build.reason, reason);
         code = catalog_update(broker->registry, &build, &error);
@@ -242,7 +273,66 @@ static void finish(struct broker *broker, struct broker_request *pending,
     if (code && broker->log_error)
         broker->log_error("the result of a build cannot be recorded", &error);
     if (!code && state == BUILD_READY)
-        remove_untagged(broker, pending->template_id);
+        remove_untagged(broker, pending->row.tenant, pending->template_id);
+}
+
+/* --- The shared directory --- */
+
+/* Nothing of it stays; an archive without a record is removed by the next one. */
+static void fail_publish(struct broker *broker, struct broker_request *pending,
+                         const struct cay_error *error)
+{
+    AUTO_BUF name = {.max = CATALOG_SOURCE_MAX};
+    struct sources sources = {.names = &name, .count = 1};
+    struct broker_request *next =
+        broker_request_new(broker, OP_TEMPLATE_REMOVE, NULL, NULL);
+    char source[CATALOG_SOURCE_MAX], reason[2 * CATALOG_REASON_MAX];
+
+    if (broker->log_error)
+        broker->log_error("a template cannot be shared", error);
+    snprintf(reason, sizeof reason, "%s: %s", error->message, error->hint);
+    finish(broker, pending, BUILD_ERROR, "finalize", reason);
+    catalog_source(pending->build, source);
+    strings_add(&name, source);
+    if (next)
+        send_removal(broker, &sources, pending->row.tenant, pending->template_id, next);
+}
+
+/* The other nodes find it now. */
+static int published(struct broker *broker, struct broker_request *pending,
+                     const struct reply_packet *reply, struct cay_error *err)
+{
+    const char *digest = reply_next(reply, NULL);
+    char name[SHARED_NAME_MAX];
+
+    shared_build_name(pending->build, name);
+    int code = shared_note(broker, name, pending->row.tenant, digest ? digest : "", 0,
+                           true, err);
+    if (code)
+        fail_publish(broker, pending, err);
+    else
+        finish(broker, pending, BUILD_READY, "", "");
+    return CAY_OK;
+}
+
+/* The build is ready when other nodes can have it. */
+static int publish(struct broker *broker, struct broker_request *pending,
+                   struct cay_error *err)
+{
+    AUTO_CATALOG_BUILD build = CATALOG_BUILD_INIT;
+    char tag[CATALOG_TAG_MAX];
+
+    TRY(catalog_find_build(broker->registry, pending->row.tenant, pending->template_id,
+                           pending->build, &build, err));
+    build.finished_ms = clock_since_1970_ms();
+    for (const char *at = build.tags.len ? build.tags.data : ""; *at;) {
+        size_t len = strcspn(at, " ");
+        snprintf(tag, sizeof tag, "%.*s", (int)len, at);
+        TRY(shared_tag_time(broker, build.template.id, tag, &build.finished_ms, err));
+        at += len + (at[len] == ' ');
+    }
+    return shared_publish_build(broker, pending->row.tenant, &build, published,
+                                fail_publish, err);
 }
 
 static int built(struct broker *broker, struct broker_request *pending,
@@ -251,10 +341,13 @@ static int built(struct broker *broker, struct broker_request *pending,
     const char *step = reply_next(reply, NULL);
     const char *reason = step ? reply_next(reply, step) : NULL;
 
-    (void)err;
-    if (reply->head.kind == REPLY_TEXT && reason)
+    if (reply->head.kind == REPLY_TEXT && reason) {
         finish(broker, pending, BUILD_ERROR, step, reason);
-    else
+    } else if (shared_is_on(broker)) {
+        if (publish(broker, pending, err) != CAY_OK)
+            fail_publish(broker, pending, err);
+    } else
+
         finish(broker, pending, BUILD_READY, "", "");
     return CAY_OK;
 }
@@ -282,8 +375,9 @@ static bool is_image(const char *image)
 }
 
 /* The source as the keeper gets it. */
-static int find_source(struct broker *broker, const char *tenant, uint32_t *flags,
-                       const char *text, struct buf *source, struct cay_error *err)
+static int find_source(struct broker *broker, struct request_packet *request,
+                       const char *tenant, uint32_t *flags, const char *text,
+                       struct buf *source, struct cay_error *err)
 {
     AUTO_BROKER_TEMPLATE template = BROKER_TEMPLATE_INIT;
 
@@ -297,6 +391,8 @@ static int find_source(struct broker *broker, const char *tenant, uint32_t *flag
                               "use [HOST/]NAME[:TAG]");
     }
     TRY(broker_resolve_template(broker, tenant, text, &template, err));
+    if (template.is_own && shared_fetch_build(broker, request, tenant, &template.build))
+        return CAY_OK; /* the request waits, or was refused */
     *flags |= template.is_own ? BUILD_IS_OWN : 0;
     strings_add(source, strcmp(template.source, KEEPER_TEMPLATE) == 0 ? BROKER_BASE
                                                                       : template.source);
@@ -375,13 +471,17 @@ static int start(struct broker *broker, struct request_packet *request,
                            strings[BUILD_ID], &build, err));
     TRY(check_build(broker, tenant, &build, err));
     head.flags &= BUILD_FORCED | BUILD_FROM_TEMPLATE;
-    TRY(find_source(broker, tenant, &head.flags, strings[BUILD_SOURCE], &source, err));
+    TRY(find_source(broker, request, tenant, &head.flags, strings[BUILD_SOURCE], &source,
+                    err));
+    if (request->channel < 0)
+        return CAY_OK;
     build.start.len = build.ready.len = 0;
     if (!buf_text(&build.start, strings[BUILD_START]) ||
         !buf_text(&build.ready, strings[BUILD_READY_COMMAND]))
         return cay_fail(err, CAY_E_LIMIT, 0, op, NULL,
                         "the start or ready command is too long", "the limit is %d bytes",
                         CATALOG_COMMAND_MAX);
+    TRY(shared_check_commands(broker, &build, err));
     TRY(make_log(broker, build.id, err));
     build.state = BUILD_BUILDING;
     build.updated_ms = clock_since_1970_ms();

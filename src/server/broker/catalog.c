@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/broker/catalog.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <sqlite3.h>
@@ -37,6 +38,9 @@ static const char tables[] =
     "b.step, b.reason, b.tags, b.start, b.ready, t.id, t.name, t.created_ms, "           \
     "t.updated_ms, t.spawned_ms, t.spawns, "                                             \
     "(SELECT count(*) FROM builds WHERE template = t.id) "
+#define NO_TEMPLATE                                                                      \
+    "b.id, b.state, b.cpus, b.memory_mb, b.created_ms, b.updated_ms, b.finished_ms, "    \
+    "b.step, b.reason, b.tags, b.start, b.ready, '', '', 0, 0, 0, 0, 0 "
 #define FROM_BOTH "FROM templates t JOIN builds b ON b.template = t.id "
 
 /* --- Statements --- */
@@ -235,7 +239,7 @@ int catalog_add(struct registry *registry, const char *tenant, const char *name,
 {
     int64_t now_ms = clock_since_1970_ms();
 
-    if (!draw_id(build->template.id) || !draw_uuid(build->id))
+    if ((!*build->template.id && !draw_id(build->template.id)) || !draw_uuid(build->id))
         return cay_fail_errno(err, errno, op, "getrandom");
     TRY(run(registry,
             "INSERT INTO templates VALUES (?1, ?2, ?3, ?4, ?4, 0, 0) "
@@ -323,10 +327,10 @@ int catalog_find_build(struct registry *registry, const char *tenant, const char
 /* --- Changes --- */
 
 int catalog_set_tag(struct registry *registry, const char *template_id, const char *tag,
-                    const char *build, struct cay_error *err)
+                    const char *build, int64_t created_ms, struct cay_error *err)
 {
     return run(registry, "INSERT OR REPLACE INTO tags VALUES (?, ?, ?, ?)", NULL, NULL,
-               err, "ttti", template_id, tag, build, clock_since_1970_ms());
+               err, "ttti", template_id, tag, build, created_ms);
 }
 
 int catalog_update(struct registry *registry, const struct catalog_build *build,
@@ -345,7 +349,8 @@ int catalog_update(struct registry *registry, const struct catalog_build *build,
          build->state == BUILD_READY && *at;) {
         size_t len = strcspn(at, " ");
         snprintf(tag, sizeof tag, "%.*s", (int)len, at);
-        TRY(catalog_set_tag(registry, build->template.id, tag, build->id, err));
+        TRY(catalog_set_tag(registry, build->template.id, tag, build->id,
+                            build->finished_ms, err));
         at += len + (at[len] == ' ');
     }
     return CAY_OK;
@@ -383,6 +388,114 @@ int catalog_remove(struct registry *registry, const char *template_id,
     return CAY_OK;
 }
 
+/* --- What other nodes have --- */
+
+int catalog_put_build(struct registry *registry, const char *tenant,
+                      struct catalog_build *build, struct cay_error *err)
+{
+    struct catalog_template *template = &build->template;
+
+    TRY(run(registry,
+            "INSERT INTO templates VALUES (?1, ?2, ?3, ?4, ?5, 0, 0) "
+            "ON CONFLICT (tenant, name) DO UPDATE SET "
+            "created_ms = min(created_ms, ?4), updated_ms = max(updated_ms, ?5)",
+            NULL, NULL, err, "tttii", template->id, tenant, template->name,
+            build->created_ms, build->finished_ms));
+    TRY(catalog_find_template(registry, tenant, template->name, template, err));
+    return run(registry,
+               "INSERT OR REPLACE INTO builds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, "
+               "'', '', ?8, ?9, ?10)",
+               NULL, NULL, err, "ttiiiiittt", build->id, template->id,
+               (int64_t)BUILD_READY, build->cpus, build->memory_mb, build->created_ms,
+               build->finished_ms, build->tags.len ? build->tags.data : "",
+               build->start.len ? build->start.data : "",
+               build->ready.len ? build->ready.data : "");
+}
+
+int catalog_put_tag(struct registry *registry, const char *template_id, const char *tag,
+                    const char *build, int64_t created_ms, struct cay_error *err)
+{
+    return run(registry,
+               "INSERT INTO tags VALUES (?, ?, ?, ?) ON CONFLICT (template, tag) DO "
+               "UPDATE SET build = excluded.build, created_ms = excluded.created_ms "
+               "WHERE (excluded.created_ms, excluded.build) > "
+               "(tags.created_ms, tags.build)",
+               NULL, NULL, err, "ttti", template_id, tag, build, created_ms);
+}
+
+int catalog_drop_tag(struct registry *registry, const char *template_id, const char *tag,
+                     int64_t created_ms, struct cay_error *err)
+{
+    return run(registry,
+               "DELETE FROM tags WHERE template = ?1 AND tag = ?2 AND created_ms = ?3",
+               NULL, NULL, err, "tti", template_id, tag, created_ms);
+}
+
+int catalog_find_tag(struct registry *registry, const char *template_id, const char *tag,
+                     struct catalog_build *ret_build, struct cay_error *err)
+{
+    ret_build->created_ms = 0;
+    return run(registry,
+               "SELECT build, 0, 0, 0, created_ms, 0, 0, '', '', tag, '', '', '', '', 0, "
+               "0, 0, 0, 0 FROM tags WHERE template = ?1 AND tag = ?2",
+               take_row, ret_build, err, "tt", template_id, tag);
+}
+
+int catalog_lists_tag(struct registry *registry, const char *template_id, const char *tag,
+                      bool *ret_lists, struct cay_error *err)
+{
+    AUTO_CATALOG_BUILD row = CATALOG_BUILD_INIT;
+
+    TRY(run(registry,
+            "SELECT '', 0, count(*), 0, 0, 0, 0, '', '', '', '', '', '', '', 0, 0, 0, 0, "
+            "0 FROM builds WHERE template = ?1 AND "
+            "instr(' ' || tags || ' ', ' ' || ?2 || ' ') > 0",
+            take_row, &row, err, "tt", template_id, tag));
+    *ret_lists = row.cpus > 0;
+    return CAY_OK;
+}
+
+int catalog_find_commands(struct registry *registry, const char *id,
+                          struct catalog_build *ret_build, struct cay_error *err)
+{
+    ret_build->id[0] = '\0';
+    return run(registry, "SELECT " NO_TEMPLATE "FROM builds b WHERE b.id = ?1", take_row,
+               ret_build, err, "t", id);
+}
+
+int catalog_bury(struct registry *registry, const char *id, struct cay_error *err)
+{
+    static const char *const texts[] = {
+        "DELETE FROM tags WHERE build = ?1",
+        "DELETE FROM templates WHERE id = (SELECT template FROM builds WHERE id = ?1) "
+        "AND NOT EXISTS (SELECT 1 FROM builds b WHERE b.template = templates.id AND "
+        "b.id <> ?1 AND b.state IN (2, 3))",
+        "DELETE FROM builds WHERE id <> ?1 AND template <> '' AND "
+        "template = (SELECT template FROM builds WHERE id = ?1) AND "
+        "template NOT IN (SELECT id FROM templates)",
+        "UPDATE builds SET template = '' WHERE id = ?1"};
+
+    static_assert(BUILD_BUILDING == 2 && BUILD_READY == 3, "as above");
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        TRY(run(registry, texts[i], NULL, NULL, err, "t", id));
+    return CAY_OK;
+}
+
+int catalog_forget_buried(struct registry *registry, const char *id,
+                          struct cay_error *err)
+{
+    return run(registry, "DELETE FROM builds WHERE id = ?1 AND template = ''", NULL, NULL,
+               err, "t", id);
+}
+
+int catalog_visit_buried(struct registry *registry, catalog_visit *visit, void *cookie,
+                         struct cay_error *err)
+{
+    return run(registry, "SELECT " NO_TEMPLATE "FROM builds b WHERE b.template = ''",
+               visit, cookie, err, "");
+}
+
 /* --- Lists --- */
 
 int catalog_visit_templates(struct registry *registry, const char *tenant,
@@ -391,7 +504,8 @@ int catalog_visit_templates(struct registry *registry, const char *tenant,
 {
     return run(registry,
                "SELECT " COLUMNS FROM_BOTH "WHERE t.tenant = ?1 AND b.id = coalesce("
-               "(SELECT build FROM tags WHERE template = t.id AND tag = 'default'), "
+               "(SELECT g.build FROM tags g JOIN builds d ON d.id = g.build WHERE "
+               "g.template = t.id AND d.template = t.id AND g.tag = 'default'), "
                "(SELECT id FROM builds WHERE template = t.id ORDER BY created_ms DESC, "
                "id LIMIT 1)) AND (?2 = '' OR (t.created_ms, t.id) < "
                "(SELECT created_ms, id FROM templates WHERE id = ?2)) "
@@ -413,7 +527,8 @@ int catalog_visit_tags(struct registry *registry, const char *template_id,
 {
     return run(registry,
                "SELECT g.build, 0, 0, 0, g.created_ms, 0, 0, '', '', g.tag, '', '', '', "
-               "'', 0, 0, 0, 0, 0 FROM tags g WHERE g.template = ?1 ORDER BY g.tag",
+               "'', 0, 0, 0, 0, 0 FROM tags g WHERE g.template = ?1 AND "
+               "g.build IN (SELECT id FROM builds) ORDER BY g.tag",
                visit, cookie, err, "t", template_id);
 }
 
@@ -423,7 +538,8 @@ int catalog_count_tags(struct registry *registry, const char *template_id,
     AUTO_CATALOG_BUILD row = CATALOG_BUILD_INIT;
 
     TRY(run(registry,
-            "SELECT '', 0, (SELECT count(*) FROM tags WHERE template = ?1), 0, 0, 0, 0, "
+            "SELECT '', 0, (SELECT count(*) FROM tags WHERE template = ?1 AND "
+            "build <> ''), 0, 0, 0, 0, "
             "'', '', '', '', '', '', '', 0, 0, 0, 0, 0",
             take_row, &row, err, "t", template_id));
     *ret_tags = row.cpus;

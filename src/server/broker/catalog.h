@@ -73,7 +73,8 @@ int catalog_parse(const char *tenant, const char *text, char ret_name[CATALOG_NA
                   char ret_tag[CATALOG_TAG_MAX], struct cay_error *err);
 bool catalog_is_tag(const char *tag);
 
-/* A new build of the template with this name, which is created if it is missing. */
+/* A new build of the template with this name, which is created if it is missing, with
+ * the id build->template.id, or a random one if that is "". */
 int catalog_add(struct registry *registry, const char *tenant, const char *name,
                 struct catalog_build *build, struct cay_error *err);
 
@@ -94,12 +95,40 @@ int catalog_count_spawn(struct registry *registry, const char *template_id,
                         struct cay_error *err);
 
 int catalog_set_tag(struct registry *registry, const char *template_id, const char *tag,
-                    const char *build, struct cay_error *err);
+                    const char *build, int64_t created_ms, struct cay_error *err);
 int catalog_remove_tag(struct registry *registry, const char *template_id,
                        const char *tag, struct cay_error *err);
 /* With all its builds and tags. */
 int catalog_remove(struct registry *registry, const char *template_id,
                    struct cay_error *err);
+
+/* Of the shared directory: a build that is ready, without its tags.  build->template has
+ * an id for a new template; that of a known one replaces it. */
+int catalog_put_build(struct registry *registry, const char *tenant,
+                      struct catalog_build *build, struct cay_error *err);
+/* Sets a tag unless a newer one is known.  A build of "" is a tag that was removed. */
+int catalog_put_tag(struct registry *registry, const char *template_id, const char *tag,
+                    const char *build, int64_t created_ms, struct cay_error *err);
+/* Removes a tag that was set at this time. */
+int catalog_drop_tag(struct registry *registry, const char *template_id, const char *tag,
+                     int64_t created_ms, struct cay_error *err);
+/* ret_build->id and created_ms; the latter is 0 if there is none. */
+int catalog_find_tag(struct registry *registry, const char *template_id, const char *tag,
+                     struct catalog_build *ret_build, struct cay_error *err);
+/* Whether a build got the tag when it became ready. */
+int catalog_lists_tag(struct registry *registry, const char *template_id, const char *tag,
+                      bool *ret_lists, struct cay_error *err);
+/* The start and ready commands of a build, also of one that is buried; the id is "" if
+ * there is none. */
+int catalog_find_commands(struct registry *registry, const char *id,
+                          struct catalog_build *ret_build, struct cay_error *err);
+
+/* A build that another node has removed: no template has it, and a template that has
+ * no other one, ready or running, is gone.  Its row stays for the sandboxes that use its
+ * files. */
+int catalog_bury(struct registry *registry, const char *id, struct cay_error *err);
+int catalog_forget_buried(struct registry *registry, const char *id,
+                          struct cay_error *err);
 
 /* The newest first; `visit` returns false to stop.  Of each template: the build of the
  * tag "default", or else the last one. */
@@ -112,6 +141,9 @@ int catalog_visit_builds(struct registry *registry, const char *template_id,
 /* In order; build->tags is the tag, and created_ms when it was set. */
 int catalog_visit_tags(struct registry *registry, const char *template_id,
                        catalog_visit *visit, void *cookie, struct cay_error *err);
+
+int catalog_visit_buried(struct registry *registry, catalog_visit *visit, void *cookie,
+                         struct cay_error *err);
 
 int catalog_count_tags(struct registry *registry, const char *template_id,
                        int64_t *ret_tags, struct cay_error *err);

@@ -150,18 +150,21 @@ static bool find_source(struct broker *broker, struct request_packet *request,
     struct cay_error error = {0};
     int code = snapshot_find(broker->registry, tenant, text, &snapshot, &error);
 
-    if (!code && shared_fetch(broker, request, &snapshot))
+    if (!code && shared_fetch_snapshot(broker, request, &snapshot))
         return false;
     if (!code) {
         cay_copy_text(template->shown, sizeof template->shown, snapshot.id);
         snapshot_source(broker->registry, snapshot.id, template->source);
     } else if (code == CAY_E_NOT_FOUND) {
         code = broker_resolve_template(broker, tenant, text, template, &error);
+        if (!code && template->is_own &&
+            shared_fetch_build(broker, request, tenant, &template->build))
+            return false;
         template->is_of_machine = !code && !template->is_own;
     }
     if (code == CAY_E_NOT_FOUND && shared_is_away(broker))
         broker_refuse(request, 503, CAY_E_UNAVAILABLE,
-                      "the shared directory with the templates and snapshots is away",
+                      "the shared store with the templates and snapshots is away",
                       "try again later");
     else if (code)
         broker_refuse(request, code == CAY_E_NOT_FOUND ? 404 : 503, code, error.message,

@@ -156,7 +156,7 @@ bool return_start(struct broker *broker, struct request_packet *request,
                       "try again in a moment");
         return true;
     }
-    if (!shared_fetch(broker, request, &snapshot) &&
+    if (!shared_fetch_snapshot(broker, request, &snapshot) &&
         create_has_room(broker, request, 503) &&
         control_check_timeout(broker, request, request->head.numbers[TIMEOUT_SECONDS]))
         create(broker, request, &snapshot, old);

@@ -26,11 +26,8 @@ static const char op[] = "serve.shared";
 
 enum {
     HELD_MAX = 256, /* requests that wait for the directory */
-    NAME_MAX_LEN = 40,
-    ROUNDS = 1000 /* of one request for records: 64 KiB each */
+    ROUNDS = 1000   /* of one request for records: 64 KiB each */
 };
-
-#define FORMAT "cay 1" /* the first line of a record */
 
 bool shared_is_on(const struct broker *broker)
 {
@@ -42,15 +39,14 @@ bool shared_is_away(const struct broker *broker)
     return broker->shared.state == SHARED_AWAY;
 }
 
-static void fill_name(const char *id, char ret_name[NAME_MAX_LEN])
+static void fill_name(const char *id, char ret_name[SHARED_NAME_MAX])
 {
-    snprintf(ret_name, NAME_MAX_LEN, "s.%.*s", SNAPSHOT_ID_MAX, id);
+    snprintf(ret_name, SHARED_NAME_MAX, "s.%.*s", SNAPSHOT_ID_MAX, id);
 }
 
 /* --- Rows --- */
 
-/* One statement with up to three texts; NULL: not bound. */
-static sqlite3_stmt *prepare(struct broker *broker, const char *text, const char *one,
+sqlite3_stmt *shared_prepare(struct broker *broker, const char *text, const char *one,
                              const char *two, const char *three, struct cay_error *err)
 {
     sqlite3 *db = registry_db(broker->registry);
@@ -66,10 +62,10 @@ static sqlite3_stmt *prepare(struct broker *broker, const char *text, const char
     return statement;
 }
 
-static int run(struct broker *broker, const char *text, const char *one, const char *two,
+int shared_run(struct broker *broker, const char *text, const char *one, const char *two,
                const char *three, struct cay_error *err)
 {
-    sqlite3_stmt *statement = prepare(broker, text, one, two, three, err);
+    sqlite3_stmt *statement = shared_prepare(broker, text, one, two, three, err);
 
     if (!statement)
         return CAY_E_IO;
@@ -80,35 +76,46 @@ static int run(struct broker *broker, const char *text, const char *one, const c
     return code;
 }
 
-int shared_note(struct broker *broker, const struct snapshot_row *row, const char *digest,
-                bool is_here, struct cay_error *err)
+int shared_note(struct broker *broker, const char *name, const char *tenant,
+                const char *digest, int64_t flags, bool is_here, struct cay_error *err)
 {
-    char name[NAME_MAX_LEN], text[128];
+    char text[128];
+
+    snprintf(text, sizeof text, "INSERT OR %s INTO shared VALUES (?1, ?2, ?3, %d, %lld)",
+             is_here ? "REPLACE" : "IGNORE", is_here, (long long)flags);
+    return shared_run(broker, text, name, tenant, digest, err);
+}
+
+int shared_note_snapshot(struct broker *broker, const struct snapshot_row *row,
+                         const char *digest, bool is_here, struct cay_error *err)
+{
+    char name[SHARED_NAME_MAX];
 
     fill_name(row->id, name);
-    snprintf(text, sizeof text, "INSERT OR %s INTO shared VALUES (?1, ?2, ?3, %d, %lld)",
-             is_here ? "REPLACE" : "IGNORE", is_here, (long long)row->flags);
-    return run(broker, text, name, row->tenant, digest, err);
+    return shared_note(broker, name, row->tenant, digest, row->flags, is_here, err);
 }
 
-void shared_forget(struct broker *broker, const char *id)
+void shared_forget(struct broker *broker, const char *name)
 {
-    char name[NAME_MAX_LEN];
+    (void)!shared_run(broker, "DELETE FROM shared WHERE name = ?1", name, NULL, NULL,
+                      NULL);
+}
+
+void shared_forget_snapshot(struct broker *broker, const char *id)
+{
+    char name[SHARED_NAME_MAX];
 
     fill_name(id, name);
-    (void)!run(broker, "DELETE FROM shared WHERE name = ?1", name, NULL, NULL, NULL);
+    shared_forget(broker, name);
 }
 
-/* The digest of a snapshot in the directory; "": it is not there. */
-static void find_digest(struct broker *broker, const char *id, bool *ret_is_here,
+/* The digest of an archive in the directory; "": it is not there. */
+static void find_digest(struct broker *broker, const char *name, bool *ret_is_here,
                         char ret_digest[STORE_NAME_MAX])
 {
-    char name[NAME_MAX_LEN];
-
-    fill_name(id, name);
     sqlite3_stmt *statement =
-        prepare(broker, "SELECT digest, is_here FROM shared WHERE name = ?1", name, NULL,
-                NULL, NULL);
+        shared_prepare(broker, "SELECT digest, is_here FROM shared WHERE name = ?1", name,
+                       NULL, NULL, NULL);
     *ret_digest = '\0';
     if (statement && sqlite3_step(statement) == SQLITE_ROW) {
         const char *text = (const char *)sqlite3_column_text(statement, 0);
@@ -120,13 +127,13 @@ static void find_digest(struct broker *broker, const char *id, bool *ret_is_here
 
 bool shared_lost(struct broker *broker, const char *id)
 {
-    char name[NAME_MAX_LEN], digest[STORE_NAME_MAX];
+    char name[SHARED_NAME_MAX], digest[STORE_NAME_MAX];
     bool is_here;
 
     fill_name(id, name);
-    find_digest(broker, id, &is_here, digest);
-    return *digest && run(broker, "UPDATE shared SET is_here = 0 WHERE name = ?1", name,
-                          NULL, NULL, NULL) == CAY_OK;
+    find_digest(broker, name, &is_here, digest);
+    return *digest && shared_run(broker, "UPDATE shared SET is_here = 0 WHERE name = ?1",
+                                 name, NULL, NULL, NULL) == CAY_OK;
 }
 
 /* --- The directory, at the start --- */
@@ -292,11 +299,20 @@ static void forget_all(struct broker *broker)
 {
     static const char not_here[] = "DELETE FROM snapshots WHERE 's.' || id IN "
                                    "(SELECT name FROM shared WHERE is_here = 0)";
-    static const char *const texts[] = {not_here, "DELETE FROM shared",
+    static const char *const texts[] = {not_here,
+                                        "DELETE FROM builds WHERE " SHARED_BUILD_RECORD
+                                        " IN (SELECT name FROM shared WHERE is_here = 0)",
+                                        "DELETE FROM tags WHERE build NOT IN "
+                                        "(SELECT id FROM builds)",
+                                        "DELETE FROM templates WHERE id NOT IN "
+                                        "(SELECT template FROM builds)",
+                                        "DELETE FROM shared",
                                         "DELETE FROM shared_directory"};
 
+    if (catalog_open(broker->registry, NULL) != CAY_OK)
+        return;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (run(broker, texts[i], NULL, NULL, NULL, NULL) != CAY_OK)
+        if (shared_run(broker, texts[i], NULL, NULL, NULL, NULL) != CAY_OK)
             return; /* the next start does it */
 }
 
@@ -311,7 +327,7 @@ int shared_open(struct broker *broker, struct cay_error *err)
         return CAY_OK;
     }
     sqlite3_stmt *statement =
-        prepare(broker, "SELECT id FROM shared_directory", NULL, NULL, NULL, err);
+        shared_prepare(broker, "SELECT id FROM shared_directory", NULL, NULL, NULL, err);
     if (!statement)
         return CAY_E_IO;
     if (sqlite3_step(statement) == SQLITE_ROW)
@@ -329,7 +345,8 @@ int shared_open(struct broker *broker, struct cay_error *err)
                         "server once without --shared",
                         path);
     if (!*known)
-        TRY(run(broker, "INSERT INTO shared_directory VALUES (?1)", id, NULL, NULL, err));
+        TRY(shared_run(broker, "INSERT INTO shared_directory VALUES (?1)", id, NULL, NULL,
+                       err));
     memcpy(broker->shared.id, id, sizeof id);
     return CAY_OK;
 }
@@ -403,7 +420,7 @@ static void note_failure(struct broker *broker, const struct cay_error *error)
 
 /* --- Records --- */
 
-static bool is_hex(const char *text, size_t len)
+bool shared_is_hex(const char *text, size_t len)
 {
     return strlen(text) == len && strspn(text, "0123456789abcdef") == len;
 }
@@ -419,9 +436,9 @@ static bool read_record(const char *tenant, const char *name, const char *const 
     *row = (struct snapshot_row){0};
     if (strncmp(name, "s.", 2) != 0 || strlen(name + 2) != SNAPSHOT_ID_MAX - 4 ||
         strspn(name + 2, "abcdefghijklmnopqrstuvwxyz0123456789") != strlen(name + 2) ||
-        strcmp(lines[0], FORMAT) != 0 || strlen(lines[1]) >= SNAPSHOT_NAME_MAX ||
+        strcmp(lines[0], SHARED_FORMAT) != 0 || strlen(lines[1]) >= SNAPSHOT_NAME_MAX ||
         strlen(lines[2]) >= SNAPSHOT_NAME_MAX || !record_is_id(lines[3]) ||
-        !is_hex(lines[SHARED_DIGEST], 64))
+        !shared_is_hex(lines[SHARED_DIGEST], 64))
         return false;
     snprintf(shown, sizeof shown, "%s:%s", *lines[1] ? lines[1] : "x", lines[2]);
     if (snapshot_parse(tenant, shown, &parsed, NULL) != CAY_OK || !*parsed.tag)
@@ -463,21 +480,31 @@ static bool is_replaced(struct broker *broker, const struct snapshot_row *row)
             (other.created_ms == row->created_ms && strcmp(other.id, row->id) > 0));
 }
 
+static bool add_snapshot(struct broker *broker, const char *tenant, const char *name,
+                         const char *const *lines)
+{
+    char old[SNAPSHOT_ID_MAX];
+    struct snapshot_row row;
+
+    if (!read_record(tenant, name, lines, &row))
+        return false;
+    if (shared_note_snapshot(broker, &row, lines[SHARED_DIGEST], false, NULL) == CAY_OK &&
+        !is_replaced(broker, &row))
+        (void)!snapshot_add(broker->registry, &row, old, NULL);
+    return true;
+}
+
 static void add_record(struct broker *broker, const char *tenant, const char *name,
                        const char *const *lines)
 {
     static struct warn warn;
-    char old[SNAPSHOT_ID_MAX];
-    struct snapshot_row row;
+    bool is_valid = *name == 't'   ? shared_add_build(broker, tenant, name, lines)
+                    : *name == 'g' ? shared_add_tag(broker, tenant, name, lines)
+                                   : add_snapshot(broker, tenant, name, lines);
 
-    if (!read_record(tenant, name, lines, &row)) {
+    if (!is_valid)
         warn_line(&warn, "--shared: the record %s of the tenant %s is invalid", name,
                   tenant);
-        return;
-    }
-    if (shared_note(broker, &row, lines[SHARED_DIGEST], false, NULL) == CAY_OK &&
-        !is_replaced(broker, &row))
-        (void)!snapshot_add(broker->registry, &row, old, NULL);
 }
 
 /* Another node has removed it. */
@@ -485,12 +512,16 @@ static void drop_record(struct broker *broker, const char *name)
 {
     struct snapshot_row row = {0};
 
+    if (*name == 't')
+        shared_drop_build(broker, name);
+    else if (*name == 'g')
+        shared_drop_tag(broker, name);
     if (strncmp(name, "s.", 2) != 0)
         return;
     cay_copy_text(row.id, sizeof row.id, name + 2);
     if (snapshot_remove(broker->registry, row.id, NULL) != CAY_OK)
         return;
-    shared_forget(broker, row.id);
+    shared_forget_snapshot(broker, row.id);
     broker_drop_snapshot(broker, &row);
 }
 
@@ -532,8 +563,10 @@ static bool is_about_shared(const struct broker *broker,
 
     if (which == OP_CREATE) /* most are from "base", which no snapshot can be */
         return request->memfd >= 0 || strcmp(request->strings, KEEPER_TEMPLATE) != 0;
-    return which == OP_SNAPSHOT || which == OP_SNAPSHOTS || which == OP_TEMPLATE ||
-           which == OP_TEMPLATE_NEW || which == OP_TEMPLATE_REMOVE;
+    if (which == OP_BUILD)
+        return request->head.flags & BUILD_FROM_TEMPLATE;
+    return which == OP_SNAPSHOT || which == OP_SNAPSHOTS ||
+           (which >= OP_TEMPLATE && which <= OP_TAGS_REMOVE);
 }
 
 static void send_sync(struct broker *broker, struct broker_request *pending);
@@ -574,8 +607,9 @@ static void send_sync(struct broker *broker, struct broker_request *pending)
 {
     struct request request = {.count = 2};
     AUTO_BUF strings = {.max = CHANNEL_STRINGS};
-    sqlite3_stmt *statement = prepare(broker, "SELECT name FROM shared WHERE tenant = ?1",
-                                      pending->row.tenant, NULL, NULL, NULL);
+    sqlite3_stmt *statement =
+        shared_prepare(broker, "SELECT name FROM shared WHERE tenant = ?1",
+                       pending->row.tenant, NULL, NULL, NULL);
 
     strings_add(&strings, broker->shared.id);
     strings_add(&strings, pending->row.tenant);
@@ -603,13 +637,13 @@ bool shared_sync(struct broker *broker, struct request_packet *request,
 
 /* --- Fetching --- */
 
-/* Those that wait for the same snapshot, one after the other: each changes the list. */
-static struct broker_request *find_waiting(const struct broker *broker, const char *id)
+/* Those that wait for the same archive, one after the other: each changes the list. */
+static struct broker_request *find_waiting(const struct broker *broker, const char *name)
 {
     struct broker_request *pending = broker->pending;
 
     while (pending && !(pending->op == OP_SHARED_GET && !pending->done &&
-                        pending->snapshot && strcmp(pending->snapshot->id, id) == 0))
+                        strcmp(pending->record, name) == 0))
         pending = pending->next;
     return pending;
 }
@@ -618,14 +652,12 @@ static int fetched(struct broker *broker, struct broker_request *pending,
                    const struct reply_packet *reply, struct cay_error *err)
 {
     struct broker_request *other;
-    char name[NAME_MAX_LEN];
 
     broker->shared.fetches++;
     broker->shared.fetched_bytes += (uint64_t)reply->head.numbers[SHARED_BYTES];
-    fill_name(pending->snapshot->id, name);
-    TRY(run(broker, "UPDATE shared SET is_here = 1 WHERE name = ?1", name, NULL, NULL,
-            err));
-    while ((other = find_waiting(broker, pending->snapshot->id))) {
+    TRY(shared_run(broker, "UPDATE shared SET is_here = 1 WHERE name = ?1",
+                   pending->record, NULL, NULL, err));
+    while ((other = find_waiting(broker, pending->record))) {
         other->op = OP_NONE;
         go_on(broker, other, SHARED_READ);
         broker_request_free(broker, other);
@@ -659,7 +691,7 @@ static void fetch_failed(struct broker *broker, struct broker_request *pending,
 
     if (error->code != CAY_E_NOT_FOUND) /* else another node has just removed it */
         note_failure(broker, error);
-    while ((other = find_waiting(broker, pending->snapshot->id))) {
+    while ((other = find_waiting(broker, pending->record))) {
         other->op = OP_NONE;
         refuse_held(broker, other, error);
         broker_request_free(broker, other);
@@ -668,41 +700,46 @@ static void fetch_failed(struct broker *broker, struct broker_request *pending,
 }
 
 bool shared_fetch(struct broker *broker, struct request_packet *request,
-                  const struct snapshot_row *row)
+                  const char *tenant, const char *name, const char *source)
 {
-    char digest[STORE_NAME_MAX], source[SNAPSHOT_SOURCE_MAX];
+    char digest[STORE_NAME_MAX];
     struct request get = {.count = SHARED_LINES + 1};
     AUTO_BUF strings = {.max = CHANNEL_PACKET};
     bool is_here = true, is_first = true;
 
     if (!shared_is_on(broker))
         return false;
-    find_digest(broker, row->id, &is_here, digest);
+    find_digest(broker, name, &is_here, digest);
     if (is_here)
         return false;
     for (struct broker_request *at = broker->pending; at; at = at->next)
-        is_first &= !(at->op == OP_SHARED_GET && at->done &&
-                      strcmp(at->snapshot->id, row->id) == 0);
-    struct broker_request *pending = hold(broker, OP_SHARED_GET, request, row->tenant);
+        is_first &=
+            !(at->op == OP_SHARED_GET && at->done && strcmp(at->record, name) == 0);
+    struct broker_request *pending = hold(broker, OP_SHARED_GET, request, tenant);
     if (!pending)
         return true;
-    pending->snapshot = calloc(1, sizeof *pending->snapshot);
-    if (!pending->snapshot) {
-        broker->shared.held--;
-        broker_request_free(broker, pending);
-        return true;
-    }
-    *pending->snapshot = *row;
+    cay_copy_text(pending->record, sizeof pending->record, name);
     if (!is_first)
         return true;
     pending->done = fetched;
     pending->failed = fetch_failed;
-    snapshot_source(broker->registry, row->id, source);
-    (void)shared_add_record(broker, row, &strings);
+    strings_add(&strings, broker->shared.id);
+    strings_add(&strings, tenant);
+    strings_add(&strings, name);
     strings_add(&strings, source);
     strings_add(&strings, digest);
     broker_request_send_to(broker, pending, &get, &strings);
     return true;
+}
+
+bool shared_fetch_snapshot(struct broker *broker, struct request_packet *request,
+                           const struct snapshot_row *row)
+{
+    char name[SHARED_NAME_MAX], source[SNAPSHOT_SOURCE_MAX];
+
+    fill_name(row->id, name);
+    snapshot_source(broker->registry, row->id, source);
+    return shared_fetch(broker, request, row->tenant, name, source);
 }
 
 /* --- Publishing --- */
@@ -710,7 +747,7 @@ bool shared_fetch(struct broker *broker, struct request_packet *request,
 uint32_t shared_add_record(const struct broker *broker, const struct snapshot_row *row,
                            struct buf *strings)
 {
-    char name[NAME_MAX_LEN];
+    char name[SHARED_NAME_MAX];
 
     if (!shared_is_on(broker) || !*row->tenant)
         return 0;
@@ -741,7 +778,7 @@ int shared_publish(struct broker *broker, struct broker_request *pending,
     snprintf(flags, sizeof flags, "%lld", (long long)row->flags);
     (void)shared_add_record(broker, row, &strings);
     strings_add(&strings, source);
-    strings_add(&strings, FORMAT);
+    strings_add(&strings, SHARED_FORMAT);
     strings_add(&strings, row->name);
     strings_add(&strings, row->tag);
     strings_add(&strings, row->sandbox);

@@ -56,7 +56,7 @@ static int removed(struct broker *broker, struct broker_request *pending,
 {
     (void)reply;
     TRY(snapshot_remove(broker->registry, pending->snapshot->id, err));
-    shared_forget(broker, pending->snapshot->id);
+    shared_forget_snapshot(broker, pending->snapshot->id);
     if (pending->client >= 0)
         (void)reply_send_done(pending->client);
     return CAY_OK;
@@ -122,7 +122,8 @@ static int published(struct broker *broker, struct broker_request *pending,
                      const struct reply_packet *reply, struct cay_error *err)
 {
     const char *digest = reply_next(reply, NULL);
-    int code = shared_note(broker, pending->snapshot, digest ? digest : "", true, err);
+    int code =
+        shared_note_snapshot(broker, pending->snapshot, digest ? digest : "", true, err);
 
     if (code) {
         start_remove(broker, pending->snapshot, NULL);

@@ -6,8 +6,10 @@
 #include <sys/socket.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "server/broker/broker.h"
+#include "server/broker/shared.h"
 
 static const char op[] = "server.template";
 
@@ -86,8 +88,8 @@ uint32_t broker_add_start(struct broker *broker, const struct record_row *row,
     const char *id = broker_find_metadata(row, RECORD_BUILD);
     char source[CATALOG_SOURCE_MAX];
 
-    if (!id || catalog_find_build(broker->registry, row->tenant, row->template_name, id,
-                                  &build, NULL) != CAY_OK)
+    if (!id || catalog_find_commands(broker->registry, id, &build, NULL) != CAY_OK ||
+        !*build.id)
         return 0;
     catalog_source(build.id, source);
     strings_add(strings, source);
@@ -229,6 +231,13 @@ static int check_tags(struct broker *broker, const char *template_id,
                           "the limit is %d: remove some", TAGS_MAX);
 }
 
+static int fail_away(struct cay_error *err)
+{
+    return cay_fail(err, CAY_E_UNAVAILABLE, 0, op, NULL,
+                    "the shared store with the templates and snapshots is away",
+                    "try again later");
+}
+
 static int add(struct broker *broker, const struct request_packet *request,
                const char *tenant, const char *const *strings, struct cay_error *err)
 {
@@ -237,6 +246,8 @@ static int add(struct broker *broker, const struct request_packet *request,
     struct catalog_template known;
     int64_t templates, builds;
 
+    if (shared_is_away(broker)) /* before a build that would be in vain */
+        return fail_away(err);
     build.cpus = request->head.numbers[TEMPLATE_CPUS];
     build.memory_mb = request->head.numbers[TEMPLATE_MEMORY_MB];
     TRY(catalog_parse(tenant, strings[0], name, tag, err));
@@ -250,12 +261,36 @@ static int add(struct broker *broker, const struct request_packet *request,
                         "the limit is %d: delete some", TEMPLATES_MAX);
     if (catalog_find_template(broker->registry, tenant, name, &known, NULL) == CAY_OK)
         TRY(check_tags(broker, known.id, err));
+    if (shared_is_on(broker))
+        shared_template_id(broker, tenant, name, build.template.id);
     TRY(catalog_add(broker->registry, tenant, name, &build, err));
     (void)broker_reply_build(request->channel, &build, -1);
     return CAY_OK;
 }
 
-static int set_tags(struct broker *broker, const struct request_packet *request,
+/* The other nodes find them now. */
+static int shared_set(struct broker *broker, struct broker_request *pending,
+                      const struct reply_packet *reply, struct cay_error *err)
+{
+    AUTO_CATALOG_BUILD build = CATALOG_BUILD_INIT;
+    AUTO_BUF tags = {.max = CATALOG_TAGS_MAX};
+
+    (void)reply;
+    TRY(shared_apply_tags(broker, pending, &tags, err));
+    if (!*pending->build) {
+        (void)reply_send_done(pending->client);
+        return CAY_OK;
+    }
+    TRY(catalog_find_build(broker->registry, pending->row.tenant, pending->template_id,
+                           pending->build, &build, err));
+    buf_done(&build.tags);
+    build.tags = tags;
+    tags = (struct buf){.max = CATALOG_TAGS_MAX};
+    (void)broker_reply_build(pending->client, &build, -1);
+    return CAY_OK;
+}
+
+static int set_tags(struct broker *broker, struct request_packet *request,
                     const char *tenant, const char *const *strings, struct cay_error *err)
 {
     AUTO_CATALOG_BUILD build = CATALOG_BUILD_INIT;
@@ -266,9 +301,12 @@ static int set_tags(struct broker *broker, const struct request_packet *request,
     TRY(take_tags("", strings + 1, request->head.count - 1, &tags, err));
     TRY(catalog_find_tagged(broker->registry, tenant, strings[0], &build, err));
     TRY(check_tags(broker, build.template.id, err));
+    if (shared_is_on(broker))
+        return shared_change_tags(broker, request, tenant, &build.template, build.id,
+                                  strings + 1, request->head.count - 1, shared_set, err);
     for (uint32_t i = 1; i < request->head.count; i++)
         TRY(catalog_set_tag(broker->registry, build.template.id, strings[i], build.id,
-                            err));
+                            clock_since_1970_ms(), err));
     buf_done(&build.tags);
     build.tags = tags;
     tags = (struct buf){.max = CATALOG_TAGS_MAX};
@@ -276,11 +314,27 @@ static int set_tags(struct broker *broker, const struct request_packet *request,
     return CAY_OK;
 }
 
-static int remove_tags(struct broker *broker, const struct request_packet *request,
+/* Those that are there: the others are CAY_E_NOT_FOUND. */
+static int check_are_set(struct broker *broker, const char *template_id,
+                         const char *const *tags, size_t count, struct cay_error *err)
+{
+    AUTO_CATALOG_BUILD found = CATALOG_BUILD_INIT;
+
+    for (size_t i = 0; i < count; i++) {
+        found.id[0] = '\0';
+        TRY(catalog_find_tag(broker->registry, template_id, tags[i], &found, err));
+        if (!*found.id)
+            return catalog_remove_tag(broker->registry, template_id, "", err);
+    }
+    return CAY_OK;
+}
+
+static int remove_tags(struct broker *broker, struct request_packet *request,
                        const char *tenant, const char *const *strings,
                        struct cay_error *err)
 {
     struct catalog_template template;
+    size_t count = request->head.count - 1;
 
     if (strchr(strings[0], ':'))
         return cay_fail(err, CAY_E_INVALID, 0, op, NULL, "the name contains a tag",
@@ -291,6 +345,11 @@ static int remove_tags(struct broker *broker, const struct request_packet *reque
                             "the tag \"default\" cannot be removed",
                             "assign it to another build, or delete the template");
     TRY(catalog_find_template(broker->registry, tenant, strings[0], &template, err));
+    if (shared_is_on(broker)) {
+        TRY(check_are_set(broker, template.id, strings + 1, count, err));
+        return shared_change_tags(broker, request, tenant, &template, "", strings + 1,
+                                  count, shared_set, err);
+    }
     for (uint32_t i = 1; i < request->head.count; i++)
         TRY(catalog_remove_tag(broker->registry, template.id, strings[i], err));
     (void)reply_send_done(request->channel);
@@ -330,7 +389,13 @@ void broker_handle_template(struct broker *broker, struct request_packet *reques
         return;
     }
     int code = handle(broker, request, tenant, strings, &error);
+    if (code == CAY_E_NOT_FOUND && shared_is_away(broker))
+        code = fail_away(&error);
     if (code && request->channel >= 0)
-        (void)reply_send_error(request->channel, code == CAY_E_BUSY ? 400 : 0, &error);
+        (void)reply_send_error(request->channel,
+                               code == CAY_E_BUSY          ? 400
+                               : code == CAY_E_UNAVAILABLE ? 503
+                                                           : 0,
+                               &error);
     request_packet_done(request);
 }

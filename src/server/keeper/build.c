@@ -444,18 +444,25 @@ int keeper_op_build(struct keeper *keeper, struct keeper_request *request,
     _exit(0);
 }
 
+int keeper_remove_templates(const char *const *names, size_t count, struct cay_error *err)
+{
+    int code = CAY_OK;
+
+    for (size_t i = 0; !code && i < count; i++) {
+        code = cay_template_remove(names[i], err);
+        if (code == CAY_E_NOT_FOUND)
+            code = CAY_OK;
+    }
+    return code;
+}
+
 /* Removes templates of Cay; the broker has checked that they are the tenant's. */
 int keeper_op_remove_template(struct keeper *keeper, struct keeper_request *request,
                               struct cay_error *err)
 {
-    int code = CAY_OK;
+    int code = keeper_remove_templates(request->strings, request->head.count, err);
 
     (void)keeper;
-    for (uint32_t i = 0; !code && i < request->head.count; i++) {
-        code = cay_template_remove(request->strings[i], err);
-        if (code == CAY_E_NOT_FOUND)
-            code = CAY_OK;
-    }
     if (code)
         (void)reply_send_error(request->channel, code == CAY_E_BUSY ? 400 : 0, err);
     else

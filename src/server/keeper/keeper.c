@@ -858,6 +858,7 @@ static keeper_op *const ops[OP_COUNT] = {
     [OP_SHARED_SYNC] = keeper_op_shared,
     [OP_SHARED_PUT] = keeper_op_shared,
     [OP_SHARED_GET] = keeper_op_shared,
+    [OP_SHARED_RECORDS] = keeper_op_shared_records,
     [OP_CHECKPOINTS] = keeper_op_checkpoints,
     [OP_CHECKPOINT] = keeper_op_checkpoint,
     [OP_ROLLBACK] = keeper_op_rollback,
@@ -932,8 +933,9 @@ static int run_op(struct keeper *keeper, struct keeper_request *request,
                          act != keeper_op_content && act != keeper_op_snapshot_remove &&
                          act != keeper_op_build && act != keeper_op_remove_template &&
                          act != keeper_op_upload && act != keeper_op_approval &&
-                         act != keeper_op_shared;
-    if (act != keeper_op_shared && act != keeper_op_snapshot_remove)
+                         act != keeper_op_shared && act != keeper_op_shared_records;
+    if (act != keeper_op_shared && act != keeper_op_shared_records &&
+        act != keeper_op_snapshot_remove)
         bucket_drop_access();
     if (!keeper->sandbox && needs_sandbox)
         return cay_fail(err, CAY_E_NOT_FOUND, 0, "server", NULL,

@@ -241,12 +241,19 @@ keeper_op keeper_op_content;
 /* Ends the sandbox with the volume; the next request starts another one. */
 void keeper_content_close(struct keeper *keeper);
 /* Without a sandbox. */
-keeper_op keeper_op_volume, keeper_op_snapshot_remove, keeper_op_shared, keeper_op_build,
-    keeper_op_remove_template, keeper_op_upload;
+keeper_op keeper_op_volume, keeper_op_snapshot_remove, keeper_op_shared,
+    keeper_op_shared_records, keeper_op_build, keeper_op_remove_template,
+    keeper_op_upload;
 /* Strings: enum shared_string.  Removes a record and its archive; without `removes` it
  * only checks that the store can be used. */
 int keeper_remove_shared(const struct keeper *keeper, const char *const *strings,
                          bool removes, struct cay_error *err);
+/* The same strings: writes a record without an archive. */
+int keeper_put_record(const struct keeper *keeper, const char *const *strings,
+                      const struct buf *text, struct cay_error *err);
+/* Removes templates of Cay that exist. */
+int keeper_remove_templates(const char *const *names, size_t count,
+                            struct cay_error *err);
 keeper_op keeper_op_start, keeper_op_attach, keeper_op_processes, keeper_op_input,
     keeper_op_close_input, keeper_op_signal, keeper_op_resize;
 keeper_op keeper_op_stat, keeper_op_make_dir, keeper_op_move, keeper_op_list_dir,

@@ -219,8 +219,9 @@ static int fetch(struct shared_store *store, const char *name, int to,
     if (!piece)
         return cay_fail_memory(err, op);
     if (from == -ENOENT)
-        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, NULL, "there is no such snapshot",
-                        "list the snapshots");
+        return cay_fail(err, CAY_E_NOT_FOUND, 0, op, NULL,
+                        "it was removed from what the servers share",
+                        "list the templates and snapshots");
     if (from < 0)
         return fail_away(-from, err);
     for (uint64_t at = 0;;) {

@@ -355,8 +355,9 @@ static int fetch(struct shared_store *store, const char *name, int to,
     fill_key(of(store), "files", name, key);
     int code = call(of(store), &request, err);
     return code == CAY_E_NOT_FOUND
-               ? cay_fail(err, CAY_E_NOT_FOUND, 0, op, NULL, "there is no such snapshot",
-                          "list the snapshots")
+               ? cay_fail(err, CAY_E_NOT_FOUND, 0, op, NULL,
+                          "it was removed from what the servers share",
+                          "list the templates and snapshots")
                : code;
 }
 

@@ -14,7 +14,7 @@
  * Files are complete before they get their names, and never change afterwards. */
 
 enum {
-    SHARED_RECORD_MAX = 2048,
+    SHARED_RECORD_MAX = 16 << 10, /* that of a template has its commands */
     SHARED_NAME_ROOM = 80,
     SHARED_STALE_S = 24 * 3600 /* of an archive without a record */
 };

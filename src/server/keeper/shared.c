@@ -264,9 +264,8 @@ static int get(struct keeper *keeper, struct keeper_request *request,
     TRY(digest_file(copy, hex, &bytes, err));
     if (strcmp(hex, strings[SHARED_LINES]) != 0)
         return cay_fail(err, CAY_E_IO, 0, op, NULL,
-                        "the archive of the snapshot does not match its digest",
-                        "create the snapshot again; what the servers share has a damaged "
-                        "file: %s",
+                        "the archive of the template does not match its digest",
+                        "create it again; what the servers share has a damaged file: %s",
                         strings[SHARED_NAME]);
     if (lseek(copy, 0, SEEK_SET) != 0)
         return cay_fail_errno(err, errno, op, "the copy of the archive");
@@ -285,6 +284,15 @@ int keeper_remove_shared(const struct keeper *keeper, const char *const *strings
 
     TRY(open_store(keeper, strings, false, &store, err));
     return removes ? store->calls->remove(store, strings[SHARED_NAME], err) : CAY_OK;
+}
+
+int keeper_put_record(const struct keeper *keeper, const char *const *strings,
+                      const struct buf *text, struct cay_error *err)
+{
+    AUTO_STORE store = NULL;
+
+    TRY(open_store(keeper, strings, true, &store, err));
+    return store->calls->put_record(store, strings[SHARED_NAME], text, err);
 }
 
 int keeper_op_shared(struct keeper *keeper, struct keeper_request *request,

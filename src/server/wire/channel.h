@@ -115,6 +115,10 @@ enum {
     X(SHARED_SYNC, BROKER, 2, 1000000)                                                   \
     X(SHARED_PUT, BROKER, 10, 10)                                                        \
     X(SHARED_GET, BROKER, 5, 5)                                                          \
+    /* Strings: the id, the tenant, SHARED_NEW records to write, each a name and its     \
+     * lines, SHARED_SOURCES templates of Cay to remove, and the names of records to     \
+     * remove, with their archives. */                                                   \
+    X(SHARED_RECORDS, BROKER, 2, 65536)                                                  \
     X(HEALTH, NONE, 0, 0)                                                                \
     X(READY, NONE, 0, 0) /* to the broker itself */                                      \
     X(METRICS, TOKEN, 0, 0)                                                              \
@@ -432,8 +436,10 @@ enum upload_number { UPLOAD_PRESENT, UPLOAD_LINK_EXPIRES };
  * the digest, which is in the reply; or the digest. */
 enum shared_string { SHARED_ID, SHARED_TENANT, SHARED_NAME, SHARED_SOURCE, SHARED_LINES };
 enum shared_number { SHARED_HAS_MORE = 0, SHARED_BYTES = 0 };
-/* The lines of a record. */
-enum { SHARED_DIGEST = 6, SHARED_RECORD_LINES = 7 };
+/* The lines of a record; the room for its name. */
+enum { SHARED_DIGEST = 6, SHARED_RECORD_LINES = 7, SHARED_NAME_MAX = 40 };
+/* Numbers of SHARED_RECORDS. */
+enum shared_records { SHARED_NEW, SHARED_SOURCES };
 
 /* For REPLY_DONE of LIST, and of USAGE and METRICS. */
 enum listed_number { LISTED_HAS_MORE, LISTED_RUNNING };
