@@ -15,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+from serving import free_port
+
 KEY, SECRET, TOKEN = "AKIDOFTHETESTS", "a+secret/of=the.S3.tests", "a-token-of-the-tests=="
 BUCKET = "cay-tests"
 
@@ -71,9 +73,8 @@ class Handler(BaseHTTPRequestHandler):
         if key != self.store.key or self.headers.get("X-Amz-Security-Token") != self.store.token:
             raise Refused(403, "InvalidAccessKeyId")
         when = self.headers["X-Amz-Date"]
-        clock = datetime.datetime.strptime(when, "%Y%m%dT%H%M%SZ")
-        now = datetime.datetime.utcnow()
-        if not when.startswith(date) or abs((now - clock).total_seconds()) > 900:
+        clock = datetime.datetime.strptime(when + "+0000", "%Y%m%dT%H%M%SZ%z").timestamp()
+        if not when.startswith(date) or abs(time.time() - clock) > 900:
             raise Refused(403, "RequestTimeTooSkewed")
         needed = {"host"} | {name.lower() for name in self.headers if name.lower().startswith("x-amz-")}
         if not needed <= set(names.split(";")) or region != self.store.region:
@@ -152,7 +153,7 @@ class Handler(BaseHTTPRequestHandler):
         more = len(names) > len(page)
         text = "".join(
             f"<Contents><Key>{escape(name)}</Key><LastModified>"
-            + datetime.datetime.utcfromtimestamp(self.store.objects[name][1]).isoformat() + "Z"
+            + time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(self.store.objects[name][1])) +
             "</LastModified><ETag>&quot;0&quot;</ETag>"
             f"<Size>{len(self.store.objects[name][0])}</Size></Contents>" for name in page)
         token = f"<NextContinuationToken>{escape(self.store.mark + page[-1])}</NextContinuationToken>" \
@@ -175,7 +176,7 @@ class S3:
         self.objects, self.seen, self.faults = {}, [], []
         self.list_reply = None  # bytes instead of lists
         self.lock = threading.RLock()
-        self.certificate, self.port, self.server = certificate, 0, None
+        self.certificate, self.port, self.server = certificate, free_port(), None
         self.start()
 
     def start(self):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cluster import Node
 from s3 import BUCKET, KEY, S3, SECRET, TOKEN
-from serving import CAY, PATIENCE, free_port, unavailable
+from serving import CAY, PATIENCE, free_port, unavailable, wait_until
 from test_shared import TENANTS, call, listed, make, metric, read, remove, snapshot_of
 
 DAY = 24 * 3600
@@ -115,7 +115,8 @@ def test_a_store_that_cannot_be_used_is_refused(store, tmp_path):
 def test_check_looks_into_the_store_and_changes_nothing(tmp_path):
     store = S3(host="127.0.0.2")  # which is no name of this machine for the server
     try:
-        status, text = run(tmp_path / "home", *store.options(), "--check", **in_environment())
+        status, text = run(tmp_path / "home", *store.options(), "--check", **in_environment(),
+                           no_proxy="*")
         assert re.search(rf"^ok +--shared: s3://{BUCKET}/some/prefix at \S+ is empty$", text, re.M), text
         assert re.search(r"^warning +--shared-endpoint: without TLS", text, re.M), text
         assert store.objects == {}
@@ -262,6 +263,8 @@ def has_bytes(pid, secret):
             if not found or "[v" in line:
                 continue
             first, last = (int(word, 16) for word in found.groups())
+            if last - first > 1 << 28:  # of a sanitizer
+                continue
             with suppress(OSError):
                 memory.seek(first)
                 if secret.encode() in memory.read(last - first):
@@ -277,8 +280,8 @@ def test_the_secret_is_nowhere_but_where_it_is_needed(pair):
             assert call(node, "POST", "/sandboxes", {"templateID": "unknown"})[0] == 503
         inside = sandbox.commands.run("env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'")
         assert SECRET not in inside.stdout and KEY not in inside.stdout
-        keepers = node.keepers()
-        assert keepers
+        sandbox.commands.run("sleep 600", background=True)  # its keeper stays
+        keepers = wait_until(node.keepers, "the sandbox has no keeper")
         for pid in (node.broker, *node.children()):
             for part in ("environ", "cmdline"):
                 with suppress(OSError):  # one that has just ended
@@ -292,8 +295,9 @@ def test_the_secret_is_nowhere_but_where_it_is_needed(pair):
         for path in (node.log, node.home / "access.log"):
             assert SECRET not in path.read_text()
         for path in node.home.rglob("*"):
-            if path.is_file() and not path.is_symlink():
-                assert SECRET.encode() not in path.read_bytes(), path
+            with suppress(OSError):  # one that was just removed
+                if path.is_file() and not path.is_symlink():
+                    assert SECRET.encode() not in path.read_bytes(), path
 
 
 def test_a_token_is_sent_and_a_changed_file_is_read_again(store, tmp_path):
