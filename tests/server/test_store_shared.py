@@ -15,6 +15,7 @@ import pytest
 from cluster import Node, Postgres
 from e2b import Sandbox
 from serving import CAY, PATIENCE, children, name_of, unavailable, wait_until
+from test_ui_session import Browser, call
 
 KEYS = ("ab" * 32 + "\n", "e2b_" + "5" * 40 + "\n")
 
@@ -276,6 +277,15 @@ def status_with(node, key):
     return node.api("GET", "/v2/sandboxes", X_API_KEY=key)[0]
 
 
+def session_on(node, browser):
+    return call(node, "GET", "/ui/session", Cookie=browser.cookie)[0]
+
+
+def log_out(node, browser):
+    assert call(node, "DELETE", "/ui/session", Cookie=browser.cookie,
+                X_Cay_Csrf=browser.csrf)[0] == 204
+
+
 def test_a_key_holds_on_all_nodes_until_it_is_removed(both, database):
     key = new_key(both[0], database, "alice")
     assert key[:10] in cay_key(both[0], database, "ls").stdout
@@ -331,6 +341,46 @@ def test_known_keys_hold_while_the_database_is_away_and_others_get_503(both, dat
     for node in both:
         wait_up(node)
     assert [status_with(node, unseen) for node in both] == [200, 200]
+
+
+def test_a_logout_counts_on_all_nodes(both):
+    browser, other = Browser(both[0]), Browser(both[0])
+    assert [session_on(node, browser) for node in both] == [200, 200]
+    log_out(both[1], browser)
+    assert session_on(both[1], browser) == 401
+    wait_until(lambda: session_on(both[0], browser) == 401, "the session goes on")
+    assert [session_on(node, other) for node in both] == [200, 200]
+
+
+def test_a_logout_without_the_database_counts_elsewhere_once_it_is_back(both, database):
+    browser = Browser(both[0])
+    database.kill()
+    wait_until(lambda: not any(map(is_up, both)), "the servers do not notice")
+    log_out(both[0], browser)
+    assert [session_on(node, browser) for node in both] == [401, 200]
+    database.start()
+    wait_until(lambda: session_on(both[1], browser) == 401, "the session goes on")
+
+
+def test_tables_without_logouts_are_upgraded(both, database):
+    """A server that starts later reads what the others wrote, and adds what it knows."""
+    browsers = [Browser(both[0]) for _ in range(3)]
+    database.ask("DROP TABLE cay.ended_sessions")
+    for node, browser in zip(both, browsers):
+        log_out(node, browser)
+    for node in both:
+        [store] = store_of(node)
+        os.kill(store, 9)
+    for node in both:
+        wait_until(lambda: [session_on(node, one) for one in browsers] == [401, 401, 200],
+                   "the session goes on")
+    ended = browsers[2].cookies["cay_session"][:-32]
+    expires = int(ended[3:11], 16)
+    database.ask("INSERT INTO cay.ended_sessions VALUES ('s1_', now()), "
+                 f"('{ended}', to_timestamp({expires}))")
+    [store] = store_of(both[1])
+    os.kill(store, 9)
+    wait_until(lambda: session_on(both[1], browsers[2]) == 401, "the session goes on")
 
 
 def test_unknown_keys_leave_room_for_known_ones_while_the_database_is_slow(both, database):

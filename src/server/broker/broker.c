@@ -196,6 +196,8 @@ static void handle_session(struct broker *broker, struct request_packet *request
         code = browser_session_new(&broker->secrets, identity->key, now_s, text, &error);
     else if (request->head.op == OP_SESSION_END)
         code = browser_session_end(broker->registry, &identity->session, now_s, &error);
+    if (!code && request->head.op == OP_SESSION_END)
+        index_session_ended(broker, &identity->session);
     if (code) {
         broker_refuse(request, code == CAY_E_NO_SPACE ? 507 : 503, code, error.message,
                       error.hint);

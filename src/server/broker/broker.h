@@ -90,6 +90,7 @@ struct broker {
     struct index *index;     /* index.c, and the two others; NULL: no PostgreSQL */
     struct index_rows *index_rows;
     struct index_keys *index_keys;
+    struct index_sessions *index_sessions;
     uint64_t held_count; /* requests that have waited for PostgreSQL */
     int64_t claim;    /* of the present request, until a request of the broker takes it */
     bool is_admitted; /* the limit of its tenant was checked */

@@ -371,6 +371,7 @@ static void come_up(struct broker *broker)
     index->has_warned = false;
     send_beat(broker);
     index_keys_changed(broker, "");
+    index_sessions_up(broker);
     index_rows_up(broker, index->packet.head.numbers[STORE_UP_VERSION]);
 }
 
@@ -434,6 +435,9 @@ static void take_packet(struct broker *broker)
     case STORE_KEYS_CHANGED:
         index_keys_changed(broker, index->packet.strings);
         break;
+    case STORE_SESSION_ENDED:
+        index_take_session(broker, index->packet.strings);
+        break;
     default: /* requests, which only the broker sends */
         break;
     }
@@ -495,8 +499,10 @@ static void on_timer(struct broker *broker, struct source *source)
     if (!index->pid && now_ms >= index->restart_ms)
         start(broker);
     end_late_calls(broker);
-    if (index->is_up && now_ms >= index->beat_ms)
+    if (index->is_up && now_ms >= index->beat_ms) {
         send_beat(broker);
+        index_sessions_run(broker);
+    }
     send_waiting(broker);
     index_rows_run(broker);
     index_set_timer(broker);
@@ -538,7 +544,8 @@ int index_prepare(struct broker *broker, struct serve_options *options,
     index->wait_ms = RESTART_MS;
     broker->index_rows = index_rows_new();
     broker->index_keys = index_keys_new();
-    if (!broker->index_rows || !broker->index_keys)
+    broker->index_sessions = index_sessions_new();
+    if (!broker->index_rows || !broker->index_keys || !broker->index_sessions)
         return cay_fail_memory(err, "serve.store");
     /* Only cay-store may know the password. */
     options_hide_store(options);
@@ -577,12 +584,14 @@ void index_close(struct broker *broker)
     (void)close(index->plan);
     index_rows_free(broker->index_rows);
     index_keys_free(broker->index_keys);
+    index_sessions_free(broker->index_sessions);
     free(index->nodes);
     free(index->next_nodes);
     free(index);
     broker->index = NULL;
     broker->index_rows = NULL;
     broker->index_keys = NULL;
+    broker->index_sessions = NULL;
 }
 
 void index_put(struct samples *out, const struct broker *broker)

@@ -109,6 +109,25 @@ void index_release(struct broker *broker, int64_t claim, int64_t count);
 /* The key with this hash was added or revoked; "": all may have been. */
 void index_keys_changed(struct broker *broker, const char *hash);
 
+/* --- Sessions of browsers that ended early: index-sessions.c --- */
+
+struct browser_session;
+struct index_sessions;
+struct index_sessions *index_sessions_new(void);
+void index_sessions_free(struct index_sessions *sessions);
+
+/* A browser has logged out here: the other nodes are told, at once or when the database
+ * is back. */
+void index_session_ended(struct broker *broker, const struct browser_session *session);
+/* STORE_SESSION_ENDED: a browser has logged out, perhaps elsewhere. */
+void index_take_session(struct broker *broker, const char *id);
+/* The connection is there: exchanges all sessions that ended early. */
+void index_sessions_up(struct broker *broker);
+/* Goes on after a failure, if there was one. */
+void index_sessions_run(struct broker *broker);
+
+/* --- Sandboxes of lost nodes --- */
+
 /* Kills a sandbox of a lost node once that comes back. */
 void index_kill_lost(struct broker *broker, struct request_packet *request,
                      const char *tenant);

@@ -73,6 +73,30 @@ bool browser_session_is_text(const char *text)
            strspn(text + HEAD, digits) == TEXT_LEN - HEAD;
 }
 
+/* The digits after the head are valid. */
+static void read_id(const char *text, struct browser_session *session)
+{
+    const char *at = text + HEAD;
+
+    memcpy(session->id, text, ID_LEN);
+    session->id[ID_LEN] = '\0';
+    session->expires_s = 0;
+    for (int i = 0; i < EXPIRES_DIGITS; i++)
+        session->expires_s = session->expires_s << 4 | value_of(*at++);
+    at += RANDOM_DIGITS;
+    for (int i = 0; i < KEY_HASH; i++, at += 2)
+        session->key[i] = (unsigned char)(value_of(at[0]) << 4 | value_of(at[1]));
+}
+
+bool browser_session_read_id(const char *id, struct browser_session *ret_session)
+{
+    if (strncmp(id, head, HEAD) != 0 || strlen(id) != ID_LEN ||
+        strspn(id + HEAD, digits) != ID_LEN - HEAD)
+        return false;
+    read_id(id, ret_session);
+    return true;
+}
+
 bool browser_session_parse(const struct secrets *secrets, const char *text, int64_t now_s,
                            struct browser_session *ret_session)
 {
@@ -81,20 +105,12 @@ bool browser_session_parse(const struct secrets *secrets, const char *text, int6
 
     if (!browser_session_is_text(text))
         return false;
-    memcpy(ret_session->id, text, ID_LEN);
-    ret_session->id[ID_LEN] = '\0';
+    read_id(text, ret_session);
     for (unsigned i = 0; i == 0 || i < secrets->count; i++) {
         sign(secrets, i, ret_session->id, right);
         is_signed |= secrets_are_equal(text, right);
     }
     explicit_bzero(right, sizeof right);
-    const char *at = text + HEAD;
-    ret_session->expires_s = 0;
-    for (int i = 0; i < EXPIRES_DIGITS; i++)
-        ret_session->expires_s = ret_session->expires_s << 4 | value_of(*at++);
-    at += RANDOM_DIGITS;
-    for (int i = 0; i < KEY_HASH; i++, at += 2)
-        ret_session->key[i] = (unsigned char)(value_of(at[0]) << 4 | value_of(at[1]));
     return is_signed && ret_session->expires_s > now_s;
 }
 
@@ -134,4 +150,31 @@ int browser_session_check(struct registry *registry,
 {
     return run(registry, "SELECT 1 FROM ended_sessions WHERE id = ?1 AND ?2 IS NOT NULL",
                session->id, 0, SQLITE_DONE, err);
+}
+
+int browser_session_next_ended(struct registry *registry, const char *after,
+                               int64_t now_s, struct browser_session *ret_session,
+                               struct cay_error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int result = SQLITE_ERROR;
+    bool is_valid = false;
+
+    if (sqlite3_prepare_v2(registry_db(registry),
+                           "SELECT id FROM ended_sessions WHERE id > ?1 AND "
+                           "expires_s > ?2 ORDER BY id LIMIT 1",
+                           -1, &statement, NULL) == SQLITE_OK) {
+        sqlite3_bind_text(statement, 1, after, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(statement, 2, now_s);
+        result = sqlite3_step(statement);
+    }
+    if (result == SQLITE_ROW) {
+        const char *id = (const char *)sqlite3_column_text(statement, 0);
+        is_valid = id && browser_session_read_id(id, ret_session);
+    }
+    int code = is_valid                ? CAY_OK
+               : result == SQLITE_DONE ? CAY_E_NOT_FOUND
+                                       : registry_fail(registry, "session", err);
+    sqlite3_finalize(statement);
+    return code;
 }

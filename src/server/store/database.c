@@ -251,7 +251,8 @@ static void begin_next(struct database *database)
         is_sent = ask_simply(database, PHASE_EVENTS, "SELECT cay.keep_events()");
         break;
     case PHASE_EVENTS:
-        is_sent = ask_simply(database, PHASE_LISTEN, "LISTEN cay_keys");
+        is_sent =
+            ask_simply(database, PHASE_LISTEN, "LISTEN cay_keys; LISTEN cay_sessions");
         break;
     case PHASE_LISTEN:
         come_up(database);
@@ -389,16 +390,21 @@ static void take_notices(struct database *database)
     PGnotify *notice;
 
     while ((notice = PQnotifies(database->connection))) {
-        report(database, STORE_KEYS_CHANGED, notice->extra ? notice->extra : "");
+        bool is_key = strcmp(notice->relname, "cay_keys") == 0;
+        report(database, is_key ? STORE_KEYS_CHANGED : STORE_SESSION_ENDED,
+               notice->extra ? notice->extra : "");
         PQfreemem(notice);
     }
 }
 
-/* Once in an hour: the tables of days, and rows of sandboxes that ended yesterday. */
+/* Once in an hour: the tables of days, sessions that would have expired, and rows of
+ * sandboxes that ended yesterday. */
 static void tidy(struct database *database)
 {
-    static const char *const texts[] = {
+    enum { TEXTS = 3 };
+    static const char *const texts[TEXTS] = {
         "SELECT cay.keep_events()",
+        "DELETE FROM cay.ended_sessions WHERE expires < now() - interval '1 hour'",
         "DELETE FROM cay.sandboxes WHERE id IN (SELECT id FROM cay.sandboxes WHERE node "
         "= "
         "$1 AND state = 3 AND written < now() - interval '1 day' LIMIT 20000)"};
@@ -409,10 +415,10 @@ static void tidy(struct database *database)
         return;
     database->tidied_ms = clock_ms();
     database->pending[(database->first + database->count++) % STORE_WINDOW] =
-        (struct pending){.kind = STORE_NONE, .sent_ms = clock_ms(), .count = 2};
-    for (int i = 0; i < 2; i++)
-        if (PQsendQueryParams(database->connection, texts[i], i, NULL, node, NULL, NULL,
-                              0) != 1) {
+        (struct pending){.kind = STORE_NONE, .sent_ms = clock_ms(), .count = TEXTS};
+    for (int i = 0; i < TEXTS; i++)
+        if (PQsendQueryParams(database->connection, texts[i], i == TEXTS - 1, NULL, node,
+                              NULL, NULL, 0) != 1) {
             fail(database);
             return;
         }

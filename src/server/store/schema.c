@@ -132,4 +132,10 @@ const char *const schema_migration =
     "  END LOOP;"
     "END $$;"
     "  END IF;"
+    /* Added later; tables without this one have the same version, and servers that do not
+     * know it use the others. */
+    "  IF to_regclass('cay.ended_sessions') IS NULL THEN"
+    "    CREATE TABLE cay.ended_sessions (id text COLLATE \"C\" PRIMARY KEY,"
+    "      expires timestamptz NOT NULL);"
+    "  END IF;"
     "END $migration$; COMMIT";

@@ -119,6 +119,17 @@ static const struct statement event[] = {{"INSERT INTO cay.events (at_ms, node, 
                                           "sandbox, what) VALUES ($1::bigint, $2, "
                                           "$3, $4, $5)",
                                           "0Nabc", NOTHING, 0, false}};
+/* All nodes are told, the sender too. */
+static const struct statement session_end[] = {
+    {"WITH added AS (INSERT INTO cay.ended_sessions VALUES ($1, "
+     "to_timestamp($2::bigint)) "
+     "ON CONFLICT (id) DO NOTHING RETURNING id) SELECT pg_notify('cay_sessions', id) "
+     "FROM "
+     "added",
+     "a0", NOTHING, 0, false}};
+static const struct statement sessions[] = {
+    {"SELECT id FROM cay.ended_sessions WHERE id > $1 ORDER BY id LIMIT 256", "a", ROWS,
+     0, false}};
 
 #define LIST_OF(array)                                                                   \
     {                                                                                    \
@@ -143,6 +154,8 @@ static const struct {
     [STORE_KILL_LOST] = LIST_OF(kill_lost),
     [STORE_KILLED] = LIST_OF(killed),
     [STORE_EVENT] = LIST_OF(event),
+    [STORE_SESSION_END] = LIST_OF(session_end),
+    [STORE_SESSIONS] = LIST_OF(sessions),
 };
 
 /* --- Parameters --- */

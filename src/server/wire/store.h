@@ -26,7 +26,7 @@ enum {
     STORE_WINDOW = 64, /* open requests of the broker, at most */
     STORE_STRINGS = 4096,
     STORE_NAME_MAX = 256, /* of a name or a digest, with its NUL */
-    STORE_PAGE = 256,     /* rows of OWN_ROWS */
+    STORE_PAGE = 256,     /* rows of OWN_ROWS and SESSIONS */
     STORE_LEASE_S = 30,   /* a node that was not seen for so long is lost */
     STORE_BEAT_MS = 5000,
     /* Descriptors of cay-store: the socket, and a file with its strings, each with its
@@ -67,6 +67,11 @@ enum store_plan { PLAN_URL, PLAN_PASSWORD_FILE, PLAN_NODE, PLAN_INSTANCE, PLAN_S
     X(KILL_LOST, 2, 2)                                                                   \
     X(KILLED, 1, 1) /* string: id; it needs no kill any more */                          \
     X(EVENT, 3, 3)  /* strings: tenant, sandbox, what */                                 \
+    /* A browser has logged out.  String: the session's id, without its signature. */    \
+    X(SESSION_END, 1, 1)                                                                 \
+    /* String: the last id of the previous page, or "".  Rows: ids of sessions that      \
+     * ended early: at most STORE_PAGE. */                                               \
+    X(SESSIONS, 1, 1)                                                                    \
     /* Replies. */                                                                       \
     X(ROW, 0, STORE_STRINGS)                                                             \
     X(DONE, 0, 1) /* string: why it failed */                                            \
@@ -76,7 +81,8 @@ enum store_plan { PLAN_URL, PLAN_PASSWORD_FILE, PLAN_NODE, PLAN_INSTANCE, PLAN_S
     X(TAKEN, 0, 0)                                                                       \
     X(NODES, 0, STORE_STRINGS) /* after each BEAT: "naaa+", "naab-": lost */             \
     X(KILL, 1, STORE_STRINGS)  /* sandboxes of this node that clients have killed */     \
-    X(KEYS_CHANGED, 1, 1)      /* hash of the key, or "": limits */
+    X(KEYS_CHANGED, 1, 1)      /* hash of the key, or "": limits */                      \
+    X(SESSION_ENDED, 1, 1)     /* id: a browser has logged out */
 
 enum store_kind {
     STORE_NONE = 0,
@@ -119,7 +125,9 @@ enum {
     STORE_UP_VERSION = 1, /* greatest of this node's rows */
     STORE_NODES_MORE = 0, /* NODES: another packet follows */
 
-    STORE_EVENT_AT_MS = 0
+    STORE_EVENT_AT_MS = 0,
+
+    STORE_SESSION_EXPIRES_S = 0 /* SESSION_END; since 1970 */
 };
 
 struct store_message {
