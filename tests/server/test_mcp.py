@@ -508,6 +508,25 @@ def test_a_session_that_has_lost_its_process_is_unknown(mcp):
         del client.http.headers["Mcp-Session-Id"]
 
 
+def test_open_streams_end_when_their_key_is_removed(mcp):
+    leaving, staying = mcp.new_key("leaver"), mcp.new_key("leaver")
+    with Client(mcp, leaving) as client, Client(mcp, staying) as other, \
+            client.http.stream("GET", client.url) as listener, \
+            client.stream(client.call("run_command", command="exec sleep 1000")) as calling, \
+            other.http.stream("GET", other.url) as alive:
+        [number] = [line.split("\t")[0] for line in mcp.cay("key", "ls").stdout.splitlines()
+                    if line.split("\t")[2].startswith(leaving[:10])]
+        assert mcp.cay("key", "rm", number).returncode == 0
+        for reply in listener, calling:
+            with pytest.raises(httpx.RemoteProtocolError):
+                for _ in reply.iter_lines():
+                    pass
+        assert client.post(client.request("ping")).status_code == 401
+        assert next(line for line in alive.iter_lines() if line.startswith(":"))
+        assert other.post(other.request("ping")).status_code == 200
+        client.http.headers["X-API-Key"] = staying  # ends the session of its tenant
+
+
 # --- Refusals ---
 
 

@@ -4,15 +4,17 @@
  * in a bounded list of events until it returns with Last-Event-ID. */
 #include "server/front/mcp.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/auto.h"
 #include "base/error.h"
+#include "sys/rights.h"
 
 enum {
     EVENTS_BYTES = 1 << 20, /* that a session keeps for clients that return */
-    KEEPALIVE_MS = 15000
+    KEEPALIVE_MS = 5000
 };
 
 void front_mcp_add_header(struct exchange *exchange, const char *name, const char *value)
@@ -45,10 +47,29 @@ static void send_text(struct exchange *exchange, const struct buf *text)
         exchange_resume(exchange);
 }
 
+/* The key may have been removed since the stream began: front_mcp_is_refused() reads the
+ * reply. */
 static void keep_alive(struct exchange *exchange)
 {
+    struct request request;
+
     if (!exchange->out.len)
         (void)buf_text(&exchange->out, ": \n\n");
+    exchange_init_request(exchange, OP_CHECK, &request);
+    (void)exchange_try_send(exchange, &request, NO_STRINGS);
+}
+
+bool front_mcp_is_refused(struct exchange *exchange)
+{
+    struct reply_packet *reply = &exchange->front->reply;
+    int got = exchange->channel >= 0 ? reply_receive(exchange->channel, reply) : -EAGAIN;
+
+    if (got == -EAGAIN)
+        return false;
+    exchange_close_channel(exchange);
+    if (got == 1 && reply->fd >= 0)
+        rights_dismiss(reply->fd);
+    return got == 1 && reply->head.kind == REPLY_FAILED && reply->head.status == 401;
 }
 
 void front_mcp_stream_begin(struct exchange *exchange)

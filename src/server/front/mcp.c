@@ -466,11 +466,15 @@ static void on_reply(struct exchange *exchange, struct reply_packet *reply)
     }
 }
 
-/* The client has read everything. */
+/* The client has read everything, or there is the reply to a check of its key. */
 static bool pull(struct exchange *exchange)
 {
     struct mcp_session *session = front_mcp_call(exchange)->session;
 
+    if (front_mcp_is_refused(exchange)) {
+        exchange_end(exchange, true);
+        return true;
+    }
     if (session)
         front_mcp_update(session);
     return false;

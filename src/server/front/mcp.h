@@ -99,6 +99,8 @@ void front_mcp_call_done(struct exchange *exchange);
 
 void front_mcp_add_header(struct exchange *exchange, const char *name, const char *value);
 void front_mcp_stream_begin(struct exchange *exchange);
+/* Whether the key of an open stream was removed, as the latest check says. */
+bool front_mcp_is_refused(struct exchange *exchange);
 /* A message for the client of this stream; `exchange` NULL: it has left. */
 void front_mcp_deliver(struct mcp_session *session, struct exchange *exchange,
                        uint64_t stream, struct buf *data, bool is_last);
