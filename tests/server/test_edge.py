@@ -515,6 +515,31 @@ def test_a_reserve_is_filled_again_when_its_sandboxes_end(own_server):
     assert server.api("DELETE", f"/sandboxes/{name}")[0] == 204
 
 
+def test_a_spare_that_was_killed_just_before_its_claim_fails_no_create(own_server):
+    """PID 1 is stopped: its socket takes the claim, and the first request waits until it is killed."""
+    memory = 336 << 20
+    server = own_server("--pool", "1", "--memory", "336M")
+
+    def spares():
+        listed = json.loads(server.cay("ls", "--all", "-o", "json").stdout)["sandboxes"]
+        return {one["id"]: one["init_pid"] for one in listed
+                if one["limits"]["memory_bytes"] == memory and one["state"] == "spare"}
+
+    wait_until(lambda: server.has_spares(1) and len(spares()) == 1)
+    [(spare, init)] = spares().items()
+    record = Path("/run/cay") / spare  # written with the claim, just before it is sent
+    offered = record.read_bytes()
+    os.kill(init, signal.SIGSTOP)
+    with ThreadPoolExecutor() as pool:
+        made = pool.submit(create, server)
+        wait_until(lambda: record.read_bytes() != offered)
+        time.sleep(0.2)
+        os.kill(init, signal.SIGKILL)
+        name = made.result()["sandboxID"]
+    assert f"sb-{name}" != spare
+    assert server.api("DELETE", f"/sandboxes/{name}")[0] == 204
+
+
 def test_a_reserve_serves_clients_that_set_an_environment_and_metadata(own_server):
     server = own_server("--pool", "1")
     wait_until(lambda: server.has_spares(1))

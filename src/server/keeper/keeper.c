@@ -27,6 +27,7 @@ enum {
     EVENTS = 32,
     PENDING_TTL_MS = 10000, /* until the row is written */
     START_TTL_MS = 660000,  /* the same, if the template has a start command */
+    SPARES_TRIED = 4,       /* of a pool, if PID 1 of each was just killed */
     LIFE_RETRY_MS = 1000,
     WAIT_MS = 10000
 };
@@ -462,6 +463,27 @@ static int create_with_approvals(struct keeper *keeper,
     return code;
 }
 
+static void drop_sandbox(struct keeper *keeper)
+{
+    (void)!cay_sandbox_remove(keeper->sandbox, NULL);
+    cay_sandbox_free(TAKE_PTR(keeper->sandbox));
+}
+
+/* The claim of a spare awaits no reply, and PID 1 may have been killed just before it: a
+ * request shows that.  Then another spare is tried, and in the end a new sandbox. */
+static int create_living(struct keeper *keeper, const struct keeper_request *request,
+                         struct cay_sandbox_options *wanted, struct cay_error *err)
+{
+    for (int i = 0; wanted->pool && i < SPARES_TRIED; i++) {
+        TRY(create_with_approvals(keeper, request, wanted, err));
+        if (cay_sandbox_set_ttl(keeper->sandbox, wanted->ttl_ms, NULL) == CAY_OK)
+            return CAY_OK;
+        drop_sandbox(keeper);
+    }
+    wanted->pool = NULL;
+    return create_with_approvals(keeper, request, wanted, err);
+}
+
 static int create_sandbox(struct keeper *keeper, const struct keeper_request *request,
                           struct cay_error *err)
 {
@@ -488,7 +510,7 @@ static int create_sandbox(struct keeper *keeper, const struct keeper_request *re
         wanted.from = from;
         wanted.template_name = NULL; /* that of the other sandbox */
     }
-    return create_with_approvals(keeper, request, &wanted, err);
+    return create_living(keeper, request, &wanted, err);
 }
 
 /* 0: no TTL. */
@@ -517,8 +539,7 @@ static int op_create(struct keeper *keeper, struct keeper_request *request,
     /* A sandbox that cannot be paused at its end would never end. */
     if (request->head.flags & CREATE_AUTO_PAUSE &&
         !(cay_sandbox_layers(keeper->sandbox) & CAY_LAYER_CGROUP)) {
-        (void)!cay_sandbox_remove(keeper->sandbox, NULL);
-        cay_sandbox_free(TAKE_PTR(keeper->sandbox));
+        drop_sandbox(keeper);
         return cay_fail(err, CAY_E_UNSUPPORTED, 0, pause_op, NULL,
                         "sandboxes of this server cannot be paused",
                         "use onTimeout \"kill\", or run the server where cay doctor "
@@ -529,8 +550,7 @@ static int op_create(struct keeper *keeper, struct keeper_request *request,
                                     request->strings[CREATE_START],
                                     request->strings[CREATE_READY], NULL, NULL, err);
     if (code) {
-        (void)!cay_sandbox_remove(keeper->sandbox, NULL);
-        cay_sandbox_free(TAKE_PTR(keeper->sandbox));
+        drop_sandbox(keeper);
         return code;
     }
     set_identity(keeper, cay_sandbox_id(keeper->sandbox) + strlen("sb-"),
