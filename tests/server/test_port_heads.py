@@ -6,7 +6,7 @@ import time
 
 import pytest
 from raw import request, talk
-from serving import PATIENCE
+from serving import PATIENCE, wait_until
 
 # Answers GET /N with N headers of a kilobyte each.
 SERVER = r"""
@@ -77,3 +77,27 @@ def test_what_has_no_end_and_no_content_is_not_read_for_ever(server, sandbox, fi
     assert heard.startswith(b"HTTP/1.1 200 OK" if first else b"HTTP/1.1 502 ")
     assert not heard.endswith(b"0\r\n\r\n"), "it was cut, and looks whole"
     assert server.api("GET", "/health") == (204, None)
+
+
+# Wants the browser to forget everything of the domain.
+CLEARING = r"""
+import socket
+listener = socket.create_server(("127.0.0.1", 8002))
+while True:
+    client = listener.accept()[0]
+    client.recv(65536)
+    client.sendall(b'HTTP/1.1 200 OK\r\nclear-site-data: "cookies"\r\nX-Own: yes\r\n'
+                   b'Clear-Site-Data: "*"\r\nContent-Length: 2\r\n\r\nhi')
+    client.close()
+"""
+
+
+def test_a_page_of_a_sandbox_cannot_clear_cookies_of_the_domain(server, sandbox):
+    sandbox.files.write("server.py", CLEARING)
+    sandbox.commands.run("python3 server.py", background=True)
+    asked = request("GET /", f"E2b-Sandbox-Id: {sandbox.sandbox_id}", "E2b-Sandbox-Port: 8002",
+                    "Connection: close")
+    answer = wait_until(lambda: (got := talk(server, asked)).startswith(b"HTTP/1.1 200") and got,
+                        "the program does not listen")
+    assert b"\r\nX-Own: yes\r\n" in answer and answer.endswith(b"\r\n\r\nhi")
+    assert b"clear-site-data" not in answer.lower()

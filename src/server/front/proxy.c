@@ -581,6 +581,13 @@ static bool parse_status(const char *line, struct proxy *proxy)
            (line[12] == ' ' || line[12] == '\0');
 }
 
+/* Of responses: "cookies" of Clear-Site-Data clears those of the whole registrable
+ * domain, also those of the dashboard and of all other sandboxes. */
+static bool is_dropped(const char *name)
+{
+    return is_ours(name) || strcasecmp(name, "Clear-Site-Data") == 0;
+}
+
 /* One header line; false if it is invalid, or if the length of the body is ambiguous. */
 static bool parse_header(struct proxy *proxy, char *line, struct MHD_Response *response)
 {
@@ -593,7 +600,7 @@ static bool parse_header(struct proxy *proxy, char *line, struct MHD_Response *r
     size_t len = strlen(value);
     while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t'))
         value[--len] = '\0';
-    if (response && len > 0 && !is_ours(line))
+    if (response && len > 0 && !is_dropped(line))
         (void)MHD_add_response_header(response, line, value);
     if (response)
         return true;
