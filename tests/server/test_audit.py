@@ -184,6 +184,21 @@ def test_the_record_is_a_chain_of_hashes(own_server):
     assert server.key not in "".join(text)
 
 
+def test_requests_that_fail_are_recorded_with_their_status(own_server):
+    server = started(own_server)
+    body = {"name": "token", "value": "long enough"}
+    for method, path, sent, status, action in (
+            ("POST", "/secrets", body, 201, "secret.set"),
+            ("POST", "/secrets", body, 409, "secret.set"),
+            ("POST", "/secrets/none", {"value": "long enough"}, 404, "secret.set"),
+            ("DELETE", "/secrets/none", None, 404, "secret.remove"),
+            ("DELETE", "/templates/none", None, 404, "template.remove")):
+        assert server.api(method, path, sent)[0] == status, path
+        last = record(server)[-1]
+        assert (last["action"], last["verdict"], last.get("status")) == (
+            (action, "fail", status) if status >= 400 else (action, "allow", None))
+
+
 @pytest.mark.parametrize("change", ["edit", "remove", "insert", "cut"])
 def test_a_changed_record_is_found(own_server, change):
     server = own_server()

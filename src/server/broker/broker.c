@@ -58,15 +58,21 @@ void broker_wake_at(struct broker *broker, int64_t end_ms)
 
 /* --- Refusals --- */
 
+void broker_refuse_with(struct request_packet *request, int status,
+                        const struct cay_error *error)
+{
+    request->refusal = status ? status : reply_status_of(error->code);
+    (void)reply_send_error(request->channel, status, error);
+    request_packet_done(request);
+}
+
 void broker_refuse(struct request_packet *request, int status, int code,
                    const char *message, const char *hint)
 {
     struct cay_error error;
 
     cay_fail(&error, code, 0, "server", NULL, message, "%s", hint);
-    request->refusal = status;
-    (void)reply_send_error(request->channel, status, &error);
-    request_packet_done(request);
+    broker_refuse_with(request, status, &error);
 }
 
 void broker_forward(struct broker *broker, struct request_packet *request, const char *id)

@@ -637,10 +637,13 @@ void node_handle_ready(struct broker *broker, struct request_packet *request);
 
 /* --- Replies --- */
 
-/* These two also close the request. */
+/* These also close the request. */
 void broker_reply_done(struct request_packet *request);
 void broker_refuse(struct request_packet *request, int status, int code,
                    const char *message, const char *hint);
+/* `status` 0: that of the error's code. */
+void broker_refuse_with(struct request_packet *request, int status,
+                        const struct cay_error *error);
 
 int broker_reply_sandbox(struct broker *broker, int channel, const struct record_row *row,
                          bool resumed);

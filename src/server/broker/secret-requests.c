@@ -183,10 +183,8 @@ bool broker_add_headers(struct broker *broker, struct request_packet *request,
         wipe(&resolved.value);
         wipe(&resolved.parts);
     }
-    if (code) {
-        (void)reply_send_error(request->channel, 400, &error);
-        request_packet_done(request);
-    }
+    if (code)
+        broker_refuse_with(request, 400, &error);
     return !code;
 }
 
@@ -201,9 +199,11 @@ void broker_handle_secret(struct broker *broker, struct request_packet *request,
         broker_refuse(request, 400, CAY_E_INVALID, "the request is malformed", "");
         return;
     }
-    if (handle(broker, request, tenant, strings, &error) != CAY_OK)
-        (void)reply_send_error(request->channel, 0, &error);
+    int code = handle(broker, request, tenant, strings, &error);
     for (uint32_t i = 0; i < request->head.count; i++) /* a value */
         explicit_bzero((char *)(uintptr_t)strings[i], strlen(strings[i]));
-    request_packet_done(request);
+    if (code)
+        broker_refuse_with(request, 0, &error);
+    else
+        request_packet_done(request);
 }

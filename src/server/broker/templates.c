@@ -392,10 +392,11 @@ void broker_handle_template(struct broker *broker, struct request_packet *reques
     if (code == CAY_E_NOT_FOUND && shared_is_away(broker))
         code = fail_away(&error);
     if (code && request->channel >= 0)
-        (void)reply_send_error(request->channel,
-                               code == CAY_E_BUSY          ? 400
-                               : code == CAY_E_UNAVAILABLE ? 503
-                                                           : 0,
-                               &error);
-    request_packet_done(request);
+        broker_refuse_with(request,
+                           code == CAY_E_BUSY          ? 400
+                           : code == CAY_E_UNAVAILABLE ? 503
+                                                       : 0,
+                           &error);
+    else
+        request_packet_done(request);
 }

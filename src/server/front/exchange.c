@@ -362,20 +362,11 @@ void exchange_refuse_with(struct exchange *exchange, const struct reply_packet *
     const char *message = reply_next(reply, NULL);
     const char *hint = message ? reply_next(reply, message) : NULL;
     int status = reply->head.status;
-    static const struct {
-        int code, status;
-    } statuses[] = {
-        {CAY_E_INVALID, 400}, {CAY_E_NOT_A_FILE, 400}, {CAY_E_NOT_A_DIRECTORY, 400},
-        {CAY_E_DENIED, 403},  {CAY_E_NOT_FOUND, 404},  {CAY_E_EXISTS, 409},
-        {CAY_E_BUSY, 409},    {CAY_E_LIMIT, 429},      {CAY_E_UNSUPPORTED, 501},
-        {CAY_E_TIMEOUT, 504}, {CAY_E_NO_SPACE, 507},   {CAY_E_NOT_APPROVED, 403},
-    };
 
+    if (!status)
+        status = reply_status_of(reply->head.code);
     if (status < 400 || status >= 600)
         status = 500;
-    for (size_t i = 0; i < sizeof statuses / sizeof *statuses && !reply->head.status; i++)
-        if (statuses[i].code == reply->head.code)
-            status = statuses[i].status;
     refuse(exchange, (unsigned)status, message ? message : "failed",
            reply->head.code == CAY_E_KILLED ? hint : NULL);
 }

@@ -197,6 +197,23 @@ int reply_send_error(int channel, int status, const struct cay_error *err)
     return reply_send(channel, &reply, &strings, -1);
 }
 
+int reply_status_of(int code)
+{
+    static const struct {
+        int code, status;
+    } statuses[] = {
+        {CAY_E_INVALID, 400}, {CAY_E_NOT_A_FILE, 400}, {CAY_E_NOT_A_DIRECTORY, 400},
+        {CAY_E_DENIED, 403},  {CAY_E_NOT_FOUND, 404},  {CAY_E_EXISTS, 409},
+        {CAY_E_BUSY, 409},    {CAY_E_LIMIT, 429},      {CAY_E_UNSUPPORTED, 501},
+        {CAY_E_TIMEOUT, 504}, {CAY_E_NO_SPACE, 507},   {CAY_E_NOT_APPROVED, 403},
+    };
+
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        if (statuses[i].code == code)
+            return statuses[i].status;
+    return 500;
+}
+
 static bool is_reply(const struct reply_packet *reply, size_t len)
 {
     const struct reply *head = &reply->head;

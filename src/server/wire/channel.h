@@ -568,7 +568,9 @@ struct idle_notice {
  * Returns 0 or a negative errno. */
 int reply_send(int channel, struct reply *reply, const struct buf *strings, int fd);
 int reply_send_done(int channel);
+/* `status` 0: that of the code. */
 int reply_send_error(int channel, int status, const struct cay_error *err);
+int reply_status_of(int code);
 
 struct reply_packet {
     struct reply head;
