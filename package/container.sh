@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # cay-container [OPTION]...: the entry point of the image: cay serve with these options, and with
-# the key of E2B_API_KEY and the name (--node) of the pod CAY_POD.
+# the key of E2B_API_KEY, the name (--node) of the pod CAY_POD, and the directory CAY_SHARED (--shared).
 # cay-container COMMAND...: another command.
 set -eu
 
@@ -47,6 +47,10 @@ if [ -n "${E2B_API_KEY:-}" ]; then
     set -- --api-key-file "$key" "$@"
 fi
 # Kubernetes makes volumes that all users can write to.
+if [ -n "${CAY_SHARED:-}" ]; then
+    (umask 077 && mkdir -p "$CAY_SHARED")
+    set -- --shared "$CAY_SHARED" "$@"
+fi
 home=${CAY_HOME:-/var/lib/cay}
 if [ "$(id -u)" = 0 ] && [ -d "$home" ]; then # else cay creates it
     chmod 0700 "$home"

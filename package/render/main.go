@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // render CHART NAMESPACE NAME=VALUE...: prints the objects of a Helm chart, with text values in
-// place of some of its own.  It has what package/kubernetes/chart uses of Helm: the same template
+// place of some of its own: isolation=privileged, store.secret=NAME.  It has what package/kubernetes/chart uses of Helm: the same template
 // engine and functions, in seconds instead of a quarter of an hour.
 package main
 
@@ -63,6 +63,21 @@ func parse(chart string) (*template.Template, []string, error) {
 	return all, names, err
 }
 
+// set replaces a value that the chart has.
+func set(values map[string]any, setting string) error {
+	path, value, found := strings.Cut(setting, "=")
+	names := strings.Split(path, ".")
+	last := len(names) - 1
+	for _, name := range names[:last] {
+		values, _ = values[name].(map[string]any)
+	}
+	if _, known := values[names[last]]; !found || !known {
+		return fmt.Errorf("%s: no such value, or no =", setting)
+	}
+	values[names[last]] = value
+	return nil
+}
+
 func render(chart, namespace string, settings []string) error {
 	about, err := load(chart, "Chart.yaml")
 	if err != nil {
@@ -73,11 +88,9 @@ func render(chart, namespace string, settings []string) error {
 		return err
 	}
 	for _, setting := range settings {
-		name, value, found := strings.Cut(setting, "=")
-		if _, known := values[name]; !found || !known {
-			return fmt.Errorf("%s: no such value, or no =", setting)
+		if err = set(values, setting); err != nil {
+			return err
 		}
-		values[name] = value
 	}
 	data := map[string]any{
 		"Values":  values,

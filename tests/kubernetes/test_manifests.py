@@ -233,7 +233,8 @@ def fixture_container(tmp_path):
     what it gives to cay."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, text in (("cay", 'echo "$*"'), ("mount", "exit 1"), ("mkdir", "exit 1")):
+    no_proc = '[ "$*" != "-p /run/cay-proc" ] && exec /bin/mkdir "$@"'
+    for name, text in (("cay", 'echo "$*"'), ("mount", "exit 1"), ("mkdir", no_proc)):
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
     home = tmp_path / "home"
@@ -282,6 +283,18 @@ def test_the_container_starts_without_a_state_directory(container, tmp_path):
     (tmp_path / "home").rmdir()
     done = container()
     assert done.stdout.split()[0] == "serve", done.stderr
+
+
+def test_the_container_creates_a_private_directory_in_a_volume_of_all_servers(container, tmp_path):
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    volume.chmod(0o777)
+    shared = volume / "shared"
+    for _ in range(2):
+        words = container(CAY_POD="cay-1", CAY_SHARED=str(shared)).stdout.split()
+        assert words[words.index("--shared") + 1] == str(shared)
+        assert stat.S_IMODE(shared.stat().st_mode) == 0o700
+    assert "--shared" not in container(CAY_POD="cay-1").stdout
 
 
 @pytest.mark.parametrize("pod, cell", [
