@@ -106,13 +106,20 @@ static void fill_tag_key(const char *template_id, const char *tag,
 
 /* --- Reading records --- */
 
-static bool take_time(const char *text, int64_t *ret_ms)
+/* Decimal numbers with one blank between them. */
+static bool take_numbers(const char *text, int64_t *ret_numbers, size_t count)
 {
-    char *end;
-
-    errno = 0;
-    *ret_ms = strtoll(text, &end, 10);
-    return isdigit((unsigned char)*text) && !*end && !errno && *ret_ms > 0;
+    for (size_t i = 0; i < count; i++) {
+        char *end;
+        if (!isdigit((unsigned char)*text))
+            return false;
+        errno = 0;
+        ret_numbers[i] = strtoll(text, &end, 10);
+        if (errno || *end != (i + 1 < count ? ' ' : '\0'))
+            return false;
+        text = end + 1;
+    }
+    return true;
 }
 
 /* A line to the text that it was: "\n" is the end of a line. */
@@ -162,21 +169,20 @@ static bool are_tags(const char *list)
 static bool read_build(const char *tenant, const char *name, const char *const *lines,
                        struct catalog_build *build)
 {
-    long long cpus, memory_mb, created_ms, finished_ms;
-    char rest;
+    enum { CPUS, MEMORY_MB, CREATED_MS, FINISHED_MS, NUMBERS };
+    int64_t numbers[NUMBERS];
 
     if (!take_build_name(name, build->id) || strcmp(lines[LINE_FORMAT], SHARED_FORMAT) ||
         !is_name(tenant, lines[LINE_NAME]) || !are_tags(lines[LINE_TAGS]) ||
         !shared_is_hex(lines[SHARED_DIGEST], 64))
         return false;
-    if (sscanf(lines[LINE_NUMBERS], "%lld %lld %lld %lld%c", &cpus, &memory_mb,
-               &created_ms, &finished_ms, &rest) != 4 ||
-        cpus < 0 || memory_mb < 0 || created_ms <= 0 || finished_ms <= 0)
+    if (!take_numbers(lines[LINE_NUMBERS], numbers, NUMBERS) || !numbers[CREATED_MS] ||
+        !numbers[FINISHED_MS])
         return false;
-    build->cpus = cpus;
-    build->memory_mb = memory_mb;
-    build->created_ms = created_ms;
-    build->finished_ms = finished_ms;
+    build->cpus = numbers[CPUS];
+    build->memory_mb = numbers[MEMORY_MB];
+    build->created_ms = numbers[CREATED_MS];
+    build->finished_ms = numbers[FINISHED_MS];
     build->state = BUILD_READY;
     cay_copy_text(build->template.name, sizeof build->template.name, lines[LINE_NAME]);
     return buf_text(&build->tags, lines[LINE_TAGS]) &&
@@ -213,8 +219,8 @@ bool shared_add_tag(struct broker *broker, const char *tenant, const char *name,
 
     if (strlen(name) != 2 + TAG_LETTERS || strcmp(lines[LINE_FORMAT], SHARED_FORMAT) ||
         !is_name(tenant, lines[LINE_NAME]) || !catalog_is_tag(lines[LINE_TAG]) ||
-        (*build && !is_build_id(build)) || !take_time(lines[LINE_TIME], &ms) ||
-        *lines[LINE_READY] || strcmp(lines[SHARED_DIGEST], NO_ARCHIVE))
+        (*build && !is_build_id(build)) || !take_numbers(lines[LINE_TIME], &ms, 1) ||
+        !ms || *lines[LINE_READY] || strcmp(lines[SHARED_DIGEST], NO_ARCHIVE))
         return false;
     find_template_id(broker, tenant, lines[LINE_NAME], id);
     fill_tag_key(id, lines[LINE_TAG], key);
