@@ -170,7 +170,7 @@ static int put_record(struct shared_store *store, const char *name,
 {
     const struct directory *directory = of(store);
     char temporary[SHARED_NAME_ROOM];
-    int fd;
+    int fd = -1;
 
     TRY(make_file(directory->records, temporary, &fd, err));
     int error = io_write(fd, text->data, text->len);
