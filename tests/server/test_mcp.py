@@ -527,6 +527,25 @@ def test_open_streams_end_when_their_key_is_removed(mcp):
         client.http.headers["X-API-Key"] = staying  # ends the session of its tenant
 
 
+def test_sessions_whose_processes_end_at_the_same_time_do_not_end_the_server(mcp):
+    """The broker hears of both processes in one round: the first one's end, then the second's socket."""
+    before = set(sessions(mcp))
+    with Client(mcp) as one, Client(mcp) as other:
+        ended = sorted(set(sessions(mcp)) - before)
+        assert len(ended) == 2
+        os.kill(mcp.broker, signal.SIGSTOP)
+        try:
+            for pid in ended:
+                os.kill(pid, signal.SIGKILL)
+                wait_until(lambda: state(pid) == "Z", "the process does not end")
+        finally:
+            os.kill(mcp.broker, signal.SIGCONT)
+        for client in one, other:
+            wait_until(lambda: client.post(client.request("ping")).status_code == 404, "it is known")
+            del client.http.headers["Mcp-Session-Id"]
+    assert mcp.process.poll() is None and not set(ended) & set(sessions(mcp))
+
+
 # --- Refusals ---
 
 

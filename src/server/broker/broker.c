@@ -45,6 +45,13 @@ void broker_poll_remove(struct broker *broker, int fd)
     (void)epoll_ctl(broker->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
+void broker_forget_source(struct broker *broker, const struct source *source)
+{
+    for (int i = 0; i < broker->event_count; i++)
+        if (broker->events[i].data.ptr == source)
+            broker->events[i].data.ptr = NULL;
+}
+
 void broker_wake_at(struct broker *broker, int64_t end_ms)
 {
     int64_t boot_ms = end_ms > server_clock_offset() ? end_ms - server_clock_offset() : 0;
@@ -723,10 +730,14 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
         int wait_ms = wait_time(broker);
         int count = epoll_wait(broker->epoll, events, EVENTS, wait_ms);
         notify_watchdog();
+        broker->events = events;
+        broker->event_count = count > 0 ? count : 0;
         for (int i = 0; i < count; i++) {
             struct source *source = events[i].data.ptr;
-            source->ready(broker, source);
+            if (source)
+                source->ready(broker, source);
         }
+        broker->event_count = 0;
         if (count == 0)
             keepers_start_next(broker);
         keepers_free_dropped(broker);

@@ -157,6 +157,8 @@ struct broker {
         uint64_t fetches, fetched_bytes, failures;
     } shared;
     struct request_packet request; /* the one that is being handled */
+    struct epoll_event *events;    /* of the present round */
+    int event_count;
 };
 
 /* From here on SIGTERM and SIGINT are blocked; broker_run() handles them. */
@@ -171,6 +173,8 @@ void broker_run(struct broker *broker, int (*restart_front)(struct broker *broke
 
 bool broker_poll_add(struct broker *broker, int fd, struct source *source);
 void broker_poll_remove(struct broker *broker, int fd);
+/* Before a source is freed in a round of events, of which one may be its own. */
+void broker_forget_source(struct broker *broker, const struct source *source);
 
 /* Sets the timer to fire at this time, unless it fires earlier. */
 void broker_wake_at(struct broker *broker, int64_t end_ms);

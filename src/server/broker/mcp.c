@@ -332,5 +332,6 @@ void broker_mcp_reaped(struct broker *broker, pid_t pid, int status)
                           "the sandbox could not be removed", "try again");
     }
     free(process->request);
+    broker_forget_source(broker, &process->source);
     free(process);
 }
