@@ -2,6 +2,7 @@
 """How streams and the calls beside them fail, as Connect has it."""
 
 import json
+from pathlib import Path
 
 import pytest
 import raw
@@ -90,5 +91,8 @@ def test_a_stream_that_has_lost_changes_ends_and_says_so(server, sandbox):
     assert flags == 2 and message["error"]["code"] == "resource_exhausted"
     created = [event["filesystem"]["name"] for _, event in told
                if event["filesystem"]["type"] == "EVENT_TYPE_CREATE"]
-    assert len(told) > 60_000 and created == [f"{number:0200}" for number in
-                                              range(1, len(created) + 1)]
+    # The writer may outrun the keeper: then the queue of the kernel is the one that overflows, which
+    # takes at most four events of a file, one of them its creation.
+    queue = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    assert len(told) > min(60_000, queue // 4)
+    assert created == [f"{number:0200}" for number in range(1, len(created) + 1)]
