@@ -282,8 +282,8 @@ static void finish(struct broker *broker, struct broker_request *pending,
 static void fail_publish(struct broker *broker, struct broker_request *pending,
                          const struct cay_error *error)
 {
-    AUTO_BUF name = {.max = CATALOG_SOURCE_MAX};
-    struct sources sources = {.names = &name, .count = 1};
+    AUTO_BUF name = {.max = CATALOG_SOURCE_MAX}, builds = {.max = 1};
+    struct sources sources = {.names = &name, .builds = &builds, .count = 1};
     struct broker_request *next =
         broker_request_new(broker, OP_TEMPLATE_REMOVE, NULL, NULL);
     char source[CATALOG_SOURCE_MAX], reason[2 * CATALOG_REASON_MAX];

@@ -172,7 +172,8 @@ static bool read_build(const char *tenant, const char *name, const char *const *
     enum { CPUS, MEMORY_MB, CREATED_MS, FINISHED_MS, NUMBERS };
     int64_t numbers[NUMBERS];
 
-    if (!take_build_name(name, build->id) || strcmp(lines[LINE_FORMAT], SHARED_FORMAT) ||
+    if (!take_build_name(name, build->id) ||
+        strcmp(lines[LINE_FORMAT], SHARED_FORMAT) != 0 ||
         !is_name(tenant, lines[LINE_NAME]) || !are_tags(lines[LINE_TAGS]) ||
         !shared_is_hex(lines[SHARED_DIGEST], 64))
         return false;
@@ -217,10 +218,11 @@ bool shared_add_tag(struct broker *broker, const char *tenant, const char *name,
     const char *build = lines[LINE_BUILD];
     int64_t ms;
 
-    if (strlen(name) != 2 + TAG_LETTERS || strcmp(lines[LINE_FORMAT], SHARED_FORMAT) ||
+    if (strlen(name) != 2 + TAG_LETTERS ||
+        strcmp(lines[LINE_FORMAT], SHARED_FORMAT) != 0 ||
         !is_name(tenant, lines[LINE_NAME]) || !catalog_is_tag(lines[LINE_TAG]) ||
         (*build && !is_build_id(build)) || !take_numbers(lines[LINE_TIME], &ms, 1) ||
-        !ms || *lines[LINE_READY] || strcmp(lines[SHARED_DIGEST], NO_ARCHIVE))
+        !ms || *lines[LINE_READY] || strcmp(lines[SHARED_DIGEST], NO_ARCHIVE) != 0)
         return false;
     find_template_id(broker, tenant, lines[LINE_NAME], id);
     fill_tag_key(id, lines[LINE_TAG], key);
