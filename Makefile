@@ -33,7 +33,7 @@ test-packages: ## the packages of `make packages`, in clean systems made by debo
 	@tools/install-packages test package
 	@tools/run-tests test-packages
 
-test-k8s: ## the manifests and their pods in a real Kubernetes, which it builds: 16 minutes; needs Go
+test-k8s: ## the manifests and their pods in a real Kubernetes, which it builds: 18 minutes; needs Go
 	@tools/install-packages build test kubernetes
 	@tools/run-tests test-k8s
 

@@ -171,6 +171,7 @@ class Cluster:
                     except OSError:  # its last processes are ending
                         assert time.monotonic() < deadline, group
                         time.sleep(0.1)
+        shutil.rmtree(self.folder / "lib", ignore_errors=True)  # images and their containers
 
 
 @pytest.fixture(name="cluster", scope="module")
