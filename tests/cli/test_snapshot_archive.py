@@ -213,9 +213,11 @@ def test_a_built_template_is_exported_and_becomes_a_snapshot(cay):
     cay("template", "create", "small", "--from", f"oci-archive:{cay.folder / 'image.tar'}")
     (cay.folder / "context").mkdir()
     (cay.folder / "context" / "Dockerfile").write_text(
-        "FROM small\nUSER root\nENV COLOR=blue\nRUN echo x > /made\nWORKDIR /srv/deep\nUSER 1000\n")
+        "FROM small\nUSER root\nENV COLOR=blue\nLABEL cay.snapshot.base=host kept=yes\nRUN echo x > /made\nWORKDIR /srv/deep\nUSER 1000\n")
     cay("build", "-t", "built", "context")
     cay("snapshot", "export", "built", "built.tar")
+    labels = parts(read(cay.folder / "built.tar"))[1]["config"]["Labels"]
+    assert labels["kept"] == "yes" and "cay.snapshot.base" not in labels
     before = cay("run", "--template", "built", *show)
     cay("template", "rm", "built", "small")
     cay("snapshot", "import", "built.tar", "again")

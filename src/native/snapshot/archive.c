@@ -531,6 +531,8 @@ static json_t *inner_config(const struct template_info *info)
                               json_string(info->shown.from));
     if (strcmp(info->base, "host") == 0 || strcmp(info->base, "base") == 0)
         (void)json_object_set_new(labels, TEMPLATE_LABEL_BASE, json_string(info->base));
+    else /* LABEL of a build can set it, too */
+        (void)json_object_del(labels, TEMPLATE_LABEL_BASE);
     if (json_object_get(inner, TEMPLATE_IMAGE_ENV)) { /* sandboxes have these, not Env */
         (void)json_object_set_new(inner, TEMPLATE_IMAGE_ENV, env);
     } else {
