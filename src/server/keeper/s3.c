@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,6 +23,8 @@ enum {
     CONNECT_MS = 5000,
     STALL_S = 30, /* without STALL_BYTES in each second */
     STALL_BYTES = 100,
+    SMALL_S = 120,        /* for a whole request without an archive */
+    FREE_MIB = 512,       /* of the disk, which are left */
     FAULT_MAX = 16 << 10, /* bytes of the reply to a request that failed */
     URL_MAX = 8 << 10
 };
@@ -100,6 +103,17 @@ static int seek_body(void *cookie, curl_off_t offset, int origin)
     return CURL_SEEKFUNC_OK;
 }
 
+/* 0 or an errno.  A body without an end must not fill the disk. */
+static int write_file(int fd, const char *data, size_t len)
+{
+    struct statvfs space;
+
+    if (fstatvfs(fd, &space) == 0 &&
+        (uint64_t)space.f_bavail * space.f_frsize < len + ((uint64_t)FREE_MIB << 20))
+        return ENOSPC;
+    return -io_write(fd, data, len);
+}
+
 static size_t receive_body(char *data, size_t one, size_t count, void *cookie)
 {
     struct exchange *exchange = cookie;
@@ -116,7 +130,7 @@ static size_t receive_body(char *data, size_t one, size_t count, void *cookie)
     if (request->body && !buf_append(request->body, data, len))
         exchange->error = ENOSPC;
     else if (!request->body && request->to >= 0)
-        exchange->error = -io_write(request->to, data, len);
+        exchange->error = write_file(request->to, data, len);
     exchange->received += len;
     return exchange->error ? 0 : len;
 }
@@ -191,6 +205,7 @@ static void set_options(struct exchange *exchange, const char *url)
     SET(CONNECTTIMEOUT_MS, (long)CONNECT_MS);
     SET(LOW_SPEED_LIMIT, (long)STALL_BYTES);
     SET(LOW_SPEED_TIME, (long)STALL_S);
+    SET(TIMEOUT, request->from < 0 && request->to < 0 ? (long)SMALL_S : 0L);
     if (authorities && *authorities)
         SET(CAINFO, authorities);
     if (!exchange->s3->bucket.is_remote)
