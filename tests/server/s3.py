@@ -110,7 +110,18 @@ class Handler(BaseHTTPRequestHandler):
             _, bucket, *key = unquote(parts.path).split("/", 2)
             if bucket != BUCKET:
                 raise Refused(404, "NoSuchBucket")
+            if isinstance(fault, threading.Event):
+                data = store.objects[key[0]][0]
+                store.waiting += 1
+                fault.wait()
+                self.reply(200, data, "application/octet-stream")
+                return
             with store.lock:
+                if fault == "lost":
+                    store.objects[key[0]] = (body, time.time())
+                    self.close_connection = True
+                    self.connection.close()
+                    return
                 self.act(key[0] if key else "", dict(parse_qsl(parts.query)), body, fault)
         except Refused as refused:
             self.refuse(*refused.args)
@@ -174,6 +185,7 @@ class S3:
         self.key, self.secret, self.token, self.region = KEY, SECRET, token, "eu-test-1"
         self.page, self.is_conditional = 2, True
         self.objects, self.seen, self.faults = {}, [], []
+        self.waiting = 0  # replies that have waited for an event
         self.list_reply = None  # bytes instead of lists
         self.lock = threading.RLock()
         self.certificate, self.port, self.server = certificate, free_port(), None
@@ -205,7 +217,8 @@ class S3:
 
     def fail(self, fault, count=None, method=None, path=""):
         """The next `count` requests of this method whose path has `path`, or all, get a status
-        and a code, or "cut": a body that ends early, or "drop": no reply."""
+        and a code, or "cut": a body that ends early, or "drop": no reply, or "lost": no reply to a
+        PUT that was done, or an event: the reply to a GET, which comes after it."""
         self.faults.append([fault, itertools.count() if count is None else iter(range(count)),
                             method, path])
 

@@ -4,6 +4,7 @@
 import os
 import re
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -71,6 +72,11 @@ def run(home, *options, **env):
                           env={**kept, "CAY_HOME": str(home), **env}, capture_output=True,
                           text=True, timeout=PATIENCE, check=False)
     return done.returncode, done.stdout + done.stderr
+
+
+def stored(node):
+    """The templates and snapshots that it has."""
+    return {path.name for path in (node.home / "templates").glob("*")}
 
 
 def logged(node, text):
@@ -253,6 +259,33 @@ def test_archives_without_a_record_are_removed_after_a_day(pair):
     for each in ("s.new", "Other", "s.x/y"):
         del objects[FILES + each]
     assert remove(one, snapshot) == remove(one, other) == 204
+
+
+def test_what_is_removed_while_it_comes_leaves_no_files(pair):
+    one, two = pair
+    store, held, before = one.store, threading.Event(), stored(two)
+    snapshot = snapshot_of(one, "too late")
+    assert listed(two) == [snapshot]
+    waiting = store.waiting
+    with ThreadPoolExecutor(1) as pool, store.failing(held, method="GET", path=FILES):
+        try:
+            reply = pool.submit(call, two, "POST", "/sandboxes", {"templateID": snapshot})
+            wait_until(lambda: store.waiting > waiting, "the fetch has not begun")
+            assert remove(one, snapshot) == 204 and listed(two) == []
+        finally:
+            held.set()
+        assert reply.result(PATIENCE)[0] == 404
+    wait_until(lambda: stored(two) <= before, lambda: stored(two) - before)
+
+
+def test_a_record_whose_reply_was_lost_does_not_stay(pair):
+    one, two = pair
+    sandbox = make(one, "base")
+    with one.store.failing("lost", method="PUT", path=RECORDS):
+        status, reply = call(one, "POST", f"/sandboxes/{sandbox.sandbox_id}/snapshots", {})
+    sandbox.kill()
+    assert status == 503, reply
+    assert listed(one) == listed(two) == [] and list(one.store.objects) == ["some/prefix/cay-shared"]
 
 
 def has_bytes(pid, secret):

@@ -2,6 +2,7 @@
 """Templates that tenants build reach every server through a directory or an S3 store: --shared."""
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -140,6 +141,33 @@ def test_what_is_removed_on_one_node_is_gone_on_all(nodes):
     assert remove(one, "gone") == 404
 
 
+@pytest.mark.parametrize("nodes", ["s3"], indirect=True)
+def test_what_is_removed_while_it_comes_leaves_no_files(nodes):
+    one, two = nodes
+    store, held = one.shared.s3, threading.Event()
+    build(one, "late", "x")
+    assert set(listed(two)) == {"late"}
+    waiting = store.waiting
+    with ThreadPoolExecutor(1) as pool, store.failing(held, method="GET", path="/files/"):
+        try:
+            reply = pool.submit(create, two, "late")
+            wait_until(lambda: store.waiting > waiting, "the fetch has not begun")
+            assert remove(one, "late") == 204 and listed(two) == {}
+        finally:
+            held.set()
+        assert reply.result(PATIENCE)[0] == 404
+    wait_until(lambda: not stored(two), lambda: stored(two))
+
+
+@pytest.mark.parametrize("nodes", ["s3"], indirect=True)
+def test_a_build_whose_reply_was_lost_does_not_become_ready(nodes):
+    one, two = nodes
+    with one.shared.s3.failing("lost", method="PUT", path="/records/"), pytest.raises(Exception, match="shared S3 store"):
+        build(one, "lost", "x")
+    assert files(one, folder="records") == [] and create(two, "lost")[0] == 404
+    wait_until(lambda: not stored(one), lambda: stored(one))
+
+
 def test_a_template_in_use_stays_usable(nodes):
     one, two = nodes
     build(one, "used", "text")
@@ -194,6 +222,7 @@ INVALID = (
     lambda lines: [*lines[:1], "../name", *lines[2:]], lambda lines: [*lines[:1], "bob/x", *lines[2:]],
     lambda lines: [*lines[:2], "UPPER", *lines[3:]], lambda lines: [*lines[:3], "1 2 3", *lines[4:]],
     lambda lines: [*lines[:3], "1 2 3 -4", *lines[4:]],
+    lambda lines: [*lines[:3], f"1 2 3 {1 << 62}", *lines[4:]],
     lambda lines: [*lines[:4], "a\\tb", *lines[5:]], lambda lines: [*lines[:6], "0" * 63])
 
 

@@ -26,6 +26,9 @@ enum {
     TAG_KEY_MAX = CATALOG_ID_MAX + CATALOG_TAG_MAX
 };
 
+/* The end of the year 9999: later times are none, and one more would overflow. */
+#define TIME_MAX_MS INT64_C(253402300799999)
+
 /* The lines of both between the format and the digest. */
 enum { LINE_FORMAT, LINE_NAME, LINE_TAGS, LINE_NUMBERS, LINE_START, LINE_READY };
 enum { LINE_TAG = LINE_TAGS, LINE_BUILD = LINE_NUMBERS, LINE_TIME = LINE_START };
@@ -122,6 +125,11 @@ static bool take_numbers(const char *text, int64_t *ret_numbers, size_t count)
     return true;
 }
 
+static bool is_time(int64_t ms)
+{
+    return ms > 0 && ms <= TIME_MAX_MS;
+}
+
 /* A line to the text that it was: "\n" is the end of a line. */
 static bool unescape(const char *line, struct buf *text)
 {
@@ -177,8 +185,8 @@ static bool read_build(const char *tenant, const char *name, const char *const *
         !is_name(tenant, lines[LINE_NAME]) || !are_tags(lines[LINE_TAGS]) ||
         !shared_is_hex(lines[SHARED_DIGEST], 64))
         return false;
-    if (!take_numbers(lines[LINE_NUMBERS], numbers, NUMBERS) || !numbers[CREATED_MS] ||
-        !numbers[FINISHED_MS])
+    if (!take_numbers(lines[LINE_NUMBERS], numbers, NUMBERS) ||
+        !is_time(numbers[CREATED_MS]) || !is_time(numbers[FINISHED_MS]))
         return false;
     build->cpus = numbers[CPUS];
     build->memory_mb = numbers[MEMORY_MB];
@@ -222,7 +230,8 @@ bool shared_add_tag(struct broker *broker, const char *tenant, const char *name,
         strcmp(lines[LINE_FORMAT], SHARED_FORMAT) != 0 ||
         !is_name(tenant, lines[LINE_NAME]) || !catalog_is_tag(lines[LINE_TAG]) ||
         (*build && !is_build_id(build)) || !take_numbers(lines[LINE_TIME], &ms, 1) ||
-        !ms || *lines[LINE_READY] || strcmp(lines[SHARED_DIGEST], NO_ARCHIVE) != 0)
+        !is_time(ms) || *lines[LINE_READY] ||
+        strcmp(lines[SHARED_DIGEST], NO_ARCHIVE) != 0)
         return false;
     find_template_id(broker, tenant, lines[LINE_NAME], id);
     fill_tag_key(id, lines[LINE_TAG], key);
@@ -256,6 +265,14 @@ static void remove_buried(struct broker *broker, const char *build)
     catalog_source(build, source);
     strings_add(&strings, source);
     broker_request_send_to(broker, pending, &request, &strings);
+}
+
+void shared_drop_files(struct broker *broker, const char *name)
+{
+    char id[CATALOG_BUILD_MAX];
+
+    if (take_build_name(name, id))
+        remove_buried(broker, id);
 }
 
 /* One number of a row; -1: there is no row. */

@@ -648,6 +648,19 @@ static struct broker_request *find_waiting(const struct broker *broker, const ch
     return pending;
 }
 
+/* Its record was removed while it came: nothing names the files any more. */
+static void drop_fetched(struct broker *broker, const struct broker_request *pending)
+{
+    struct snapshot_row row = {0};
+
+    if (pending->record[0] == 't') {
+        shared_drop_files(broker, pending->record);
+        return;
+    }
+    cay_copy_text(row.id, sizeof row.id, pending->record + 2);
+    broker_drop_snapshot(broker, &row);
+}
+
 static int fetched(struct broker *broker, struct broker_request *pending,
                    const struct reply_packet *reply, struct cay_error *err)
 {
@@ -657,6 +670,8 @@ static int fetched(struct broker *broker, struct broker_request *pending,
     broker->shared.fetched_bytes += (uint64_t)reply->head.numbers[SHARED_BYTES];
     TRY(shared_run(broker, "UPDATE shared SET is_here = 1 WHERE name = ?1",
                    pending->record, NULL, NULL, err));
+    if (!sqlite3_changes(registry_db(broker->registry)))
+        drop_fetched(broker, pending);
     while ((other = find_waiting(broker, pending->record))) {
         other->op = OP_NONE;
         go_on(broker, other, SHARED_READ);

@@ -83,6 +83,8 @@ bool shared_add_tag(struct broker *broker, const char *tenant, const char *name,
                     const char *const *lines);
 void shared_drop_build(struct broker *broker, const char *name);
 void shared_drop_tag(struct broker *broker, const char *name);
+/* Removes the files of a build that has no row. */
+void shared_drop_files(struct broker *broker, const char *name);
 
 /* The id of a new template: the same on all nodes. */
 void shared_template_id(const struct broker *broker, const char *tenant, const char *name,

@@ -239,7 +239,11 @@ static int put(struct keeper *keeper, struct keeper_request *request,
     if (text.failed)
         return cay_fail(err, CAY_E_LIMIT, 0, op, NULL, "the record is too large",
                         "use shorter names");
-    TRY(store->calls->put_record(store, strings[SHARED_NAME], &text, err));
+    int code = store->calls->put_record(store, strings[SHARED_NAME], &text, err);
+    if (code) { /* it may be there all the same: only the reply was lost */
+        (void)!store->calls->remove(store, strings[SHARED_NAME], NULL);
+        return code;
+    }
     strings_add(&strings_out, hex);
     reply.numbers[SHARED_BYTES] = (int64_t)bytes;
     (void)reply_send(request->channel, &reply, &strings_out, -1);
@@ -261,6 +265,10 @@ static int get(struct keeper *keeper, struct keeper_request *request,
     if (copy < 0)
         return cay_fail_errno(err, errno, op, "the copy of the archive");
     TRY(store->calls->fetch(store, strings[SHARED_NAME], copy, err));
+    /* The process that reads the archive is a copy of this one. */
+    close_store(&store);
+    store = NULL;
+    bucket_drop_access();
     TRY(digest_file(copy, hex, &bytes, err));
     if (strcmp(hex, strings[SHARED_LINES]) != 0)
         return cay_fail(err, CAY_E_IO, 0, op, NULL,
