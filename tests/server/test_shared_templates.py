@@ -281,6 +281,22 @@ def test_tags_are_the_same_on_every_node(nodes):
     assert content(one, "tagged") == "2"
 
 
+def test_the_end_of_a_build_knows_the_tags_of_other_nodes(nodes):
+    one, two = nodes
+    build(one, "busy:old", "1", tags=["v1"])
+    _, made = call(one, "POST", "/v3/templates", {"name": "busy:v1"})
+    path = f"/templates/{made['templateID']}/builds/{made['buildID']}"
+    steps = [{"type": "RUN", "args": ["sleep 5"]}]
+    assert call(one, "POST", f"/v2{path}", {"fromImage": "e2bdev/base", "steps": steps})[0] == 202
+    Template.assign_tags("busy:old", ["stable"], **two.options_of("alice"))
+    Template.remove_tags("busy", "old", **two.options_of("alice"))
+    wait_until(lambda: call(one, "GET", f"{path}/status")[1]["status"] == "ready",
+               "the build does not end")
+    for node in nodes:
+        assert set(tags(node, "busy")) == {"stable", "v1"}
+    assert content(one, "busy:stable") == content(two, "busy:stable") == "1"
+
+
 def test_without_the_directory_a_node_serves_what_it_has(nodes):
     one, two = nodes
     build(one, "here", "1")

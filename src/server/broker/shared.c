@@ -565,7 +565,8 @@ static bool is_about_shared(const struct broker *broker,
         return request->memfd >= 0 || strcmp(request->strings, KEEPER_TEMPLATE) != 0;
     if (which == OP_BUILD)
         return request->head.flags & BUILD_FROM_TEMPLATE;
-    return which == OP_SNAPSHOT || which == OP_SNAPSHOTS ||
+    /* The end of a build removes those without a tag, and other nodes set tags, too. */
+    return which == OP_SNAPSHOT || which == OP_SNAPSHOTS || which == OP_BUILD_STATUS ||
            (which >= OP_TEMPLATE && which <= OP_TAGS_REMOVE);
 }
 
