@@ -55,10 +55,10 @@ def test_the_first_metrics_tell_how_busy_the_processor_is(server, create):
     sandbox.commands.run("while :; do :; done", background=True, timeout=0)
     path = f"/sandboxes/{sandbox.sandbox_id}/metrics"
     status, first = server.api("GET", path)
-    assert status == 200 and first[0]["cpuUsedPct"] > 0, first
+    assert status == 200 and first[-1]["cpuUsedPct"] > 0, first  # one before it began may be there
     assert first[0]["memTotal"] == 1 << 30
     time.sleep(0.2)
-    assert server.api("GET", path)[1][0]["cpuUsedPct"] > 0
+    assert server.api("GET", path)[1][-1]["cpuUsedPct"] > 0
 
 
 def test_metrics_of_an_idle_sandbox_that_are_asked_for_at_once_are_all_answered(server, sandbox):

@@ -299,6 +299,8 @@ def read_by(pid):
 def recorded(server, state, count, metadata=b""):
     """So many sandboxes, as far as the records tell."""
     now_ms = int(time.time() * 1000)
+    # A server that has just started compares its records with the sandboxes before it replies.
+    assert server.api("GET", "/v2/sandboxes")[0] == 200
     with contextlib.closing(sqlite3.connect(server.home / "serve.db")) as records:
         with records:
             records.executemany(
