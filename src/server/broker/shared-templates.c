@@ -202,11 +202,14 @@ static bool read_build(const char *tenant, const char *name, const char *const *
 bool shared_add_build(struct broker *broker, const char *tenant, const char *name,
                       const char *const *lines)
 {
-    AUTO_CATALOG_BUILD build = CATALOG_BUILD_INIT;
+    AUTO_CATALOG_BUILD build = CATALOG_BUILD_INIT, known = CATALOG_BUILD_INIT;
     char tag[CATALOG_TAG_MAX];
 
     if (!read_build(tenant, name, lines, &build))
         return false;
+    if (catalog_find_commands(broker->registry, build.id, &known, NULL) != CAY_OK ||
+        (*known.id && known.state == BUILD_BUILDING))
+        return true; /* this node has written the record, and may remove it again */
     shared_template_id(broker, tenant, build.template.name, build.template.id);
     if (catalog_put_build(broker->registry, tenant, &build, NULL) != CAY_OK ||
         shared_note(broker, name, tenant, lines[SHARED_DIGEST], 0, false, NULL) != CAY_OK)
