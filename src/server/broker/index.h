@@ -116,8 +116,8 @@ struct index_sessions;
 struct index_sessions *index_sessions_new(void);
 void index_sessions_free(struct index_sessions *sessions);
 
-/* A browser has logged out here: the other nodes are told, at once or when the database
- * is back. */
+/* A browser has logged out here: sends it to the other nodes, at once or when the
+ * database is back. */
 void index_session_ended(struct broker *broker, const struct browser_session *session);
 /* STORE_SESSION_ENDED: a browser has logged out, perhaps elsewhere. */
 void index_take_session(struct broker *broker, const char *id);

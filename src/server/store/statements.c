@@ -119,7 +119,7 @@ static const struct statement event[] = {{"INSERT INTO cay.events (at_ms, node, 
                                           "sandbox, what) VALUES ($1::bigint, $2, "
                                           "$3, $4, $5)",
                                           "0Nabc", NOTHING, 0, false}};
-/* All nodes are told, the sender too. */
+/* NOTIFY reaches all nodes, also the sender. */
 static const struct statement session_end[] = {
     {"WITH added AS (INSERT INTO cay.ended_sessions VALUES ($1, "
      "to_timestamp($2::bigint)) "
